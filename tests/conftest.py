@@ -1,0 +1,28 @@
+"""Golden texts: expected output kept in files, rewritten by ``pytest --update-golden`` and reviewed like code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """``golden(path, text)`` fails unless the file holds the text; with ``--update-golden`` it writes the file."""
+    update = request.config.getoption("--update-golden")
+
+    def check(path: Path, text: str) -> None:
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.exists(), f"{path.name} is missing: run pytest --update-golden and review it"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
