@@ -1,0 +1,278 @@
+"""The reference interpreter: what a program computes, straight from its checked text, in NumPy.
+
+Statements run in textual order.  Each evaluates its right-hand side on the values from before it, over its whole
+iteration domain, and then assigns or accumulates, so ``O(i) = O(N-1-i)`` reverses.  Reductions accumulate in float64,
+integers in their accumulator type, which wraps; a result is rounded once, when it is stored.  ``op!`` first writes the
+neutral element wherever the left-hand indices go, so an empty reduction leaves it there.
+
+Only range inference is shared with the compiler: sizes, boxes and index hulls come from ``grammar.ranges``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tcomp.errors import Diagnostic, ShapeError
+from tcomp.evaluation import Array, Frame, Stored, convert, evaluate, numpy_dtype, round_to, working_dtype
+from tcomp.grammar.function import Binary, Cast, Expr, Function, Index, Statement, Tensor, walk
+from tcomp.grammar.ranges import Box, bind_sizes, infer
+from tcomp.operators import REDUCTIONS
+
+_CHUNK = 1 << 22
+"""Most elements that a temporary array may have: 32 MiB of float64."""
+
+
+def interpret(
+    function: Function,
+    inputs: Mapping[str, npt.ArrayLike],
+    outputs: Mapping[str, npt.ArrayLike] | None = None,
+) -> dict[str, Array]:
+    """The outputs of a function, by name, as new C-ordered arrays of the inferred extents and declared types.
+
+    ``inputs`` maps every parameter to an array of its type and rank (to an integer for a ``const`` parameter);
+    ``outputs`` maps those in ``function.needs_content`` to their previous content.  Nothing passed in is changed.
+    Raises ShapeError where arguments are missing or do not fit, or where a subscript leaves its tensor.
+    """
+    arrays = {t.name: _argument(function, t, inputs) for t in function.inputs}
+    constants = {t.name: int(arrays[t.name]) for t in function.inputs if t.role == "const"}
+    shapes = {t.name: arrays[t.name].shape for t in function.inputs if t.role != "const"}
+    sizes = bind_sizes(function, shapes, constants)
+    ranges = infer(function, sizes)
+    tensors: dict[str, Stored] = {}
+    for tensor in function.tensors.values():
+        if tensor.role == "const":
+            continue
+        box = ranges.boxes[tensor.name]
+        values = arrays.get(tensor.name)
+        if values is None:
+            values = _initial_content(function, tensor, box, outputs or {})
+        tensors[tensor.name] = Stored(tensor.name, values, box.origin)
+    for statement, domain in zip(function.statements, ranges.domains, strict=True):
+        run = _Run(function, statement, sizes, tensors, domain.hull)
+        target = tensors[statement.target]
+        tensors[statement.target] = Stored(target.name, run.execute(), target.origin)
+    return {t.name: tensors[t.name].values for t in function.outputs}
+
+
+def _argument(function: Function, tensor: Tensor, given: Mapping[str, npt.ArrayLike]) -> Array:
+    if tensor.name not in given:
+        what = "the previous content of output" if tensor.role == "output" else "argument"
+        raise ShapeError(Diagnostic(f"{what} {tensor.name!r} is missing", function.source, tensor.span))
+    array = np.asarray(given[tensor.name])
+    expected = numpy_dtype(tensor.dtype)
+    if tensor.role == "const":
+        if array.dtype.kind not in "iu" or array.ndim:
+            message = f"{tensor.name!r} is a compile-time constant: expected an integer, found {array.dtype}"
+            raise ShapeError(Diagnostic(message, function.source, tensor.span))
+    elif array.dtype != expected:
+        message = f"{tensor.name!r}: expected type {tensor.dtype} but found {array.dtype}"
+        raise ShapeError(Diagnostic(message, function.source, tensor.span))
+    return array
+
+
+def _initial_content(function: Function, tensor: Tensor, box: Box, given: Mapping[str, npt.ArrayLike]) -> Array:
+    if tensor.name not in function.needs_content:
+        return np.zeros(box.extent, numpy_dtype(tensor.dtype))
+    array = _argument(function, tensor, given)
+    if array.shape != box.extent:
+        message = f"{tensor.name!r}: expected shape {box.extent} but found {array.shape}"
+        raise ShapeError(Diagnostic(message, function.source, tensor.span))
+    return array
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One statement at fixed sizes."""
+
+    function: Function
+    statement: Statement
+    sizes: Mapping[str, int]
+    tensors: Mapping[str, Stored]
+    hull: Mapping[str, tuple[int, int]]
+
+    def execute(self) -> Array:
+        """The target's new content."""
+        statement, target = self.statement, self.tensors[self.statement.target]
+        dtype = self.function.tensors[statement.target].dtype
+        wide = target.values.astype(working_dtype(dtype))
+        content = np.array(convert(wide, dtype, statement.accumulator), order="C")
+        if statement.initialise:
+            self._initialise(content)
+        for ranges in self._chunks():
+            self._accumulate(content, ranges)
+        return np.asarray(round_to(convert(content, statement.accumulator, dtype), dtype), order="C")
+
+    @property
+    def _target_indices(self) -> tuple[str, ...]:
+        return tuple(i for i in self.statement.indices if i not in self.statement.reduction_indices)
+
+    def _initialise(self, content: Array) -> None:
+        assert self.statement.reduction is not None
+        names = self._target_indices
+        ranges = {name: self._whole(name) for name in names}
+        points = self._mask(self._frame(ranges, names))
+        neutral = REDUCTIONS[self.statement.reduction].identity(self.statement.accumulator)
+        self._store(content, ranges, np.asarray(neutral, content.dtype), points, None)
+
+    def _whole(self, name: str) -> range:
+        low, high = self.hull[name]
+        return range(low, max(low, high + 1))
+
+    def _frame(self, ranges: Mapping[str, range], names: tuple[str, ...]) -> Frame:
+        """A frame over a box of the named indices, one array axis each; ``points`` is left to ``_mask``."""
+        axes = {}
+        for axis, name in enumerate(names):
+            shape = [1] * len(names)
+            shape[axis] = len(ranges[name])
+            axes[name] = np.arange(ranges[name].start, ranges[name].stop, dtype=np.int64).reshape(shape)
+        return Frame(axes, self.sizes, self.tensors, self.function.source)
+
+    def _mask(self, frame: Frame) -> Array | None:
+        """Where the index ranges that depend on other indices hold; None if there are none over these indices."""
+        mask = None
+        for clause in self.statement.ranges:
+            used = _indices_of(clause.lower) | _indices_of(clause.upper)
+            if used and used | {clause.index} <= frame.indices.keys():
+                index = frame.indices[clause.index]
+                holds = (evaluate(clause.lower, frame) <= index) & (index < evaluate(clause.upper, frame))
+                mask = holds if mask is None else mask & holds
+        return mask
+
+    def _store(
+        self, content: Array, ranges: Mapping[str, range], values: Array, points: Array | None, combine: np.ufunc | None
+    ) -> None:
+        """Assign values, or combine them, to the elements that the left-hand side addresses over a box of its indices.
+
+        ``values`` and ``points`` (None: all) broadcast to one axis per left-hand index.
+        """
+        names = self._target_indices
+        if tuple(s.name if isinstance(s, Index) else None for s in self.statement.subscripts) == names:
+            origin = self.tensors[self.statement.target].origin
+            bounds = ((ranges[n].start - o, ranges[n].stop - o) for n, o in zip(names, origin, strict=True))
+            where: tuple[Any, ...] = (*(slice(low, high) for low, high in bounds), ...)
+            window: Array = content[where]
+            result = values if combine is None else combine(window, values)
+            np.copyto(window, result, where=True if points is None else points)
+            return
+        shape = tuple(len(ranges[name]) for name in names)
+        points = np.broadcast_to(True if points is None else points, shape)
+        elements = self._elements(self._frame(ranges, names), points, content.shape)
+        selected = np.broadcast_to(values, shape)[points]
+        if combine is None:
+            content.reshape(-1)[elements] = selected
+        else:
+            combine.at(content.reshape(-1), elements, selected)
+
+    def _elements(self, frame: Frame, points: Array, extent: tuple[int, ...]) -> Array:
+        """The flat positions that the left-hand side addresses at the points; ShapeError where one is outside."""
+        statement = self.statement
+        elements = np.zeros(np.count_nonzero(points), np.int64)
+        for dimension, subscript in enumerate(statement.subscripts):
+            low = self.tensors[statement.target].origin[dimension]
+            position = np.broadcast_to(evaluate(subscript, frame).astype(np.int64), points.shape)[points] - low
+            outside = (position < 0) | (position >= extent[dimension])
+            if outside.any():
+                message = (
+                    f"subscript {position[outside][0] + low} of dimension {dimension} of {statement.target!r}"
+                    f" is outside {low}:{low + extent[dimension]}"
+                )
+                raise ShapeError(Diagnostic(message, self.function.source, statement.span))
+            elements = elements * extent[dimension] + position
+        return elements
+
+    def _chunks(self) -> Iterator[dict[str, range]]:
+        """Boxes that cover the iteration domain, small enough for every temporary to stay below ``_CHUNK``."""
+        names = self.statement.indices
+        whole = {name: self._whole(name) for name in names}
+        steps = {name: max(1, len(whole[name])) for name in names}
+        factors = self._factors()
+        footprints = [_indices_of(f) for f in factors] if factors else [frozenset(names)]
+        footprints.append(frozenset(self._target_indices))
+        for footprint in footprints:
+            for name in names:
+                volume = math.prod(steps[n] for n in footprint)
+                if volume > _CHUNK and name in footprint:
+                    steps[name] = max(1, steps[name] * _CHUNK // volume)
+        pieces = [[whole[n][k : k + steps[n]] for k in range(0, len(whole[n]), steps[n])] for n in names]
+        for piece in product(*pieces):
+            yield dict(zip(names, piece, strict=True))
+
+    def _factors(self) -> list[Expr]:
+        """The factors of the value if the statement sums products over a box, else nothing."""
+        statement = self.statement
+        masked = any(_indices_of(clause.lower) | _indices_of(clause.upper) for clause in statement.ranges)
+        if statement.reduction != "+" or masked:
+            return []
+        return _factors_of(statement.value)
+
+    def _accumulate(self, content: Array, ranges: Mapping[str, range]) -> None:
+        """Evaluate the value over a box of the iteration domain and put it into the target."""
+        statement = self.statement
+        frame = self._frame(ranges, statement.indices)
+        shape = tuple(len(ranges[name]) for name in statement.indices)
+        rank = len(self._target_indices)
+        factors = self._factors()
+        with np.errstate(all="ignore"):
+            if factors:
+                reduced = _sum_of_products([evaluate(f, frame) for f in factors], shape, rank)
+                self._store(content, ranges, reduced, None, np.add)
+                return
+            mask = self._mask(frame)
+            value = evaluate(statement.value, frame if mask is None else frame.where(mask))
+            if statement.reduction is None:
+                self._store(content, ranges, value, mask, None)
+                return
+            combine: np.ufunc = getattr(np, REDUCTIONS[statement.reduction].ufunc)
+            if mask is not None:
+                neutral = REDUCTIONS[statement.reduction].identity(statement.accumulator)
+                value = np.where(mask, value, value.dtype.type(neutral))
+            axes = tuple(range(rank, len(shape)))
+            reduced = combine.reduce(np.broadcast_to(value, shape), axis=axes, dtype=value.dtype)
+            points = None if mask is None else np.asarray(np.broadcast_to(mask, shape).any(axis=axes))
+            self._store(content, ranges, reduced, points, combine)
+
+
+def _indices_of(expr: Expr) -> frozenset[str]:
+    return frozenset(e.name for e in walk(expr) if isinstance(e, Index))
+
+
+def _factors_of(value: Expr) -> list[Expr]:
+    """The operands of a product; conversions between floats that widen are seen through, being exact."""
+    factors: list[Expr] = []
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case Binary(op="*") as node:
+                stack += [node.rhs, node.lhs]
+            case Cast() as node if _widens(node):
+                stack.append(node.operand)
+            case node:
+                factors.append(node)
+    return factors
+
+
+def _widens(node: Cast) -> bool:
+    source = node.operand.dtype
+    return node.dtype.is_float and source.is_float and source.bits < node.dtype.bits
+
+
+def _sum_of_products(factors: list[Array], shape: tuple[int, ...], rank: int) -> Array:
+    """The product of arrays that broadcast to ``shape``, summed over all axes from ``rank`` on."""
+    operands: list[Any] = []
+    covered: set[int] = set()
+    for factor in factors:
+        padded = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
+        axes = [axis for axis, extent in enumerate(padded.shape) if extent != 1]
+        covered.update(axes)
+        operands += [padded.reshape([padded.shape[axis] for axis in axes]), axes]
+    for axis, extent in enumerate(shape):
+        if axis not in covered and (axis < rank or extent != 1):
+            operands += [np.ones(extent, factors[0].dtype), [axis]]
+    return np.asarray(np.einsum(*operands, list(range(rank)), optimize="greedy"))
