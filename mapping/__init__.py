@@ -1,0 +1,1 @@
+"""How a Scop is laid on a machine: options, plans and the passes between plans."""

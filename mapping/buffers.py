@@ -1,0 +1,104 @@
+"""Pass: where temporaries live.
+
+A temporary shrinks to the innermost marked place whose instances never hand its values to each other: the loops around
+that place move a box over it, which is the footprint of the place, and a box of one element is a register.  What no
+place can hold is a global array in the arena.  This is the one promotion mechanism for every kind of buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.mapping.footprint import box_hull
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Buffer, Plan
+from tcomp.scop import Scop, ScopStatement, Storage, union_map
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A mark of the tree: the instances below it, and what the band members around it are for each."""
+
+    mark: str
+    prefixes: Mapping[str, isl.Map]
+
+    def prefix(self, statements: Iterable[str]) -> isl.UnionMap:
+        """Instance to the values of the band members around, for some statements."""
+        return union_map([self.prefixes[s] for s in statements])
+
+    def holds(self, values: Mapping[tuple[str, str], isl.Map]) -> bool:
+        """Whether no value is handed from one instance of the place to another."""
+        return all(
+            source in self.prefixes
+            and sink in self.prefixes
+            and passed.is_subset(self.prefixes[source].apply_range(self.prefixes[sink].reverse()))
+            for (source, sink), passed in values.items()
+        )
+
+
+def places(tree: isl.Schedule) -> list[Place]:
+    """All marks of a schedule, outer ones first."""
+    found: list[Place] = []
+
+    def visit(node: isl.ScheduleNode) -> bool:
+        if node.get_type() == isl.schedule_node_type.mark:
+            prefixes: dict[str, isl.Map] = {}
+            above = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
+            above.foreach_map(lambda m: prefixes.update({m.get_tuple_name(isl.dim_type.in_): m}))
+            found.append(Place(node.mark_get_id().get_name(), prefixes))
+        return True
+
+    tree.get_root().foreach_descendant_top_down(visit)
+    return found
+
+
+def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
+    """Give every temporary its smallest scope."""
+    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel")]
+    temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
+    buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
+    return replace(plan, buffers=buffers)
+
+
+def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
+    users = {s.name for s in scop.statements if _touches(scop, s.name, storage.name)}
+    writers = [s for s in scop.statements if s.target == storage.name]
+    if writers:
+        handed_on = values_through(scop, storage.name)
+        for place in reversed(available):
+            if users <= set(place.prefixes) and place.holds(handed_on):
+                return _boxed(storage, place, writers)
+    return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
+
+
+def _touches(scop: Scop, statement: str, storage: str) -> bool:
+    found = scop.by_name[statement]
+    return found.target == storage or any(r.get_tuple_name(isl.dim_type.out) == storage for r in found.reads)
+
+
+def values_through(scop: Scop, storage: str) -> dict[tuple[str, str], isl.Map]:
+    """For two statements, the instances of which the second uses what the first left in a storage."""
+    writers = {s.name for s in scop.statements if s.target == storage}
+    return {pair: m for pair, m in scop.values_between.items() if pair[0] in writers}
+
+
+def _boxed(storage: Storage, place: Place, writers: list[ScopStatement]) -> Buffer:
+    relation = None
+    for writer in writers:
+        access = place.prefixes[writer.name].reverse().apply_range(writer.write)
+        step = own_element(access, len(storage.box.extent))
+        relation = step if relation is None else relation.union(step)
+    assert relation is not None
+    hull = box_hull(relation)
+    if all(extent <= 1 for extent in hull.shape):
+        return Buffer(storage.name, storage.dtype, "register", (), (), None, place.mark)
+    return Buffer(storage.name, storage.dtype, "tile", hull.shape, (), hull.lower, place.mark)
+
+
+def own_element(access: isl.Map, rank: int) -> isl.Map:
+    """The access without the tile that stands in front of the elements of an expanded storage."""
+    extra = access.dim(isl.dim_type.out) - rank
+    return access.project_out(isl.dim_type.out, 0, extra).reset_tuple_id(isl.dim_type.out)

@@ -1,0 +1,233 @@
+"""Pass: tile the last cluster of a chain and pull its producers into the tiles (post-tiling fusion by footprint).
+
+Working backwards, every cluster whose consumers all belong to a group is a candidate.  Its footprint decides: where no
+instance belongs to two tiles it joins for free; where neighbours overlap, tile members on which the footprint does not
+depend are given up (the grid shrinks, nothing is recomputed), and what overlap is left must stay under
+``recompute_limit``.  Otherwise the intermediate is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcomp.mapping.footprint import (
+    box_hull,
+    coordinate_dependences,
+    coordinate_map,
+    coordinate_set,
+    follow,
+    tiling,
+    volume,
+)
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
+from tcomp.mapping.tilesizes import tile_sizes
+from tcomp.scop import Scop, by_statements
+
+TILE_BYTES = 256 * 1024
+"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
+
+PARALLEL_INSTANCES = 16
+"""Shrinking the grid must leave this many independent outer instances, or all that there were."""
+
+
+class _Fuser:
+    """The facts about a plan that every candidate asks for."""
+
+    def __init__(self, plan: Plan, options: MappingOptions) -> None:
+        self.scop: Scop = plan.scop
+        self.clusters = plan.clusters
+        self.options = options
+        home = {s: c.number for c in plan.clusters for s in c.statements}
+        pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}
+        self.successors = {c.number: {b for a, b in pairs if a == c.number and b != a} for c in plan.clusters}
+        memory = {(home[a], home[b]) for a, b in by_statements(plan.scop.anti.union(plan.scop.output))}
+        self.conflicts = {pair for pair in memory if pair[0] != pair[1]}
+        self.needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
+        self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
+        self.notes: list[str] = []
+
+    def grow(self, root: int, free: set[int]) -> Group:
+        """The group of ``root`` with every producer among ``free`` that may join."""
+        cluster = self.clusters[root]
+        members = tuple(range(cluster.rank))
+        current = self._root_group(root, members, tile_sizes(self.scop, cluster, members, self.options))
+        if self.options.fusion_strategy == "min":
+            return current
+        for candidate in sorted(free - {root}, reverse=True):
+            consumers = self.successors[candidate]
+            inside = set(current.clusters)
+            if not consumers or not consumers <= inside or any((candidate, c) in self.conflicts for c in inside):
+                continue
+            joined = self._join(current, candidate)
+            if isinstance(joined, Group):
+                current = joined
+            else:
+                names = " ".join(self.clusters[candidate].statements)
+                self.notes.append(f"{names} stays outside the tiles of its consumers: {joined}")
+        return current
+
+    def _root_group(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> Group:
+        tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()
+        return Group((root,), members, sizes, {root: Footprint(tiles, True, 1.0, ())})
+
+    def _join(self, current: Group, candidate: int) -> Group | str:
+        """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join."""
+        order = (candidate, *current.clusters)
+        members, sizes = current.members, current.sizes
+        growing = self.options.tile_sizes is None
+        while True:
+            trial = self._footprints(order, members, sizes)
+            given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
+            if given_up:
+                members = tuple(m for d, m in enumerate(members) if d not in given_up)
+                sizes = tile_sizes(self.scop, self.clusters[order[-1]], members, self.options)
+                if not self._enough_parallelism(order[-1], members):
+                    return "too few tiles would run in parallel"
+                continue
+            if not all(self._keeps_outputs(number, f) for number, f in trial.items()):
+                return "an output would be written by several tiles, or in part"
+            if worst(trial) > self.options.recompute_limit:
+                grown = self._grown(order, members, sizes, worst(trial)) if growing else None
+                if grown is None:
+                    return f"its instances would run {worst(trial):.2f} times"
+                sizes = grown
+            elif self.tile_bytes(trial) <= TILE_BYTES:
+                return Group(order, members, sizes, trial)
+            else:
+                growing = False
+                smaller = _halved(sizes)
+                if smaller is None:
+                    return f"a tile of it takes {self.tile_bytes(trial)} bytes"
+                sizes = smaller
+
+    def _grown(
+        self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], ratio: float
+    ) -> tuple[int, ...] | None:
+        """The sizes with that one doubled which saves most recomputation; None if none does, or too few tiles stay."""
+        extents = [self._extents(order[-1])[m] for m in members]
+        best: tuple[float, tuple[int, ...]] | None = None
+        for d, (extent, size) in enumerate(zip(extents, sizes, strict=True)):
+            larger = (*sizes[:d], min(extent, 2 * size), *sizes[d + 1 :])
+            tiles = volume(tuple(-(-e // s) for e, s in zip(extents, larger, strict=True)))
+            if size >= extent or tiles < PARALLEL_INSTANCES:
+                continue
+            found = worst(self._footprints(order, members, larger))
+            if found < ratio and (best is None or found < best[0]):
+                best = (found, larger)
+        return None if best is None else best[1]
+
+    def _footprints(
+        self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> dict[int, Footprint]:
+        root = order[-1]
+        extents = self._extents(root)
+        count = 1.0
+        for m, s in zip(members, sizes, strict=True):
+            count *= max(1.0, extents[m] / s)
+        found = dict(self._root_group(root, members, sizes).footprints)
+        for number in reversed(order[:-1]):
+            consumers = {c: f.tiles for c, f in found.items()}
+            found[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
+        return found
+
+    def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
+        extents = self._extents(root)
+        before, after = volume(extents), volume(tuple(extents[m] for m in members))
+        if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(extents)):
+            return False
+        return after >= min(before, PARALLEL_INSTANCES)
+
+    def _extents(self, root: int) -> tuple[int, ...]:
+        everything = self.coordinates[root]
+        return tuple(
+            everything.dim_max_val(d).to_python() - everything.dim_min_val(d).to_python() + 1
+            for d in range(self.clusters[root].rank)
+        )
+
+    def _keeps_outputs(self, number: int, footprint: Footprint) -> bool:
+        """Whether each output element that the cluster writes is written by exactly one tile."""
+        if not self._writes_output(number):
+            return True
+        return footprint.partition and bool(self.coordinates[number].is_subset(footprint.tiles.range()))
+
+    def _writes_output(self, number: int) -> bool:
+        targets = [self.scop.by_name[s].target for s in self.clusters[number].statements]
+        return any(self.scop.storages[t].role != "temporary" for t in targets)
+
+    def tile_bytes(self, footprints: Mapping[int, Footprint]) -> int:
+        """Bytes of the intermediates that one tile hands from cluster to cluster."""
+        total = 0
+        readers = {number: self.successors[number] for number in footprints}
+        for number, footprint in footprints.items():
+            for storage, relation in shared_storages(self.scop, self.clusters, number, readers[number]).items():
+                elements = footprint.tiles.apply_range(relation)
+                total += volume(box_hull(elements).shape) * self.scop.storages[storage].dtype.itemsize
+        return total
+
+
+def worst(footprints: Mapping[int, Footprint]) -> float:
+    """The largest recompute ratio."""
+    return max(f.ratio for f in footprints.values())
+
+
+def shared_storages(scop: Scop, clusters: tuple[Cluster, ...], number: int, readers: set[int]) -> dict[str, isl.Map]:
+    """Temporaries that a cluster writes and others read, each with the map from coordinates to elements."""
+    cluster = clusters[number]
+    read_elsewhere = {
+        r.get_tuple_name(isl.dim_type.out)
+        for c in readers
+        for s in clusters[c].statements
+        for r in scop.by_name[s].reads
+    }
+    result: dict[str, isl.Map] = {}
+    coordinates = coordinate_map(scop, cluster)
+    for name in cluster.statements:
+        statement = scop.by_name[name]
+        if statement.target in read_elsewhere and scop.storages[statement.target].role == "temporary":
+            elements = isl.UnionMap.from_map(statement.write.reset_tuple_id(isl.dim_type.out))
+            relation = coordinates.reverse().apply_range(elements)
+            found = relation.extract_map(
+                isl.Space.alloc(relation.get_ctx(), 0, cluster.rank, len(statement.subscripts))
+            )
+            result[statement.target] = (
+                found if statement.target not in result else result[statement.target].union(found)
+            )
+    return result
+
+
+def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes with the largest halved; None if all are 1."""
+    if not sizes or max(sizes) <= 1:
+        return None
+    largest = max(range(len(sizes)), key=lambda d: sizes[d])
+    return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
+
+
+def form_groups(plan: Plan, options: MappingOptions) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not."""
+    fuser = _Fuser(plan, options)
+    free = {c.number for c in plan.clusters}
+    found = []
+    while free:
+        group = fuser.grow(max(free), free)
+        found.append(group)
+        free -= set(group.clusters)
+    return tuple(_in_order(found, fuser.successors)), tuple(fuser.notes)
+
+
+def _in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[Group]:
+    """Groups so that producers come before consumers; where nothing decides, in textual order."""
+    home = {c: position for position, g in enumerate(groups) for c in g.clusters}
+    needs: dict[int, set[int]] = {position: set() for position in range(len(groups))}
+    for cluster, consumers in successors.items():
+        for consumer in consumers:
+            if home[consumer] != home[cluster]:
+                needs[home[consumer]].add(home[cluster])
+    ordered: list[int] = []
+    while len(ordered) < len(groups):
+        ready = [p for p in range(len(groups)) if p not in ordered and needs[p] <= set(ordered)]
+        ordered.append(min(ready, key=lambda p: groups[p].root))
+    return [groups[p] for p in ordered]

@@ -1,0 +1,107 @@
+"""Proof that a plan computes what its Scop says: checked on the final tree, not on how passes meant it.
+
+Three things are shown with isl, in the manner of translation validation.  Every dependence runs forward under the
+flattened schedule.  Instances of different tiles of a group, which may run at the same time, depend on each other in no
+way, reductions included.  Every value that passes through a buffer is read within the same instance of the scope that
+declares the buffer, and every access of a tile buffer lies inside its box.
+"""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from tcomp.errors import LegalityError
+from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.plan import Buffer, Plan
+from tcomp.scop import Scop
+
+
+def prove(plan: Plan, step: str) -> None:
+    """Raise LegalityError, naming the pass, two statement instances and the storage, if the plan is illegal."""
+    scop = plan.scop
+    _prove_order(scop, plan.tree, step)
+    marks = {p.mark: p for p in places(plan.tree)}
+    for place in marks.values():
+        if place.mark.startswith("group"):
+            _prove_tiles_independent(scop, place, step)
+    for buffer in plan.buffers.values():
+        if buffer.mark:
+            _prove_scope(scop, buffer, marks[buffer.mark], step)
+
+
+def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
+    dates = tree.get_map()
+    missing = scop.domain.subtract(dates.domain())
+    if not missing.is_empty():
+        raise LegalityError(f"pass '{step}' drops instances that the program runs, such as {_example_set(missing)}")
+    timed = scop.dependences.apply_domain(dates).apply_range(dates)
+    wrong: list[isl.Map] = []
+
+    def collect(piece: isl.Map) -> None:
+        backward = piece.intersect(isl.Map.lex_ge(piece.get_space().domain()))
+        if not backward.is_empty():
+            wrong.append(backward)
+
+    timed.foreach_map(collect)
+    if wrong:
+        pair = dates.apply_range(isl.UnionMap.from_map(wrong[0])).apply_range(dates.reverse())
+        broken = scop.dependences.intersect(pair)
+        raise LegalityError(f"pass '{step}' reverses a dependence: {_example_map(broken)} must run in this order")
+
+
+def _prove_tiles_independent(scop: Scop, place: Place, step: str) -> None:
+    for (source, sink), pairs in scop.pairs_in_order.items():
+        if source in place.prefixes and sink in place.prefixes:
+            crossing = _leaving(place, source, sink, pairs)
+            if crossing is not None:
+                raise LegalityError(
+                    f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other"
+                )
+
+
+def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None:
+    """A pair of instances that lie in different instances of a place, or None."""
+    leaving = pairs
+    if source in place.prefixes and sink in place.prefixes:
+        together = place.prefixes[source].apply_range(place.prefixes[sink].reverse())
+        if pairs.is_subset(together):
+            return None
+        leaving = pairs.subtract(together)
+    return str(leaving.wrap().sample_point())
+
+
+def _prove_scope(scop: Scop, buffer: Buffer, place: Place, step: str) -> None:
+    name = buffer.storage
+    for (source, sink), passed in values_through(scop, name).items():
+        leaving = _leaving(place, source, sink, passed)
+        if leaving is not None:
+            raise LegalityError(f"pass '{step}' declares {name} at {place.mark}, which its value outlives: {leaving}")
+    if buffer.space == "tile":
+        for statement in scop.statements:
+            if statement.target == name:
+                _prove_box(buffer, place.prefixes[statement.name].reverse().apply_range(statement.write), step)
+
+
+def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
+    """Every element written lies in the box; what is read has been written, so reads lie in it too."""
+    assert buffer.lower is not None
+    elements = own_element(writes, len(buffer.shape))
+    offsets = elements.sum(isl.Map.from_multi_aff(buffer.lower).intersect_domain(elements.domain()).neg())
+    box = isl.Set.universe(offsets.get_space().range())
+    for d, extent in enumerate(buffer.shape):
+        box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
+        box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
+    outside = offsets.subtract(isl.Map.from_domain_and_range(offsets.domain(), box))
+    if not outside.is_empty():
+        raise LegalityError(
+            f"pass '{step}' gives {buffer.storage} a box of {list(buffer.shape)}, but {outside.sample()} is outside"
+        )
+
+
+def _example_set(instances: isl.UnionSet) -> str:
+    return str(instances.sample_point())
+
+
+def _example_map(pairs: isl.UnionMap) -> str:
+    """One pair of instances of a relation, for people."""
+    return str(pairs.wrap().sample_point())

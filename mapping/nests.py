@@ -1,0 +1,147 @@
+"""Pass: the point loops of every cluster inside its tiles, and the marks where buffers may be declared.
+
+A reduction runs in one of two sunk forms.  Where its vector loop is a reduction index (a dot product), each element is
+initialised, reduced and finished in turn and its accumulator is a register.  Otherwise (an outer product) the stages
+run one after another over a register tile, rows by vectors, whose accumulators stay in registers across all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.mapping.footprint import box_hull
+from tcomp.mapping.groups import group_tree
+from tcomp.mapping.machine import this_machine
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster, Footprint, Plan
+from tcomp.mapping.tilesizes import main_statement, register_tile, row_coordinate, vector_position
+from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
+from tcomp.scop import Scop, ScopStatement, union_set
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """How one cluster runs inside the tiles of its group.
+
+    ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
+    over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
+    register tile, and ``inner`` its size per coordinate (0: not tiled again).
+    """
+
+    form: str
+    vector: int | None
+    vector_coordinate: int | None
+    inner: tuple[int, ...]
+    row_coordinate: int | None = None
+
+
+def nest_clusters(plan: Plan, options: MappingOptions) -> Plan:
+    """Give each cluster its inner tile, its loop order and its marks."""
+
+    def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
+        return _cluster_tree(plan.scop, cluster, choose_nest(plan.scop, cluster, footprint, options))
+
+    return replace(plan, tree=group_tree(plan, subtree))
+
+
+def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, options: MappingOptions) -> Nest:
+    """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
+    main = main_statement(scop, cluster)
+    vector = vector_position(scop, main)
+    positions = cluster.coordinates[main.name]
+    coordinate = positions.index(vector) if vector in positions else None
+    untiled = (0,) * cluster.rank
+    if main.kind != "update":
+        return Nest("pointwise", vector, coordinate, untiled)
+    if coordinate is None:
+        return Nest("dot", vector, None, untiled)
+    assert vector is not None
+    shape = box_hull(footprint.tiles).shape
+    row = row_coordinate(scop, cluster, vector, shape)
+    if options.register_tile is not None:
+        height, width = options.register_tile
+    else:
+        machine = this_machine()
+        lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
+        rows_there = 1 if row is None else shape[row]
+        width, height = register_tile(shape[coordinate], rows_there, lanes, machine.registers)
+    sizes = {coordinate: width, row: height}
+    inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
+    return Nest("outer", vector, coordinate, inner, row)
+
+
+def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest) -> Subtree:
+    statements = [scop.by_name[s] for s in cluster.statements]
+    if nest.form != "outer":
+        return _point_band(cluster, statements, nest, f"point{cluster.number}")
+    order = _coordinate_order(cluster, nest)
+    stages: list[tuple[isl.UnionSet, Subtree]] = []
+    rest = [s for s in statements if s.kind not in ("init", "update")]
+    for s in statements:
+        if s.kind == "init":
+            stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], None, order)))
+        elif s.kind == "update":
+            stages.append((isl.UnionSet.from_set(s.domain), _update_band(cluster, s, nest)))
+    if rest:
+        domain = union_set([s.domain for s in rest])
+        stages.append((domain, _point_band(cluster, rest, nest, f"rest{cluster.number}")))
+    tile = Mark(f"cluster{cluster.number}", Sequence(tuple(stages)))
+    if not any(nest.inner):
+        return tile
+    last = (nest.vector_coordinate, nest.row_coordinate)
+    tiled = sorted(
+        ((d, size) for d, size in enumerate(nest.inner) if size),
+        key=lambda item: last.index(item[0]) if item[0] in last else -1,
+    )
+    parts = [(s, [f"floor(i{cluster.coordinates[s.name][d]}/{size})" for d, size in tiled]) for s in statements]
+    return Band(rows(parts), len(tiled), tile)
+
+
+def _coordinate_band(cluster: Cluster, statements: list[ScopStatement], child: Subtree, order: Items[int]) -> Subtree:
+    if cluster.rank == 0:
+        return child
+    parts = [(s, [cluster.coordinates[s.name][d] for d in order]) for s in statements]
+    return Band(rows(parts), cluster.rank, child)
+
+
+def _reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
+    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement."""
+    coordinates = cluster.coordinates[statement.name]
+    return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
+
+
+def _point_band(cluster: Cluster, statements: list[ScopStatement], nest: Nest, mark: str) -> Subtree:
+    """One loop nest over the coordinates with all statements inside, element by element."""
+    children: list[tuple[isl.UnionSet, Subtree]] = []
+    for s in statements:
+        reduction = _reduction_positions(cluster, s)
+        inner: Subtree = None
+        if reduction:
+            inner = Band(rows([(s, _vector_last(reduction, nest))]), 0)
+        children.append((isl.UnionSet.from_set(s.domain), inner))
+    return _coordinate_band(
+        cluster, statements, Mark(mark, Sequence(tuple(children))), _coordinate_order(cluster, nest)
+    )
+
+
+def _coordinate_order(cluster: Cluster, nest: Nest) -> list[int]:
+    """The coordinates with the vector loop last."""
+    order = list(range(cluster.rank))
+    return sorted(order, key=lambda d: (d == nest.vector_coordinate, d))
+
+
+def _vector_last(positions: list[int], nest: Nest) -> list[int]:
+    return [p for p in positions if p != nest.vector] + [p for p in positions if p == nest.vector]
+
+
+def _update_band(cluster: Cluster, statement: ScopStatement, nest: Nest) -> Subtree:
+    """The reduction's own band between the other coordinates and the register tile: all permutable."""
+    assert nest.vector is not None
+    positions = cluster.coordinates[statement.name]
+    row = [] if nest.row_coordinate is None else [positions[nest.row_coordinate]]
+    outer = [p for p in positions if p != nest.vector and p not in row]
+    order = [*outer, *_reduction_positions(cluster, statement), *row, nest.vector]
+    return Band(rows([(statement, order)]), len(outer))

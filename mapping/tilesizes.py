@@ -1,0 +1,148 @@
+"""Which loop becomes the vector loop, and how large tiles are when the user does not say."""
+
+from __future__ import annotations
+
+from tcomp.mapping.footprint import coordinate_set
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster
+from tcomp.mapping.strides import strides_along
+from tcomp.scop import Scop, ScopStatement
+
+VECTOR_LANES = 16
+"""Lanes that a vector loop should fill."""
+
+CONTRACTION_VECTOR_TILE, CONTRACTION_ROWS = 64, 32
+"""Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
+
+POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 512, 16
+"""The same for a tile that streams."""
+
+TILE_ELEMENTS = 8192
+"""Elements that a tile writes at most: a first-level cache of floats."""
+
+TILES = 16
+"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
+
+SCATTERED_COST, SCATTERED_WRITE_COST = 8.0, 16.0
+"""What a vector of separate loads or stores costs, against 1 for a contiguous one."""
+
+
+def extents(scop: Scop, statement: ScopStatement) -> tuple[int, ...]:
+    """Number of values of each index of a statement."""
+    domain = statement.domain
+    return tuple(
+        domain.dim_max_val(d).to_python() - domain.dim_min_val(d).to_python() + 1 for d in range(len(statement.indices))
+    )
+
+
+def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
+    """The index whose neighbouring values touch neighbouring memory in most accesses, and is long enough.
+
+    Contiguous and invariant accesses are cheap, anything else costs a gather or scatter; the cost is divided by the
+    share of vector lanes that the extent fills.  None for a statement without indices.
+    """
+    best: tuple[float, int] | None = None
+    sizes = extents(scop, statement)
+    for position in range(statement.tile_rank, len(statement.indices)):
+        index, extent = statement.indices[position], sizes[position]
+        strides = list(strides_along(scop, statement, index, scop.sizes))
+        cost = 0.0 if strides[0] in (0, 1) else SCATTERED_WRITE_COST
+        cost += sum(1.0 if s == 1 else 0.5 if s == 0 else SCATTERED_COST for s in strides[1:])
+        if strides[0] == 0:
+            cost += 1.0
+        blocks = -(-extent // VECTOR_LANES)
+        cost = (cost + 0.5) * blocks * VECTOR_LANES / max(1, extent)
+        if best is None or cost <= best[0]:
+            best = (cost, position)
+    return None if best is None else best[1]
+
+
+def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
+    """The statement that decides loop order and tile sizes: the reduction, else the last one."""
+    statements = [scop.by_name[s] for s in cluster.statements]
+    return next((s for s in statements if s.kind == "update"), statements[-1])
+
+
+def tile_sizes(scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions) -> tuple[int, ...]:
+    """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
+    everything = coordinate_set(scop, cluster)
+    full = tuple(
+        max(1, everything.dim_max_val(m).to_python() - everything.dim_min_val(m).to_python() + 1) for m in members
+    )
+    if options.tile_sizes is not None:
+        given = dict(enumerate(options.tile_sizes))
+        return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
+    main = main_statement(scop, cluster)
+    vector = vector_position(scop, main)
+    positions = cluster.coordinates[main.name]
+    vectors = [positions[m] == vector for m in members]
+    if main.kind != "update":
+        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS))
+    first = None
+    if vector in positions:
+        row = row_coordinate(scop, cluster, vector, tuple(extents(scop, main)[p] for p in positions))
+        first = members.index(row) if row in members else None
+    return _many_tiles(full, vectors, spread(full, vectors, first, CONTRACTION_VECTOR_TILE, CONTRACTION_ROWS))
+
+
+def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes with the outermost loops cut until there are ``TILES`` tiles, enough to balance the threads."""
+    cut = list(sizes)
+    for d in range(len(full)):
+        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
+            cut[d] = (cut[d] + 1) // 2
+    return tuple(cut)
+
+
+def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
+    count = 1
+    for extent, size in zip(full, sizes, strict=True):
+        count *= -(-extent // size)
+    return count
+
+
+def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, ...]) -> int | None:
+    """The coordinate over which a register tile has its rows: the one that shares most vector loads between rows.
+
+    None where every coordinate but the vector loop has one value per tile.
+    """
+    main = main_statement(scop, cluster)
+    along_vector = list(strides_along(scop, main, main.indices[vector], scop.sizes))[1:]
+    best: tuple[int, int] | None = None
+    for d, position in enumerate(cluster.coordinates[main.name]):
+        if position == vector or shape[d] == 1:
+            continue
+        along_row = list(strides_along(scop, main, main.indices[position], scop.sizes))[1:]
+        loads = sum(v != 0 and r != 0 for v, r in zip(along_vector, along_row, strict=True))
+        if best is None or loads <= best[0]:
+            best = (loads, d)
+    return None if best is None else best[1]
+
+
+def spread(full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int) -> tuple[int, ...]:
+    """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
+
+    Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that fits whole is not
+    tiled and costs no rows, as long as the tile stays under ``TILE_ELEMENTS``.
+    """
+    sizes = [1] * len(full)
+    elements = TILE_ELEMENTS
+    for d in sorted(range(len(full)), key=lambda d: (not vectors[d], d != first, -d)):
+        if vectors[d]:
+            sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide
+        else:
+            sizes[d] = max(1, min(full[d], rows, elements))
+            if sizes[d] < full[d]:
+                rows = max(1, rows // sizes[d])
+        elements //= sizes[d]
+    return tuple(sizes)
+
+
+def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[int, int]:
+    """Vector extent and rows of a register tile whose accumulators take at most half of the registers.
+
+    Up to four vectors a row that fits whole is not cut, since whatever is left of it would run apart.
+    """
+    width = extent if extent <= 4 * lanes else 2 * lanes
+    fitting = max(1, registers // 2 // -(-width // lanes))
+    return width, min(rows, fitting)

@@ -1,0 +1,146 @@
+"""The loop IR: what a schedule tree becomes before a backend spells it.  Frozen nodes, walked with ``match``.
+
+``str(node)`` is C-like text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``+ - * floordiv mod min max == < <= > >= && ||`` of two operands, ``?:`` of three; integers are 64 bits."""
+
+    operator: str
+    operands: tuple[LoopExpr, ...]
+
+    def __str__(self) -> str:
+        match self.operator, self.operands:
+            case "?:", (condition, then, otherwise):
+                return f"({condition} ? {then} : {otherwise})"
+            case "floordiv" | "mod" | "min" | "max" as name, (a, b):
+                return f"{name}({a}, {b})"
+            case operator, (a, b):
+                return f"({a} {operator} {b})"
+            case operator, operands:
+                return f"{operator}({', '.join(map(str, operands))})"
+
+
+LoopExpr = Number | Variable | Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Nodes executed in order."""
+
+    children: tuple[LoopNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``iterator`` from ``lower`` up to but not including ``upper``.  ``label`` names the band member for readers."""
+
+    iterator: str
+    lower: LoopExpr
+    upper: LoopExpr
+    step: int
+    body: LoopNode
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A loop of one iteration."""
+
+    iterator: str
+    value: LoopExpr
+    body: LoopNode
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: LoopExpr
+    then: LoopNode
+    otherwise: LoopNode | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A marked place; ``around`` gives the values of the band members around it, outermost first, where asked for.
+
+    Buffers whose ``mark`` is ``name`` are declared here; a "parallel" mark lets the loops just below run in parallel.
+    """
+
+    name: str
+    around: tuple[LoopExpr, ...]
+    body: LoopNode
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """One instance of a statement."""
+
+    statement: str
+    arguments: tuple[LoopExpr, ...]
+
+
+LoopNode = Block | For | Let | If | Scope | Execute
+
+
+def children(node: LoopNode) -> tuple[LoopNode, ...]:
+    """The nodes directly below."""
+    match node:
+        case Block():
+            return node.children
+        case For() | Let() | Scope():
+            return (node.body,)
+        case If():
+            return (node.then,) if node.otherwise is None else (node.then, node.otherwise)
+        case Execute():
+            return ()
+
+
+def walk(node: LoopNode) -> Iterator[LoopNode]:
+    """The node and everything below it, in execution order."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def render(node: LoopNode, indent: str = "") -> str:
+    """C-like text of a loop nest."""
+    match node:
+        case Block():
+            return "".join(render(c, indent) for c in node.children)
+        case For():
+            head = f"{indent}for {node.iterator} in {node.lower} .. {node.upper} step {node.step}:\n"
+            return head.replace(" step 1:", ":") + render(node.body, indent + "  ")
+        case Let():
+            return f"{indent}{node.iterator} = {node.value}\n" + render(node.body, indent)
+        case If():
+            text = f"{indent}if {node.condition}:\n" + render(node.then, indent + "  ")
+            if node.otherwise is not None:
+                text += f"{indent}else:\n" + render(node.otherwise, indent + "  ")
+            return text
+        case Scope():
+            return f"{indent}# {node.name}\n" + render(node.body, indent)
+        case Execute():
+            return f"{indent}{node.statement}({', '.join(map(str, node.arguments))})\n"
