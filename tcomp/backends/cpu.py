@@ -1,0 +1,340 @@
+"""The CPU target: fused, tiled C with OpenMP threads, compiled on the spot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.backends.prelude import prelude
+from tcomp.backends.source import Argument, Source
+from tcomp.backends.spelling import (
+    C_STORAGE_TYPES,
+    Needs,
+    Speller,
+    combine,
+    constant_text,
+    data_dependent,
+    load,
+    loop_text,
+    mangle,
+    store,
+)
+from tcomp.codegen import affine_expressions
+from tcomp.grammar.function import Function, Read
+from tcomp.grammar.function import walk as walk_expression
+from tcomp.intrinsics import c_declarations
+from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Buffer, Plan
+from tcomp.mapping.strategy import CPU_PASSES, Pass
+from tcomp.operators import REDUCTIONS
+from tcomp.scop import ScopStatement
+
+PARALLEL_INSTANCES = 32768
+"""Statement instances below which a group runs on one thread: waking the others costs more."""
+
+STACK_BYTES = 16 * 1024
+"""Larger tile buffers live in the thread's slice of the arena."""
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBackend:
+    """The manifest of the target: its name, its passes, how it spells loops."""
+
+    name: str = "cpu"
+    passes: tuple[Pass, ...] = CPU_PASSES
+
+    def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
+        """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
+        return _Emitter(function, plan, options, checked).emit(loops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arena:
+    """Byte offsets of the global temporaries and of large tile buffers (the latter within a thread's slice)."""
+
+    shared: Mapping[str, int]
+    private: Mapping[str, int]
+    shared_bytes: int
+    slice_bytes: int
+
+
+class _Emitter:
+    def __init__(self, function: Function, plan: Plan, options: MappingOptions, checked: bool) -> None:
+        self.function = function
+        self.plan = plan
+        self.scop = plan.scop
+        self.options = options
+        self.checked = checked
+        self.needs = Needs()
+        self.threads = len(os.sched_getaffinity(0)) if options.parallel else 1
+        self.arena = self._lay_out()
+        self.by_mark: dict[str, list[Buffer]] = {}
+        for buffer in plan.buffers.values():
+            self.by_mark.setdefault(buffer.mark, []).append(buffer)
+        self.lines: list[str] = []
+        self.uses_threads = False
+
+    def emit(self, loops: LoopNode) -> Source:
+        self._node(loops, 1)
+        body = "\n".join(self.lines)
+        arguments = self._arguments()
+        entry = f"tcomp_{self.function.name}"
+        head = [f"int {entry}({', '.join(self._parameters(arguments))})", "{"]
+        head += [f"  {line}" for line in self._global_declarations()]
+        if self.needs.checks:
+            head.append("  report[2] = 0;")
+        tail = ["  return report[2] != 0;" if self.needs.checks else "  return 0;", "}"]
+        text = "\n".join([*head, body, *tail]) + "\n"
+        declarations = "".join(d.rstrip() + "\n" for d in c_declarations(self.needs.calls))
+        if self.uses_threads:
+            declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
+        title = f"/* {self._title()} */\n"
+        text = title + prelude(declarations + text) + declarations + "\n" + text
+        flags = ("-ffast-math",) if self.options.fast_math else ()
+        scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
+        return Source(text, entry, tuple(arguments), scratch, tuple(self.needs.checks), flags)
+
+    def _title(self) -> str:
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.scop.sizes.items())
+        return f"{self.function.name}, specialised to {sizes or 'no sizes'}"
+
+    def _arguments(self) -> list[Argument]:
+        names = [t.name for t in self.function.inputs if t.role == "input"]
+        names += [t.name for t in self.function.outputs]
+        storages = [self.scop.storages[n] for n in names]
+        return [Argument(s.name, s.dtype, s.box.extent, s.strides, s.role) for s in storages]
+
+    def _parameters(self, arguments: list[Argument]) -> list[str]:
+        parameters = []
+        for a in arguments:
+            const = "const " if a.role == "input" else ""
+            parameters.append(f"{const}{C_STORAGE_TYPES[a.dtype.name]} *restrict {mangle(a.name)}")
+        return [*parameters, "char *restrict scratch", "long long *restrict report"]
+
+    def _lay_out(self) -> _Arena:
+        shared: dict[str, int] = {}
+        private: dict[str, int] = {}
+        shared_bytes = 0
+        by_group: dict[str, int] = {}
+        for buffer in self.plan.buffers.values():
+            room = -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
+            if buffer.space == "global":
+                shared[buffer.storage] = shared_bytes
+                shared_bytes += room
+            elif buffer.space == "tile" and buffer.bytes > STACK_BYTES:
+                private[buffer.storage] = by_group.get("", 0)
+                by_group[""] = private[buffer.storage] + room
+        return _Arena(shared, private, shared_bytes, by_group.get("", 0))
+
+    def _global_declarations(self) -> list[str]:
+        lines = []
+        for name, offset in self.arena.shared.items():
+            c = C_STORAGE_TYPES[self.plan.buffers[name].dtype.name]
+            lines.append(f"{c} *restrict {mangle(name)} = ({c} *)(scratch + {offset}L);")
+        return lines
+
+    def _put(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    def _node(self, node: LoopNode, depth: int) -> None:
+        match node:
+            case Block():
+                for child in node.children:
+                    self._node(child, depth)
+            case For():
+                self._loop(node, depth)
+            case Let():
+                self._put(depth, "{")
+                self._put(depth + 1, f"const long {node.iterator} = {loop_text(node.value)};")
+                self._node(node.body, depth + 1)
+                self._put(depth, "}")
+            case If():
+                self._put(depth, f"if ({loop_text(node.condition)}) {{")
+                self._node(node.then, depth + 1)
+                if node.otherwise is not None:
+                    self._put(depth, "} else {")
+                    self._node(node.otherwise, depth + 1)
+                self._put(depth, "}")
+            case Scope():
+                self._scope(node, depth)
+            case Execute():
+                self._execute(node, depth)
+
+    def _scope(self, node: Scope, depth: int) -> None:
+        if node.name.startswith("parallel"):
+            self._parallel(node, depth)
+            return
+        buffers = self.by_mark.get(node.name, [])
+        if not buffers:
+            self._node(node.body, depth)
+            return
+        self._put(depth, f"{{ /* {node.name} */")
+        for buffer in buffers:
+            self._declare(buffer, node.around, depth + 1)
+        self._node(node.body, depth + 1)
+        self._put(depth, "}")
+
+    def _declare(self, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
+        c, name = C_STORAGE_TYPES[buffer.dtype.name], mangle(buffer.storage)
+        if buffer.space == "register":
+            self._put(depth, f"{c} {name};")
+            return
+        assert buffer.lower is not None
+        for d, corner in enumerate(affine_expressions(buffer.lower, around)):
+            self._put(depth, f"const long {name}_at{d} = {loop_text(corner)};")
+        if buffer.storage in self.arena.private:
+            offset = self.arena.shared_bytes + self.arena.private[buffer.storage]
+            thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
+            self.uses_threads = self.uses_threads or self.threads > 1
+            self._put(depth, f"{c} *restrict {name} = ({c} *)(scratch + {offset}L{thread});")
+        else:
+            count = max(1, buffer.bytes // buffer.dtype.itemsize)
+            self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
+
+    def _parallel(self, node: Scope, depth: int) -> None:
+        instances = sum(_volume(self.scop.by_name[n.statement]) for n in walk(node) if isinstance(n, Execute))
+        loops = _collapsible(node.body)
+        if self.threads > 1 and loops and instances >= PARALLEL_INSTANCES:
+            self.uses_threads = True
+            collapse = f" collapse({loops})" if loops > 1 else ""
+            limit = f"omp_get_max_threads() < {self.threads} ? omp_get_max_threads() : {self.threads}"
+            self._put(depth, f"#pragma omp parallel for{collapse} schedule(dynamic) num_threads({limit})")
+        self._node(node.body, depth)
+
+    def _loop(self, node: For, depth: int) -> None:
+        update = self._register_update(node)
+        if update is not None:
+            self._reduction_loop(node, update, depth)
+            return
+        self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))
+        self._node(node.body, depth + 1)
+        self._put(depth, "}")
+
+    def _for_head(self, iterator: str, lower: str, upper: str, step: int) -> str:
+        increment = f"{iterator}++" if step == 1 else f"{iterator} += {step}"
+        return f"for (long {iterator} = {lower}; {iterator} < {upper}; {increment}) {{"
+
+    def _register_update(self, node: For) -> ScopStatement | None:
+        """The statement of an innermost loop that only combines values into one register."""
+        if not isinstance(node.body, Execute) or node.step != 1:
+            return None
+        statement = self.scop.by_name[node.body.statement]
+        buffer = self.plan.buffers.get(statement.target)
+        if statement.kind != "update" or buffer is None or buffer.space != "register":
+            return None
+        reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
+        if any(data_dependent(s) for r in reads for s in r.subscripts):
+            return None
+        return statement
+
+    def _reduction_loop(self, node: For, statement: ScopStatement, depth: int) -> None:
+        """A loop that reduces into a register, in vector lanes.
+
+        Sums and products use the compiler's own reduction clause; extrema, whose NaN rule no clause knows, go through
+        an array of lanes.
+        """
+        assert statement.reduction is not None and isinstance(node.body, Execute)
+        lower, upper = loop_text(node.lower), loop_text(node.upper)
+        buffer = self.plan.buffers[statement.target]
+        if statement.reduction in ("+", "*") or buffer.dtype.bits < 32:
+            if statement.reduction in ("+", "*"):
+                self._put(depth, f"#pragma omp simd reduction({statement.reduction}:{mangle(statement.target)})")
+            self._put(depth, self._for_head(node.iterator, lower, upper, 1))
+            self._node(node.body, depth + 1)
+            self._put(depth, "}")
+            return
+        lanes = 2 * ALIGNMENT // buffer.dtype.itemsize
+        c = C_STORAGE_TYPES[buffer.dtype.name]
+        target = mangle(statement.target)
+        identity = constant_text(REDUCTIONS[statement.reduction].identity(buffer.dtype), buffer.dtype)
+        self._put(depth, "{")
+        self._put(depth + 1, f"{c} lane[{lanes}];")
+        self._put(depth + 1, f"for (int l = 0; l < {lanes}; l++) lane[l] = {identity};")
+        self._put(depth + 1, f"long {node.iterator} = {lower};")
+        self._put(depth + 1, f"for (; {node.iterator} + {lanes} <= {upper}; {node.iterator} += {lanes})")
+        shifted = replace(node.body, arguments=tuple(_shifted(a, node.iterator) for a in node.body.arguments))
+        self._put(depth + 2, f"for (int l = 0; l < {lanes}; l++) {self._combination(statement, shifted, 'lane[l]')}")
+        self._put(depth + 1, f"for (; {node.iterator} < {upper}; {node.iterator}++)")
+        self._put(depth + 2, self._combination(statement, node.body, target))
+        folded = combine(statement.reduction, target, "lane[l]", buffer.dtype)
+        self._put(depth + 1, f"for (int l = 0; l < {lanes}; l++) {target} = {folded};")
+        self._put(depth, "}")
+
+    def _combination(self, statement: ScopStatement, call: Execute, target: str) -> str:
+        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
+        dtype = self.scop.storages[statement.target].dtype
+        assert statement.reduction is not None
+        return f"{target} = {combine(statement.reduction, target, speller.value(statement.value), dtype)};"
+
+    def _speller(self, indices: Mapping[str, str]) -> Speller:
+        return Speller(self.scop, self.plan.buffers, indices, self.needs, self.checked, self.function.source)
+
+    def _execute(self, node: Execute, depth: int) -> None:
+        statement = self.scop.by_name[node.statement]
+        bound: dict[str, str] = {}
+        declared: list[str] = []
+        for position, (index, argument) in enumerate(zip(statement.indices, node.arguments, strict=True)):
+            if position < statement.tile_rank:
+                continue
+            text = loop_text(argument)
+            if isinstance(argument, Operation):
+                declared.append(f"const long i_{index} = {text};")
+                text = f"i_{index}"
+            bound[index] = text
+        speller = self._speller(bound)
+        dtype = self.scop.storages[statement.target].dtype
+        target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        value = speller.value(statement.value)
+        if statement.kind == "update":
+            assert statement.reduction is not None
+            value = combine(statement.reduction, load(target, dtype), value, dtype)
+        text = f"{target} = {store(value, dtype)};"
+        if declared:
+            text = f"{{ {' '.join(declared)} {text} }}"
+        self._put(depth, text)
+
+
+def _shifted(argument: LoopExpr, iterator: str) -> LoopExpr:
+    """The argument of a lane: the iterator moved by the lane's number ``l``."""
+    match argument:
+        case Variable(name=name) if name == iterator:
+            return Operation("+", (argument, Variable("l")))
+        case Operation():
+            return Operation(argument.operator, tuple(_shifted(o, iterator) for o in argument.operands))
+        case _:
+            return argument
+
+
+def _volume(statement: ScopStatement) -> int:
+    volume = 1
+    for d in range(statement.domain.dim(isl.dim_type.set)):
+        low, high = statement.domain.dim_min_val(d), statement.domain.dim_max_val(d)
+        volume *= high.to_python() - low.to_python() + 1
+    return volume
+
+
+def _collapsible(node: LoopNode) -> int:
+    """How many loops from here inwards are perfectly nested and rectangular."""
+    count = 0
+    iterators: set[str] = set()
+    while isinstance(node, For) and not (_variables(node.lower) | _variables(node.upper)) & iterators:
+        count += 1
+        iterators.add(node.iterator)
+        node = node.body
+    return count
+
+
+def _variables(expr: LoopExpr) -> set[str]:
+    match expr:
+        case Variable():
+            return {expr.name}
+        case Operation():
+            return {name for o in expr.operands for name in _variables(o)}
+        case Number():
+            return set()

@@ -1,0 +1,144 @@
+"""From the C text of a kernel to a function that can be called: compiled once, kept on disk, loaded with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tcomp import debug
+from tcomp.backends import toolchain
+from tcomp.backends.source import Argument, Source
+from tcomp.backends.toolchain import Toolchain
+from tcomp.cache import store
+from tcomp.errors import TargetError
+from tcomp.memo import Memo
+
+NativeFunction = Callable[..., int]
+"""The entry point.  Takes one address (int, or None for a null pointer) for each argument of the ``Source``, then those
+of the scratch memory and of the report; runs without the interpreter's lock; returns the kernel's status."""
+
+ABI = 1
+"""Changes when the meaning of an entry point's arguments does."""
+
+_LOADED: Memo[str, NativeFunction] = Memo()
+
+
+def load(source: Source) -> NativeFunction:
+    """The entry point of a kernel: from this process, the cache on disk or the compiler.
+
+    Raises TargetError if there is no compiler, or it fails or hangs on the text.
+    """
+    compiler = toolchain.find()
+    key = kernel_key(source, compiler)
+    return _LOADED.get(key, lambda: _load(source, compiler, key))
+
+
+def kernel_key(source: Source, compiler: Toolchain) -> str:
+    """The name of a compiled kernel: a digest of everything on which its machine code depends."""
+    facts = (ABI, source.entry, source.text, compiler.arguments(source.text, source.flags), compiler.identity)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def describe(source: Source) -> str:
+    """A kernel and its arrays in one line: ``mm(A float32[64,32], B float32[32,16]) -> (C float32[64,16])``."""
+    taken = ", ".join(_describe_argument(a) for a in source.arguments if a.role == "input")
+    given = ", ".join(_describe_argument(a) for a in source.arguments if a.role != "input")
+    return f"{source.entry.removeprefix('tcomp_')}({taken}) -> ({given})"
+
+
+def _describe_argument(argument: Argument) -> str:
+    return f"{argument.name} {argument.dtype}[{','.join(map(str, argument.shape))}]"
+
+
+def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
+    kept = store().get("kernel", key)
+    if kept is not None:
+        # A sound entry may still not load, say because a library that it needs is gone.
+        with suppress(OSError, AttributeError):
+            function = _bind(kept, source)
+            debug.log(1, f"kernel {source.entry}: from the cache")
+            return function
+    image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
+    debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
+    try:
+        function = _bind(image, source)
+    except (OSError, AttributeError) as error:
+        raise TargetError(f"kernel {source.entry} was compiled but cannot be loaded: {error}") from None
+    store().put("kernel", key, describe(source), image)
+    return function
+
+
+def _bind(image: bytes, source: Source) -> NativeFunction:
+    """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
+    library = _open(image)
+    function: NativeFunction = getattr(library, source.entry)
+    count = len(source.arguments) + 2
+    function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
+    function.restype = ctypes.c_int32  # type: ignore[attr-defined]
+    _FORKED.watch(library)
+    return function
+
+
+def _open(image: bytes) -> ctypes.CDLL:
+    """A shared object from memory: whatever happens to files later, what runs is what was checked.
+
+    Through an anonymous file where the system has them, which also serves with a full disk and where temporary files
+    may not be executed; else through a temporary file.
+    """
+    with suppress(OSError, AttributeError):
+        descriptor = os.memfd_create("tcomp-kernel")
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(image)
+            return ctypes.CDLL(_unique_path(descriptor))
+        finally:
+            os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix="tcomp-") as directory:
+        path = Path(directory, "kernel.so")
+        path.write_bytes(image)
+        return ctypes.CDLL(str(path))
+
+
+_SERIAL = itertools.count(2)
+
+
+def _unique_path(descriptor: int) -> str:
+    """A spelling of ``/proc/self/fd/N`` that was never used before.
+
+    The dynamic linker takes a path that it has seen for the library that it had then, though the descriptor is
+    another file by now.  Single and double slashes mean the same to the kernel, so they can spell a serial number.
+    """
+    slashes = "".join("/./" if bit == "1" else "//" for bit in f"{next(_SERIAL):b}")
+    return f"/proc/self/fd{slashes}{descriptor}"
+
+
+class _ForkGuard:
+    """Keeps kernels from hanging in forked children.
+
+    GNU OpenMP believes that a forked child has the worker threads of its parent, and waits for them for ever.  The
+    thread that comes out of a fork therefore runs its kernels alone; threads that the child starts have workers.
+    """
+
+    def __init__(self) -> None:
+        self._set_nesting: Callable[[int], None] | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def watch(self, library: ctypes.CDLL) -> None:
+        """Remember the OpenMP library that a kernel is linked with, if it is GNU's."""
+        if self._set_nesting is None and hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call"):
+            self._set_nesting = library.omp_set_max_active_levels
+
+    def _after_fork(self) -> None:
+        if self._set_nesting is not None:
+            self._set_nesting(0)
+
+
+_FORKED = _ForkGuard()

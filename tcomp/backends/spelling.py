@@ -1,0 +1,319 @@
+"""Expressions of the program as C text.
+
+Two readings of an integer expression are kept apart: as a *value* it has the type and the wrap-around of the program;
+as a *subscript* it is computed in 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tcomp.backends.source import IndexCheck
+from tcomp.errors import SourceText
+from tcomp.grammar.function import (
+    Binary,
+    Call,
+    Cast,
+    Constant,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    Unary,
+    walk,
+)
+from tcomp.intrinsics import INTRINSICS
+from tcomp.loops import LoopExpr, Number, Operation, Variable
+from tcomp.mapping.plan import Buffer
+from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from tcomp.scop import Scop, contiguous_strides
+
+C_VALUE_TYPES: dict[str, str] = {
+    "float16": "float",
+    "bfloat16": "float",
+    "float32": "float",
+    "float64": "double",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "bool": "unsigned char",
+}
+"""The C type that holds a value of each element type in an expression."""
+
+C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {"float16": "_Float16", "bfloat16": "unsigned short"}
+"""The C type of one element in memory."""
+
+
+def mangle(name: str) -> str:
+    """A C identifier for a program name: no keyword, macro or generated name can equal it."""
+    return f"v_{name}"
+
+
+def loop_text(expr: LoopExpr) -> str:
+    """A loop expression in C; every operand is a ``long``."""
+    match expr:
+        case Number():
+            return str(expr.value) if abs(expr.value) < 2**31 else f"{expr.value}L"
+        case Variable():
+            return expr.name
+        case Operation(operator="?:", operands=(condition, then, otherwise)):
+            return f"({loop_text(condition)} ? {loop_text(then)} : {loop_text(otherwise)})"
+        case Operation(operator="floordiv" | "mod" | "min" | "max" as name, operands=(a, b)):
+            return f"tc_{name}({loop_text(a)}, {loop_text(b)})"
+        case Operation(operator="-", operands=(Number(value=0), b)):
+            return f"(-{loop_text(b)})"
+        case Operation(operator=operator, operands=(a, b)):
+            return f"({loop_text(a)} {operator} {loop_text(b)})"
+    raise AssertionError(expr)
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the text of a kernel turned out to need, gathered while expressions are spelled."""
+
+    calls: dict[tuple[str, str], None] = field(default_factory=dict)
+    checks: list[IndexCheck] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Speller:
+    """Spells expressions of one statement instance; ``indices`` gives each index its C text."""
+
+    scop: Scop
+    buffers: Mapping[str, Buffer]
+    indices: Mapping[str, str]
+    needs: Needs
+    checked: bool
+    source: SourceText
+
+    def value(self, expr: Expr) -> str:
+        """The expression as a value of its type."""
+        match expr:
+            case Constant():
+                return constant_text(expr.value, expr.dtype)
+            case Index():
+                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.indices[expr.name]})"
+            case Size():
+                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.scop.sizes[expr.name]}LL)"
+            case Read():
+                return self.read(expr)
+            case Unary(op="!"):
+                return f"(!{self.value(expr.operand)})"
+            case Unary():
+                return _narrow(f"(-{self.value(expr.operand)})", expr.dtype)
+            case Binary():
+                return self._binary(expr)
+            case Select():
+                branches = f"{self.value(expr.then)} : {self.value(expr.otherwise)}"
+                return f"({self.value(expr.condition)} ? {branches})"
+            case Call():
+                return self._call(expr)
+            case Cast():
+                return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype)
+
+    def _binary(self, expr: Binary) -> str:
+        a, b = self.value(expr.lhs), self.value(expr.rhs)
+        dtype = expr.lhs.dtype
+        match expr.op:
+            case "min" | "max":
+                return f"tc_{expr.op}_{_suffix(dtype)}({a}, {b})"
+            case "/" | "%" if dtype.is_integer:
+                return f"tc_{'div' if expr.op == '/' else 'rem'}_{_suffix(dtype)}({a}, {b})"
+            case "%":
+                self.needs.calls[("fmod", C_VALUE_TYPES[dtype.name])] = None
+                name = INTRINSICS["fmod"].c_name(C_VALUE_TYPES[dtype.name])
+                return f"tc_floormod_{_suffix(dtype)}({name}({a}, {b}), {b})"
+            case "+" if dtype.kind == "bool":
+                return f"({a} | {b})"
+            case "*" if dtype.kind == "bool":
+                return f"({a} & {b})"
+            case _:
+                return _narrow(f"({a} {expr.op} {b})", expr.dtype)
+
+    def _call(self, expr: Call) -> str:
+        c_type = C_VALUE_TYPES[expr.dtype.name]
+        self.needs.calls[(expr.intrinsic, c_type)] = None
+        arguments = ", ".join(self.value(a) for a in expr.arguments)
+        return f"{INTRINSICS[expr.intrinsic].c_name(c_type)}({arguments})"
+
+    def subscript(self, expr: Expr) -> str:
+        """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
+        if data_dependent(expr):
+            return f"((long){self.value(expr)})"
+        match expr:
+            case Constant():
+                return str(int(expr.value))
+            case Index():
+                return self.indices[expr.name]
+            case Size():
+                return str(self.scop.sizes[expr.name])
+            case Unary(op="-"):
+                return f"(-{self.subscript(expr.operand)})"
+            case Binary(op="+" | "-" | "*"):
+                return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
+            case Binary(op="/" | "%"):
+                name = "floordiv" if expr.op == "/" else "mod"
+                return f"tc_{name}({self.subscript(expr.lhs)}, {self.subscript(expr.rhs)})"
+            case Binary(op="min" | "max"):
+                return f"tc_{expr.op}({self.subscript(expr.lhs)}, {self.subscript(expr.rhs)})"
+            case Select():
+                branches = f"{self.subscript(expr.then)} : {self.subscript(expr.otherwise)}"
+                return f"({self.value(expr.condition)} ? {branches})"
+            case Cast() if expr.operand.dtype.is_integer and expr.dtype.bits >= 32:
+                return self.subscript(expr.operand)
+            case _:
+                return f"((long){self.value(expr)})"
+
+    def element(self, storage: str, subscripts: tuple[str, ...]) -> str:
+        """The C lvalue of an element, from the text of its logical coordinates."""
+        buffer = self.buffers.get(storage)
+        if buffer is not None and buffer.space == "register":
+            return mangle(storage)
+        if buffer is None:
+            box, strides = self.scop.storages[storage].box, self.scop.storages[storage].strides
+            corner = tuple(str(o) for o in box.origin)
+        else:
+            strides = contiguous_strides(buffer.shape)
+            corner = tuple(f"{mangle(storage)}_at{d}" for d in range(len(buffer.shape)))
+            if buffer.space == "global":
+                corner = tuple(str(o) for o in buffer.origin)
+        terms = []
+        for text, lower, stride in zip(subscripts, corner, strides, strict=True):
+            offset = text if lower == "0" else f"({text} - {lower})"
+            if stride:
+                terms.append(offset if stride == 1 else f"{offset} * {stride}L")
+        return f"{mangle(storage)}[{' + '.join(terms) or '0'}]"
+
+    def read(self, expr: Read) -> str:
+        """A tensor element as a value, boundary rules and run-time checks included."""
+        dtype = expr.dtype
+        storage = self.scop.storages[expr.tensor]
+        if expr.boundary is not None:
+            return self._boundary_read(expr)
+        texts = []
+        failed = []
+        for d, subscript in enumerate(expr.subscripts):
+            text = self.subscript(subscript)
+            if self.checked and data_dependent(subscript):
+                origin, extent = storage.box.origin[d], storage.box.extent[d]
+                number = len(self.needs.checks)
+                names = tuple(self.indices)
+                span = subscript.span
+                text_there = self.source.text[span.start : span.end]
+                self.needs.checks.append(
+                    IndexCheck(expr.tensor, d, extent, origin, text_there, span.start, span.end, names)
+                )
+                place = f"(const long[]){{{', '.join(self.indices.values()) or '0'}}}, {len(names)}"
+                text = f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
+                failed.append(extent == 0)
+            texts.append(text)
+        if any(failed):
+            return f"({', '.join(texts)}, ({C_VALUE_TYPES[dtype.name]})0)"
+        return load(self.element(expr.tensor, tuple(texts)), dtype)
+
+    def _boundary_read(self, expr: Read) -> str:
+        assert expr.boundary is not None
+        box = self.scop.storages[expr.tensor].box
+        texts = [self.subscript(s) for s in expr.subscripts]
+        c_type = C_VALUE_TYPES[expr.dtype.name]
+        if expr.boundary.kind == "constant_exterior":
+            assert expr.boundary.value is not None
+            outside = self.value(expr.boundary.value)
+            if 0 in box.extent:
+                return f"(({c_type}){outside})"
+            inside = " && ".join(
+                f"{t} >= {o} && {t} < {o + e}" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
+            )
+            element = load(self.element(expr.tensor, tuple(texts)), expr.dtype)
+            return f"({inside or '1'} ? {element} : {outside})"
+        if 0 in box.extent:
+            return f"(({c_type})0)"
+        folded = tuple(
+            f"tc_{expr.boundary.kind}({t}, {o}L, {e}L)" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
+        )
+        return load(self.element(expr.tensor, folded), expr.dtype)
+
+
+def data_dependent(expr: Expr) -> bool:
+    """Whether a subscript depends on tensor elements or floats, or multiplies indices: checked when it runs."""
+    for e in walk(expr):
+        if isinstance(e, Read | Call) or e.dtype.is_float:
+            return True
+        if isinstance(e, Binary) and e.op in ("*", "/", "%"):
+            operands = (e.lhs, e.rhs) if e.op == "*" else (e.rhs,)
+            if all(any(isinstance(x, Index) for x in walk(o)) for o in operands):
+                return True
+    return False
+
+
+def load(element: str, dtype: DType) -> str:
+    """An element in memory as a value."""
+    if dtype == BFLOAT16:
+        return f"tc_from_bfloat16({element})"
+    return f"((float){element})" if dtype == FLOAT16 else element
+
+
+def store(value: str, dtype: DType) -> str:
+    """A value in the form in which memory holds it."""
+    if dtype == BFLOAT16:
+        return f"tc_to_bfloat16({value})"
+    return f"((_Float16){value})" if dtype == FLOAT16 else value
+
+
+def convert(text: str, source: DType, target: DType) -> str:
+    """A conversion as the language defines it: floats to integers truncate and saturate, NaN gives 0."""
+    if source == target:
+        return text
+    if target.kind == "bool":
+        return f"({text} != 0)"
+    if target == BFLOAT16:
+        return f"tc_from_bfloat16(tc_to_bfloat16((float){text}))"
+    if target == FLOAT16:
+        return f"((float)(_Float16){text})"
+    if source.is_float and target.is_integer:
+        return f"tc_to_{target.name}({text})"
+    return f"(({C_VALUE_TYPES[target.name]}){text})"
+
+
+def constant_text(value: float | int | bool, dtype: DType) -> str:
+    """A literal of an element type."""
+    if dtype.is_float:
+        number = float(value)
+        suffix = "" if dtype == FLOAT64 else "f"
+        if math.isinf(number):
+            return f"({'-' if number < 0 else ''}__builtin_inf{suffix}())"
+        if math.isnan(number):
+            return f'__builtin_nan{suffix}("")'
+        return f"({number!r}{suffix})" if number < 0 else f"{number!r}{suffix}"
+    number = int(value)
+    if dtype.kind == "uint":
+        return f"(({C_VALUE_TYPES[dtype.name]}){number}ULL)"
+    if number == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    return f"(({C_VALUE_TYPES[dtype.name]}){number}LL)" if dtype.bits != 32 or number < 0 else str(number)
+
+
+def combine(reduction: str, accumulator: str, value: str, dtype: DType) -> str:
+    """The accumulator combined with a value."""
+    if reduction in ("min", "max"):
+        return f"tc_{reduction}_{_suffix(dtype)}({accumulator}, {value})"
+    if dtype.kind == "bool":
+        return f"({accumulator} {'|' if reduction == '+' else '&'} {value})"
+    return _narrow(f"({accumulator} {reduction} {value})", dtype)
+
+
+def _narrow(text: str, dtype: DType) -> str:
+    """Undo C's promotion of narrow integers to int."""
+    return f"(({C_VALUE_TYPES[dtype.name]}){text})" if dtype.is_integer and dtype.bits < 32 else text
+
+
+def _suffix(dtype: DType) -> str:
+    return FLOAT32.name if dtype in (FLOAT16, BFLOAT16) else dtype.name

@@ -1,0 +1,283 @@
+"""Finished work kept between processes: one checked file per entry, in a directory that only the user can write.
+
+An entry is a line of JSON (kind, key, label, size, digest) and then the payload.  It is written to a temporary file and
+renamed into place, so a reader finds a whole entry or none, whoever else writes and whenever a process is killed.  It
+is believed only if it is a regular file of this user that nobody else may write and its digest fits; anything else
+counts as absent and is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import tarfile
+import tempfile
+import time
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import platformdirs
+
+from tcomp import debug
+from tcomp.errors import TcompError
+from tcomp.memo import Memo
+
+FORMAT = 1
+_LARGEST_HEADER = 1 << 14
+_LARGEST_ENTRY = 1 << 28
+_STALE_SECONDS = 3600.0
+_FILE_NAME = re.compile(r"([a-z]+)-([0-9a-f]{64})\Z")
+
+
+class CacheWarning(UserWarning):
+    """The cache on disk cannot be used; kernels still run, but every process compiles them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kept result: ``label`` says of what; ``size`` is in bytes, on disk; ``age`` in seconds."""
+
+    kind: str
+    key: str
+    label: str
+    size: int
+    age: float
+
+
+class DamagedError(Exception):
+    """The bytes are not an entry, or not the one that was asked for."""
+
+
+class Store:
+    """Entries in one directory, or in none, where nothing is found and nothing kept.
+
+    No method but ``clear``, ``export_to`` and ``import_from`` raises: a cache that cannot be used is the same as an
+    empty one, but for a ``CacheWarning``, given once.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+        self._warned = False
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """The payload of an entry; None if there is none or it is not to be trusted."""
+        if self.directory is None:
+            return None
+        path = self.directory / f"{kind}-{key}"
+        try:
+            return unpack(_read_own(path), kind, key)[1]
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedError) as error:
+            debug.log(1, f"cache entry {path} is not used: {error}")
+            return None
+
+    def put(self, kind: str, key: str, label: str, payload: bytes) -> bool:
+        """Keep a payload, in place of an entry that is there; False if that was not possible."""
+        if self.directory is None:
+            return False
+        try:
+            _write(self.directory, f"{kind}-{key}", pack(kind, key, label, payload))
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                _warn(f"cannot keep compiled kernels in {self.directory}: {error.strerror or error}")
+            return False
+        return True
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry whose file is the user's own and has a readable header."""
+        now = time.time()
+        for path in self._files():
+            with suppress(OSError, DamagedError):
+                status = path.stat(follow_symlinks=False)
+                header, _ = unpack(_read_own(path))
+                yield Entry(header["kind"], header["key"], header["label"], status.st_size, now - status.st_mtime)
+
+    def clear(self) -> int:
+        """Remove every entry, damaged ones included; returns how many.  Raises TcompError."""
+        paths = self._files()
+        try:
+            for path in paths:
+                path.unlink(missing_ok=True)
+            if self.directory is not None:
+                _sweep(self.directory, 0.0)
+        except OSError as error:
+            raise TcompError(f"cannot clear {self.directory}: {error.strerror or error}") from None
+        return len(paths)
+
+    def export_to(self, archive: Path) -> int:
+        """Write every sound entry to a new ``.tar.gz``; returns how many.  Raises TcompError."""
+        count = 0
+        try:
+            with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
+                for path in self._files():
+                    with suppress(FileNotFoundError, DamagedError, PermissionError):
+                        content = _read_own(path)
+                        unpack(content)
+                        member = tarfile.TarInfo(path.name)
+                        member.size = len(content)
+                        tar.addfile(member, BytesIO(content))
+                        count += 1
+        except OSError as error:
+            raise TcompError(f"cannot write {archive}: {error.strerror or error}") from None
+        return count
+
+    def import_from(self, archive: Path) -> int:
+        """Take over the entries of an archive that ``export_to`` wrote; returns how many were sound.
+
+        Entries hold machine code: import only what you would run.  Raises TcompError.
+        """
+        if self.directory is None:
+            raise TcompError("there is no cache directory to import into")
+        count = 0
+        try:
+            with tarfile.open(archive, "r:gz") as tar:
+                for member in tar:
+                    named = _FILE_NAME.match(member.name)
+                    stream = tar.extractfile(member) if named and member.isreg() else None
+                    if named is None or stream is None or member.size > _LARGEST_ENTRY:
+                        continue
+                    content = stream.read()
+                    with suppress(DamagedError):
+                        unpack(content, named[1], named[2])
+                        _write(self.directory, member.name, content)
+                        count += 1
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise TcompError(f"cannot import {archive}: {error}") from None
+        return count
+
+    def _files(self) -> list[Path]:
+        if self.directory is None:
+            return []
+        with suppress(OSError):
+            return sorted(path for path in self.directory.iterdir() if _FILE_NAME.match(path.name))
+        return []
+
+
+def pack(kind: str, key: str, label: str, payload: bytes) -> bytes:
+    """The bytes of an entry."""
+    header = {
+        "tcomp": FORMAT,
+        "kind": kind,
+        "key": key,
+        "label": label[:1000],
+        "size": len(payload),
+        "sha256": _digest(kind, key, label[:1000], payload),
+    }
+    return json.dumps(header).encode() + b"\n" + payload
+
+
+def unpack(content: bytes, kind: str | None = None, key: str | None = None) -> tuple[dict[str, str], bytes]:
+    """Kind, key and label, and the payload of an entry.  Raises DamagedError if any byte is not what was written, or
+    if the entry is sound but another than the one asked for."""
+    end = content.find(b"\n", 0, _LARGEST_HEADER)
+    try:
+        header = json.loads(content[: max(end, 0)])
+        texts = {name: header[name] for name in ("kind", "key", "label", "sha256")}
+        payload = content[end + 1 :]
+        sound = (
+            header["tcomp"] == FORMAT
+            and all(isinstance(text, str) for text in texts.values())
+            and header["size"] == len(payload)
+            and texts["sha256"] == _digest(texts["kind"], texts["key"], texts["label"], payload)
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DamagedError("it has no header") from None
+    if not sound:
+        raise DamagedError("its digest does not fit")
+    if (kind, key) not in ((None, None), (texts["kind"], texts["key"])):
+        raise DamagedError("it belongs under another name")
+    return texts, payload
+
+
+def _digest(kind: str, key: str, label: str, payload: bytes) -> str:
+    digest = hashlib.sha256("\0".join((str(FORMAT), kind, key, label, "")).encode())
+    digest.update(payload)
+    return digest.hexdigest()
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of a regular file of this user that nobody else may write.  Raises DamagedError or OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError("it is not a regular file")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise DamagedError("others may have written it")
+        if status.st_size > _LARGEST_ENTRY:
+            raise DamagedError("it is too large")
+        return file.read()
+
+
+def _write(directory: Path, name: str, content: bytes) -> None:
+    """Make a file appear whole or not at all.  Raises OSError."""
+    descriptor, name_of_draft = tempfile.mkstemp(prefix=".draft-", dir=directory)
+    draft = Path(name_of_draft)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        draft.replace(directory / name)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _sweep(directory: Path, older_than: float) -> None:
+    """Remove what killed processes left half-written."""
+    limit = time.time() - older_than
+    for path in directory.glob(".draft-*"):
+        with suppress(OSError):
+            if path.stat(follow_symlinks=False).st_mtime <= limit:
+                path.unlink()
+
+
+_STORES: Memo[Path | None, Store] = Memo()
+
+
+def store() -> Store:
+    """The cache that the environment asks for: ``TCOMP_CACHE``, else the platform's directory for caches."""
+    if not debug.cache_enabled():
+        return _STORES.get(None, lambda: Store(None))
+    base = (debug.cache_directory() or platformdirs.user_cache_path("tcomp")).absolute()
+    return _STORES.get(base, lambda: Store(_prepare(base)))
+
+
+def _prepare(base: Path) -> Path | None:
+    """The directory for entries below ``base``, made if need be; None, with a warning, if it cannot serve."""
+    directory = base / f"v{FORMAT}"
+    try:
+        if "~" in base.parts:
+            raise FileNotFoundError(0, "there is no home directory")
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory.mkdir(exist_ok=True, mode=0o700)
+        for path in (base, directory):
+            _check_safe(path)
+        _sweep(directory, _STALE_SECONDS)
+    except OSError as error:
+        _warn(f"no cache in {base}: {error.strerror or error}")
+        return None
+    return directory
+
+
+def _check_safe(path: Path) -> None:
+    """Raises PermissionError if another user may put files into a directory, or put another in its place."""
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(0, f"{path} belongs to another user")
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise PermissionError(0, f"others may write {path} (chmod go-w mends that)")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"{message}; kernels are compiled anew in each process", CacheWarning, stacklevel=2)

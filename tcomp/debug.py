@@ -1,0 +1,185 @@
+"""What can be seen and switched from outside: environment variables, messages on stderr and dumps.
+
+Each variable is one row of ``VARIABLES``; ``tcomp debug`` prints the rows and the README shows them.  The functions
+read the environment whenever they are called, so a variable may change between two calls.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tcomp.errors import TcompError
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable: its name, the values that it takes and what they do."""
+
+    name: str
+    values: str
+    help: str
+
+
+DEBUG = Variable(
+    "TCOMP_DEBUG",
+    "1..4",
+    "say on stderr what happens: 1 compilations and cache hits, 2 each pass and its time, 3 the text after each pass, "
+    "4 compiler commands",
+)
+DUMP = Variable(
+    "TCOMP_DUMP", "directory", "write one folder per kernel: every stage in reading order, options, repro.py"
+)
+CHECK = Variable("TCOMP_CHECK", "1", "prove the plan legal after every pass")
+INTERPRET = Variable("TCOMP_INTERPRET", "1", "run the reference interpreter instead of compiled kernels")
+CACHE = Variable("TCOMP_CACHE", "directory or 0", "keep compiled kernels in this directory; 0 keeps none on disk")
+PRINT_TUNING = Variable(
+    "TCOMP_PRINT_TUNING",
+    "1",
+    "print each better mapping that a tuning run finds, as source to paste (from the tuner on)",
+)
+
+VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, PRINT_TUNING)
+
+
+def level() -> int:
+    """The value of TCOMP_DEBUG, 0 where it is not set."""
+    text = os.environ.get(DEBUG.name, "") or "0"
+    if text not in ("0", "1", "2", "3", "4"):
+        raise TcompError(f"{DEBUG.name} is {text!r}; it must be a number from 0 to 4")
+    return int(text)
+
+
+def dump_directory() -> Path | None:
+    """Where dumps go, or None."""
+    text = os.environ.get(DUMP.name)
+    return Path(text) if text else None
+
+
+def check_every_pass() -> bool:
+    """Whether each pass is to be proved, whatever that costs."""
+    return _switch(CHECK)
+
+
+def interpret() -> bool:
+    """Whether the reference interpreter stands in for compiled kernels."""
+    return _switch(INTERPRET)
+
+
+def cache_enabled() -> bool:
+    """Whether compiled kernels are kept on disk."""
+    return os.environ.get(CACHE.name) != "0"
+
+
+def cache_directory() -> Path | None:
+    """The directory that the user chose for compiled kernels; None leaves the choice to the platform."""
+    text = os.environ.get(CACHE.name)
+    return Path(text) if text and text != "0" else None
+
+
+def print_tuning() -> bool:
+    """Whether the tuner prints its progress."""
+    return _switch(PRINT_TUNING)
+
+
+def _switch(variable: Variable) -> bool:
+    text = os.environ.get(variable.name, "") or "0"
+    if text not in ("0", "1"):
+        raise TcompError(f"{variable.name} is {text!r}; it must be 0 or 1")
+    return text == "1"
+
+
+def log(at: int, message: str) -> None:
+    """Write one message to stderr if TCOMP_DEBUG is at least ``at``."""
+    if level() >= at:
+        sys.stderr.write(f"tcomp: {message}\n")
+
+
+_SUFFIXES = {"input": "tc", "function": "txt", "loops": "c"}
+
+
+def stage_suffix(stage: str, kernel_suffix: str = "c") -> str:
+    """The file name suffix that fits the text of a stage; ``kernel_suffix`` is that of the target's language."""
+    return kernel_suffix if stage == "kernel" else _SUFFIXES.get(stage, "isl")
+
+
+def dump_files(stages: Mapping[str, str], kernel_suffix: str = "c") -> dict[str, str]:
+    """File names and contents of a dump, in pipeline order.
+
+    A stage whose text equals that of the stage before it holds "(unchanged)".
+    """
+    width = max(2, len(str(len(stages))))
+    files: dict[str, str] = {}
+    previous: str | None = None
+    for number, (name, text) in enumerate(stages.items()):
+        content = "(unchanged)" if text == previous else text
+        files[f"{number:0{width}}-{_file_name(name)}.{stage_suffix(name, kernel_suffix)}"] = content
+        previous = text
+    return files
+
+
+def write_dump(
+    directory: Path,
+    kernel_name: str,
+    stages: Mapping[str, str],
+    options_json: str,
+    repro_source: str,
+    kernel_suffix: str = "c",
+) -> Path | None:
+    """Write the folder of one kernel below ``directory`` and return it.
+
+    The folder appears whole or not at all, under the kernel's name or, where that holds another dump, the name with a
+    number behind it; an equal dump is left as it is.  A directory that cannot be written gives a warning and None: a
+    dump never stops a compilation.
+    """
+    files = dump_files(stages, kernel_suffix) | {"options.json": options_json, "repro.py": repro_source}
+    draft = directory / f".{uuid.uuid4().hex}"
+    try:
+        draft.mkdir(parents=True)
+        try:
+            for name, content in files.items():
+                text = content if content.endswith("\n") else content + "\n"
+                (draft / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            return _publish(draft, directory, _file_name(kernel_name))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        warnings.warn(f"no dump of {kernel_name} in {directory}: {error.strerror or error}", stacklevel=2)
+        return None
+
+
+def _publish(draft: Path, directory: Path, name: str) -> Path:
+    """Rename a finished draft to the first free name; renaming onto a folder that is not empty fails."""
+    number = 1
+    while True:
+        folder = directory / (name if number == 1 else f"{name}-{number}")
+        try:
+            draft.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            if _equal(draft, folder):
+                return folder
+            number += 1
+        else:
+            return folder
+
+
+def _equal(one: Path, other: Path) -> bool:
+    names = sorted(path.name for path in one.iterdir())
+    if not other.is_dir() or sorted(path.name for path in other.iterdir()) != names:
+        return False
+    _, mismatch, unreadable = filecmp.cmpfiles(one, other, names, shallow=False)
+    return not mismatch and not unreadable
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")[:100] or "kernel"

@@ -1,0 +1,138 @@
+"""Open this first: how a checked function becomes the source of a kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import islpy as isl
+
+from tcomp import debug
+from tcomp.backends.source import Source
+from tcomp.build import build
+from tcomp.codegen import generate_loops
+from tcomp.errors import CompileError, Diagnostic
+from tcomp.grammar.function import Function
+from tcomp.loops import LoopNode, render
+from tcomp.mapping.legality import prove
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Plan
+from tcomp.mapping.strategy import Pass
+from tcomp.nest import nest
+from tcomp.schedule import schedule
+from tcomp.scop import Scop, Sizes
+
+ISL_OPERATIONS = 100_000_000
+"""Attention takes half a million; this many take about ten seconds."""
+
+Value = TypeVar("Value")
+
+
+class Backend(Protocol):
+    """A target's manifest: its name, its pass list, and how it spells loops."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def passes(self) -> tuple[Pass, ...]: ...
+
+    def emit(
+        self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool
+    ) -> Source: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """Everything between the text and the kernel.  ``plans`` holds the plan after each pass, by name, in order."""
+
+    function: Function
+    scop: Scop
+    plans: Mapping[str, Plan]
+    loops: LoopNode
+    source: Source
+    seconds: Mapping[str, float]
+
+    @property
+    def plan(self) -> Plan:
+        """The final plan."""
+        return list(self.plans.values())[-1]
+
+    @property
+    def nest(self) -> str:
+        """The shape of the loops in one line (``tcomp.nest``)."""
+        return nest(self.loops, {s.name: s.indices for s in self.plan.scop.statements})
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The text of every stage, in pipeline order."""
+        texts = {"input": self.function.source.text, "function": f"{self.function}\n", "scop": str(self.scop)}
+        texts |= {name: str(plan) for name, plan in self.plans.items()}
+        return texts | {"loops": render(self.loops), "kernel": self.source.text}
+
+
+class Trace:
+    """What the pipeline leaves behind: the seconds of each stage and the plan after each pass."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.plans: dict[str, Plan] = {}
+        self._last = time.perf_counter()
+
+    def __call__(self, stage: str, value: Value) -> Value:
+        """Note that ``value``, the result of a stage, has just been made; returns it."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+        if isinstance(value, Plan):
+            self.plans[stage] = value
+        return value
+
+
+def lower(
+    function: Function, sizes: Sizes, options: MappingOptions, backend: Backend, checked: bool = True
+) -> Compilation:
+    """The kernel's source and every stage on the way.  ``checked`` guards data-dependent subscripts.
+
+    Raises ShapeError or CompileError as range inference does, CompileError for a program on which isl takes too long,
+    and LegalityError if a pass breaks a dependence.
+    """
+    trace = Trace()
+    with bounded_isl(function):
+        scop = trace("scop", build(function, sizes))
+        plan = trace("schedule", schedule(scop, options))
+        plan = run_passes(plan, options, backend.passes, trace)
+        loops = trace("loops", generate_loops(plan))
+        source = trace("emit", backend.emit(function, plan, loops, options, checked))
+    return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
+
+
+def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace) -> Plan:
+    """Apply passes in order and prove the last plan; under TCOMP_CHECK=1 prove each."""
+    for step in passes:
+        plan = trace(step.name, step.run(plan, options))
+        if step is passes[-1] or debug.check_every_pass():
+            prove(plan, step.name)
+            trace("proof", None)
+    return plan
+
+
+@contextmanager
+def bounded_isl(function: Function) -> Iterator[None]:
+    """Stop isl after ``ISL_OPERATIONS`` of its operations, so that a hostile program ends in an error, not a hang."""
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(ISL_OPERATIONS)
+    try:
+        yield
+    except isl.Error as error:
+        if "maximal number of operations" not in str(error):
+            raise
+        message = f"{function.name} is too complex: isl gave up after {ISL_OPERATIONS} operations"
+        raise CompileError(Diagnostic(message, function.source, function.definition.span)) from None
+    finally:
+        context.set_max_operations(0)
+        context.reset_operations()
