@@ -1,0 +1,36 @@
+"""Tensor comprehensions compiled to fast kernels for the CPU and the GPU.
+
+``define`` makes operations of program text; calling one compiles it for the arguments and runs it::
+
+    ops = tcomp.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+    C = ops.mm(A, B)
+"""
+
+from __future__ import annotations
+
+from tcomp.cache import CacheWarning
+from tcomp.engine import ExecutionEngine, Module, ProgramWarning, define
+from tcomp.errors import CompileError, LegalityError, ShapeError, TargetError, TcompError
+from tcomp.kernel import Kernel
+from tcomp.mapping.options import MappingOptions
+from tcomp.operation import Operation
+from tcomp.targets import targets
+from tcomp.version import __version__
+
+__all__ = [
+    "CacheWarning",
+    "CompileError",
+    "ExecutionEngine",
+    "Kernel",
+    "LegalityError",
+    "MappingOptions",
+    "Module",
+    "Operation",
+    "ProgramWarning",
+    "ShapeError",
+    "TargetError",
+    "TcompError",
+    "__version__",
+    "define",
+    "targets",
+]

@@ -1,0 +1,128 @@
+"""The public interface: programs defined from text or files, their defs as attributes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tcomp import grammar
+from tcomp.errors import CompileError, Diagnostic, TcompError
+from tcomp.grammar.diagnostics import did_you_mean
+from tcomp.memo import ISL
+from tcomp.operation import Operation
+
+
+class ProgramWarning(UserWarning):
+    """Something in a program is ignored, or is probably not what its author meant."""
+
+
+class UnknownDefinitionError(TcompError, AttributeError):
+    """There is no def of that name."""
+
+
+class Module:
+    """Defs by name, as attributes: ``ops.mm(A, B)``.
+
+    Iterating gives the names; ``ops["mm"]`` works for names that are no attributes, too.
+    """
+
+    def __init__(self, operations: Mapping[str, Operation]) -> None:
+        self._operations = dict(operations)
+        self._add_attributes()
+
+    def _add_attributes(self) -> None:
+        """Plain attributes are found faster than through ``__getattr__``."""
+        self.__dict__.update({n: o for n, o in self._operations.items() if n[0] != "_" and not hasattr(type(self), n)})
+
+    def __getattr__(self, name: str) -> Operation:
+        if name.startswith("__") or name == "_operations":
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Operation:
+        try:
+            return self._operations[name]
+        except KeyError:
+            names = f"the defs are: {', '.join(self._operations) or 'none'}"
+            hint = did_you_mean(str(name), self._operations) or names
+            raise UnknownDefinitionError(Diagnostic(f"there is no def {name}", hint=hint)) from None
+
+    def __reduce__(self) -> tuple[type[Module], tuple[dict[str, Operation]]]:
+        return Module, (self._operations,)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._operations)
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._operations
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._operations]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self._operations) or 'nothing'}>"
+
+
+class ExecutionEngine(Module):
+    """Programs defined bit by bit: ``engine.define(text)``, then ``engine.mm(A, B)``."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def define(self, source: str | os.PathLike[str], name: str | None = None) -> None:
+        """Add the defs of a text or file; one replaces an earlier def of the same name.  Raises CompileError."""
+        self._operations.update(_operations(source, name))
+        self._add_attributes()
+
+
+def define(source: str | os.PathLike[str], name: str | None = None) -> Module:
+    """The defs of a program, checked, ready to call.
+
+    Args:
+        source: program text, or the path of a file: any ``os.PathLike``, or a string that ends in ``.tc``.
+        name: what errors call the text; by default the path, or ``<string>``.
+
+    Raises:
+        CompileError: the text is wrong whatever the sizes; it reports every independent error.
+        TcompError: the file cannot be read.
+    """
+    return Module(_operations(source, name))
+
+
+def _operations(source: str | os.PathLike[str], name: str | None) -> dict[str, Operation]:
+    text, default_name = _read(source)
+    with ISL.value:
+        functions = grammar.define(text, name or default_name)
+    for function in functions.values():
+        for warning in function.warnings:
+            warnings.warn(str(warning), ProgramWarning, stacklevel=3)
+    return {key: Operation(function) for key, function in functions.items()}
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """Program text and the name of where it comes from."""
+    if isinstance(source, str) and not _is_path(source):
+        return source, "<string>"
+    if not isinstance(source, (str, os.PathLike)):
+        raise TcompError(f"a program is text or the path of a file, not {type(source).__name__}")
+    path = Path(source)
+    try:
+        if path.exists() and not path.is_file():
+            raise TcompError(f"cannot read {path}: it is not a file")
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise TcompError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return content.decode("utf-8-sig"), str(path)
+    except UnicodeDecodeError as error:
+        found = f"byte {error.start} is {content[error.start]:#04x}"
+        raise CompileError(f"{path} is not UTF-8 text: {found}") from None
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".tc") and not any(c in text for c in "\n{}#")

@@ -1,0 +1,196 @@
+"""One ``def`` as something to call: specialised and compiled for the arguments of each call, at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from tcomp import debug
+from tcomp.arguments import constant
+from tcomp.arrays import KINDS, View
+from tcomp.binding import Binding
+from tcomp.calls import Call, check_call, layouts_of
+from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
+from tcomp.grammar.diagnostics import did_you_mean
+from tcomp.grammar.function import Function
+from tcomp.grammar.sizes import bind_sizes, check_sizes
+from tcomp.kernel import Kernel
+from tcomp.mapping.options import MappingOptions
+from tcomp.memo import ISL, Memo
+from tcomp.reference import interpret
+from tcomp.scop import Sizes, contiguous_strides
+from tcomp.specialisation import Specialisation
+from tcomp.targets import backend_of
+
+DEFAULT_TARGET = "cpu"
+
+
+class Operation:
+    """One ``def``: ``operation(A, B)`` runs it, compiled for the sizes, strides and types of the arguments.
+
+    Arguments are given in parameter order: arrays (NumPy, torch, anything with DLPack), Python numbers for 0-D
+    parameters, and integers for ``const`` parameters.  Kernels are kept, so a second call with arrays of the same
+    layout only runs.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self._kernels: Memo[Hashable, Kernel] = Memo()
+        self._bindings: dict[tuple[Hashable, ...], Binding] = {}
+
+    @property
+    def name(self) -> str:
+        """The name after ``def``."""
+        return self.function.name
+
+    def __reduce__(self) -> tuple[type[Operation], tuple[Function]]:
+        return Operation, (self.function,)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+    def __str__(self) -> str:
+        return str(self.function)
+
+    def __call__(
+        self,
+        *arguments: Any,
+        out: Any = None,
+        target: str = DEFAULT_TARGET,
+        options: MappingOptions | None = None,
+        unchecked: bool = False,
+    ) -> Any:
+        """Run on arrays, which are read in place whatever their strides.
+
+        Args:
+            arguments: one per parameter, in order.
+            out: where results go: an array for a single output, a tuple with one per output or None, or a dict by
+                name.  Required for outputs whose previous content the program reads.
+            target: where to run; see ``targets``.
+            options: how to lay the program on the machine; None lets the model choose.
+            unchecked: leave out the checks of data-dependent subscripts; one that is outside reads other memory.
+
+        Returns:
+            The output, or a tuple of several; those not given in ``out`` are new arrays of the kind of the first
+            array argument.
+
+        Raises:
+            ShapeError: arguments do not fit in number, kind, type, rank, size or device; outputs share memory with
+                other arguments; or a data-dependent subscript is outside its tensor.
+            TargetError: the target is not available here.
+        """
+        if debug.interpret():
+            return self.reference(*arguments, out=out)
+        _check_choices(target, options)
+        layouts = (target, options, bool(unchecked), *layouts_of(arguments, out))
+        binding = self._bindings.get(layouts)
+        if binding is not None:
+            results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
+            return results[0] if len(results) == 1 else results
+        call = check_call(self.function, arguments, out)
+        kernel = self._kernel(_sizes_of(call), target, options, unchecked)
+        binding = kernel.bind(call, layouts[3:])
+        if call.in_place and None not in layouts[3:]:
+            self._bindings[layouts] = binding
+        return call.finish(binding.run(call.arrays, call.outputs))
+
+    def compile(
+        self,
+        *arguments: Any,
+        sizes: Mapping[str, int] | None = None,
+        out: Any = None,
+        target: str = DEFAULT_TARGET,
+        options: MappingOptions | None = None,
+        unchecked: bool = False,
+    ) -> Kernel:
+        """The kernel that a call with these arguments would run, or, given ``sizes``, one for arrays in C order.
+
+        Args:
+            arguments, out, target, options, unchecked: as in a call; only shapes, strides and types matter.
+            sizes: the value of every size symbol and ``const`` parameter, instead of arguments.
+
+        Raises:
+            ShapeError: arguments or sizes do not fit.
+            TargetError: the target, or its compiler, is not available here.
+        """
+        if sizes is None:
+            return self._kernel(
+                _sizes_of(check_call(self.function, arguments, out, runs=False)), target, options, unchecked
+            )
+        if arguments or out is not None:
+            raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
+        return self._kernel(Sizes(self._check_sizes(sizes)), target, options, unchecked)
+
+    def reference(self, *arguments: Any, out: Any = None) -> Any:
+        """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
+
+        Takes and returns the same as a call; raises ShapeError.
+        """
+        call = check_call(self.function, arguments, out)
+        tensors = zip(self.function.inputs, call.arrays, strict=True)
+        inputs = {t.name: a if t.role == "const" else _numpy(a) for t, a in tensors}
+        given = {t.name: a for t, a in zip(self.function.outputs, call.outputs, strict=True) if a is not None}
+        with ISL.value:
+            results = interpret(self.function, inputs, {name: _numpy(array) for name, array in given.items()})
+        for name, array in given.items():
+            if results[name].shape != tuple(array.shape):
+                tensor = self.function.tensors[name]
+                message = f"output {name}: expected shape {results[name].shape} but found {tuple(array.shape)}"
+                raise ShapeError(Diagnostic(message, self.function.source, tensor.span))
+        for name, array in given.items():
+            _numpy(array)[...] = results[name]
+        return call.finish(tuple(results[t.name] for t in self.function.outputs))
+
+    def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        function = self.function
+        constants = {t.name: t for t in function.inputs if t.role == "const"}
+        known = (*function.sizes, *constants)
+        unknown = [name for name in sizes if name not in known]
+        if unknown:
+            raise ShapeError(*(_unknown_size(function, name, known) for name in unknown))
+        check_sizes(function, sizes)
+        for name, tensor in constants.items():
+            constant(sizes[name], tensor, function.source)
+        return {name: int(sizes[name]) for name in known}
+
+    def _kernel(self, sizes: Sizes, target: str, options: MappingOptions | None, unchecked: bool) -> Kernel:
+        _check_choices(target, options)
+        backend_of(target)
+        made = Specialisation(self.function, sizes, options or MappingOptions(), target, bool(unchecked))
+        key = (tuple(sizes.values.items()), tuple(sorted(sizes.strides.items())), made.options, target, made.unchecked)
+        return self._kernels.get(key, lambda: Kernel(made))
+
+
+def _check_choices(target: str, options: MappingOptions | None) -> None:
+    if options is not None and not isinstance(options, MappingOptions):
+        raise TcompError(f"options must be MappingOptions, not {type(options).__name__}")
+    if not isinstance(target, str):
+        raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
+
+
+def _sizes_of(call: Call) -> Sizes:
+    """What the arrays of a call fix: sizes, and the strides of those that are not in C order."""
+    strides = {name: _strides(view) for name, view in call.views.items()}
+    return Sizes(
+        bind_sizes(call.function, call.shapes, call.constants),
+        {name: s for name, s in strides.items() if s != contiguous_strides(call.views[name].shape)},
+    )
+
+
+def _strides(view: View) -> tuple[int, ...]:
+    """The strides of an array; those that no element uses as in C order."""
+    usual = contiguous_strides(view.shape)
+    if 0 in view.shape:
+        return usual
+    return tuple(s if n > 1 else u for s, u, n in zip(view.strides, usual, view.shape, strict=True))
+
+
+def _numpy(array: Any) -> Any:
+    kind = KINDS[type(array)]
+    assert kind is not None
+    return kind.to_numpy(array)
+
+
+def _unknown_size(function: Function, name: str, known: tuple[str, ...]) -> Diagnostic:
+    hint = did_you_mean(str(name), known) or f"its sizes are ({', '.join(known)})"
+    return Diagnostic(f"{function.name} has no size {name}", hint=hint)

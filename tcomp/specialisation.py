@@ -1,0 +1,164 @@
+"""A program fixed to sizes, strides, options and a target: what a kernel is made from, and its text kept on disk.
+
+Finding a schedule takes longer than all else but the C compiler, so the text that comes out is kept under a digest of
+everything that went in; a second process then runs neither isl nor the code generator.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import islpy as isl
+
+from tcomp import debug
+from tcomp.backends.source import Argument, IndexCheck, Source
+from tcomp.backends.toolchain import cpu_identity
+from tcomp.cache import store
+from tcomp.driver import Compilation, lower
+from tcomp.errors import CompileError, TcompError
+from tcomp.grammar.function import Function
+from tcomp.mapping.options import MappingOptions
+from tcomp.memo import ISL
+from tcomp.operators import DTYPES
+from tcomp.scop import Sizes
+from tcomp.targets import backend_of
+from tcomp.version import __version__
+
+_REPRO = """\
+# Compiles {label} again and prints its text.
+from pathlib import Path
+
+from tcomp import MappingOptions, grammar
+from tcomp.scop import Sizes
+from tcomp.specialisation import Specialisation
+
+here = Path(__file__).parent
+function = grammar.define((here / "00-input.tc").read_text(encoding="utf-8"))[{name!r}]
+options = MappingOptions.from_json((here / "options.json").read_text(encoding="utf-8"))
+sizes = Sizes({values!r}, {strides!r})
+print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}).lower().source.text)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Specialisation:
+    """What a kernel is made from.  ``unchecked`` leaves out the checks of data-dependent subscripts."""
+
+    function: Function
+    sizes: Sizes
+    options: MappingOptions
+    target: str
+    unchecked: bool
+
+    def lower(self) -> Compilation:
+        """Run the whole pipeline; log and dump what the environment asks for.  Raises TcompError."""
+        backend = backend_of(self.target)
+        try:
+            with ISL.value:
+                made = lower(self.function, self.sizes, self.options, backend, checked=not self.unchecked)
+                self._report(made)
+        except RecursionError:
+            raise CompileError(f"{self.function.name} is nested too deeply to compile") from None
+        except isl.Error as error:
+            raise TcompError(f"isl could not schedule {self.label()}: {error}") from None
+        return made
+
+    def _report(self, made: Compilation) -> None:
+        debug.log(1, f"{self.label()}: scheduled in {1e3 * sum(made.seconds.values()):.0f} ms")
+        for stage, seconds in made.seconds.items():
+            debug.log(2, f"{self.label()}: {stage} {1e3 * seconds:.1f} ms")
+        if debug.level() >= 3:
+            for stage, text in made.stages.items():
+                debug.log(3, f"{self.label()}: {stage}\n{text}")
+        directory = debug.dump_directory()
+        if directory is not None:
+            debug.write_dump(directory, self.label(), made.stages, self.options.to_json(), self._repro())
+
+    def _repro(self) -> str:
+        """A program, for the folder of a dump, that makes the same kernel again."""
+        return _REPRO.format(
+            label=self.label(),
+            name=self.function.name,
+            values=dict(self.sizes.values),
+            strides=dict(self.sizes.strides),
+            target=self.target,
+            unchecked=self.unchecked,
+        )
+
+    def key(self) -> str:
+        """A digest of all that the text depends on."""
+        facts = (
+            str(self.function),
+            sorted(self.sizes.values.items()),
+            sorted(self.sizes.strides.items()),
+            self.options.to_json(),
+            self.target,
+            self.unchecked,
+            (cpu_identity(), len(os.sched_getaffinity(0))),
+            (__version__, _build_identity(), str(isl.version.VERSION)),
+        )
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def source(self) -> tuple[Source, Compilation | None]:
+        """The kernel's text, from the cache on disk or from the pipeline, whose results come with it then."""
+        if debug.dump_directory() is not None or debug.check_every_pass() or debug.level() >= 2:
+            compilation = self.lower()
+            return compilation.source, compilation
+        key = self.key()
+        kept = store().get("source", key)
+        source = None if kept is None else _decode(kept)
+        if source is not None:
+            return source, None
+        compilation = self.lower()
+        store().put("source", key, self.label(), _encode(compilation.source))
+        return compilation.source, compilation
+
+    def label(self) -> str:
+        """The def and its sizes: ``mm(M=64, N=16, K=32)``."""
+        return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in self.sizes.values.items())})"
+
+
+def _encode(source: Source) -> bytes:
+    plain = asdict(source)
+    for argument, original in zip(plain["arguments"], source.arguments, strict=True):
+        argument["dtype"] = original.dtype.name
+    return json.dumps(plain).encode()
+
+
+def _decode(content: bytes) -> Source | None:
+    """The inverse of ``_encode``; None for what another version wrote."""
+    try:
+        plain: dict[str, Any] = json.loads(content)
+        arguments = tuple(
+            Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"])
+            for a in plain.pop("arguments")
+        )
+        checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))
+        return Source(arguments=arguments, checks=checks, flags=tuple(plain.pop("flags")), **plain)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@functools.cache
+def _build_identity() -> str:
+    """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
+    digest = hashlib.sha256()
+    for entry in sorted(_files(Path(__file__).parent)):
+        digest.update(repr(entry).encode())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for entry in os.scandir(folder):
+        if entry.is_dir() and not entry.name.startswith(("_", ".")):
+            yield from _files(Path(entry.path))
+        elif entry.name.endswith((".py", ".lark")):
+            status = entry.stat()
+            yield entry.name, status.st_size, status.st_mtime_ns
