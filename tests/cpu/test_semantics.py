@@ -1,0 +1,147 @@
+"""What the language leaves to nobody: CPU kernels give what the reference gives, corner cases included."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp
+from tcomp import grammar
+from tcomp.errors import ShapeError
+from tcomp.intrinsics import INTRINSICS
+from tcomp.reference import interpret
+from tests.programs import INEXACT, MATMUL, PROGRAMS, A, Array, B, C, integers
+
+SPECIAL = np.array(
+    [1.9, -1.9, 300, -300, np.inf, -np.inf, np.nan, 127.5, 5e9, -5e9, 1e30, -1e30, 0, -0.0, 2.5, -2.5], np.float64
+)
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def agrees(text: str, *inputs: Array, rtol: float = 0.0) -> None:
+    """Assert that a program's kernel gives what the reference gives: types, shapes and values."""
+    (function,) = grammar.define(text).values()
+    names = [t.name for t in function.inputs]
+    expected = interpret(function, dict(zip(names, inputs, strict=True)))
+    found: Any = getattr(tcomp.define(text), function.name)(*inputs, target="cpu")
+    found = found if isinstance(found, tuple) else (found,)
+    for (name, array), result in zip(expected.items(), found, strict=True):
+        assert result.dtype == array.dtype, name
+        np.testing.assert_allclose(result, array, rtol=rtol, atol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    text, inputs, _ = PROGRAMS[name]
+    agrees(text, *inputs, rtol=2e-6 if name in INEXACT else 0.0)
+
+
+@pytest.mark.parametrize("boundary", ["repeat_edge", "mirror_image", "mirror_interior", "repeat_image"])
+def test_boundaries(boundary: str) -> None:
+    text = """
+    def f(float(N) A) -> (O, P) {
+        O(i) = fold(A)(i-7) where i in 0:N+14
+        T(i) = A(i-3)
+        P(i) = fold(T)(i-4) where i in 0:N+14
+    }""".replace("fold", boundary)
+    for extent in (1, 2, 5):
+        agrees(text, np.arange(1, extent + 1, dtype=np.float32))
+
+
+def test_exterior_value_may_vary() -> None:
+    text = "def f(float(N) A, float(M) B) -> (O) { O(i) = constant_exterior(A, B(i))(i-1) where i in 0:N+2 }"
+    agrees(text, C, integers(9, seed=7))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_arithmetic(dtype: str) -> None:
+    """Wrap-around, floor division and remainder by every sign, by zero, and of the lowest value by -1."""
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    values = [low, -7, -2, -1, 0, 2, 3, 7, high] if low else [0, 1, 2, 3, 7, high]
+    x, y = (np.array(v, dtype) for v in zip(*itertools.product(values, values), strict=True))
+    text = """
+    def f(T(N) X, T(N) Y) -> (Q, R, S, P, M, G, L, U) {
+        Q(i) = X(i) / Y(i)
+        R(i) = X(i) % Y(i)
+        S(i) = X(i) - Y(i)
+        P(i) = X(i) * Y(i) + X(i)
+        M(i) = min(X(i), Y(i)) * max(X(i), Y(i))
+        G(i) = -X(i)
+        L(i) = X(i) < Y(i) || X(i) == Y(i) && !(X(i) > Y(i))
+        U(i) = relu(X(i)) + abs(Y(i)) * sign(X(i))
+    }"""
+    agrees(text.replace("T(N)", f"{dtype}(N)"), x, y)
+
+
+@pytest.mark.parametrize("source", ["float", "double"])
+@pytest.mark.parametrize("target", [*INTEGERS, "bool", "float16"])
+def test_conversions(source: str, target: str) -> None:
+    values = SPECIAL.astype(np.float32 if source == "float" else np.float64)
+    agrees(f"def f({source}(N) A) -> (O) {{ O(i) = {target}(A(i)) }}", values)
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    pytest.importorskip("ml_dtypes")
+    values = np.array([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, 1e-40, np.nan], np.float32)
+    agrees("def f(float(N) A) -> (bfloat16(N) O) { O(i) = bfloat16(A(i)) }", values)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_contractions(dtype: str) -> None:
+    storage: Any = dtype if dtype == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    agrees(MATMUL.replace("float", dtype), A.astype(storage), B.astype(storage))
+
+
+def test_narrow_sums_accumulate_wider() -> None:
+    agrees("def f(int8(M,N) A) -> (O) { O(i) +=! A(i,j) }", np.full((2, 300), 127, np.int8))
+    agrees("def f(float16(M,N) A) -> (O) { O(i) +=! A(i,j) }", np.full((2, 4096), 1, np.float16))
+    agrees("def f(bool(M,N) A) -> (O) { O(i) +=! A(i,j) }", np.array([[False, True], [False, False]]))
+
+
+def test_nan_and_infinity() -> None:
+    text = """
+    def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {
+        O(i) = max(A(i), Z(i))
+        P(i) = fmax(A(i), Z(i))
+        Q(i) = min(Z(i), A(i))
+        R max=! A(i)
+        S min=! Z(i)
+        T(i) = relu(A(i)) + abs(A(i)) * sign(A(i))
+        U(i) = A(i) % 2.0
+    }"""
+    agrees(text, SPECIAL.astype(np.float32), np.zeros(SPECIAL.size, np.float32))
+
+
+def test_empty_arrays() -> None:
+    agrees(MATMUL, A[:, :0], B[:0])
+    agrees(MATMUL, A[:0], B)
+
+
+@pytest.mark.parametrize("c_type", ["float", "double"])
+def test_intrinsics(c_type: str) -> None:
+    """All of them, in one program, where they are well conditioned."""
+    pytest.importorskip("scipy")
+    parameters = ", ".join(f"{c_type}(N) X{k}" for k in range(4))
+    statements, outputs = [], []
+    for name, intrinsic in INTRINSICS.items():
+        arguments = ", ".join(f"X{k}(i)" for k in range(intrinsic.arity))
+        statements.append(f"O_{name}(i) = {name}({'1 + ' * (name == 'acosh')}{arguments})")
+        outputs.append(f"O_{name}")
+    text = f"def f({parameters}) -> ({', '.join(outputs)}) {{ {' '.join(statements)} }}"
+    rng = np.random.default_rng(0)
+    dtype = np.float32 if c_type == "float" else np.float64
+    agrees(
+        text, *(rng.uniform(0.3, 0.9, 40).astype(dtype) for _ in range(4)), rtol=3e-6 if c_type == "float" else 1e-14
+    )
+
+
+def test_indirect_subscripts_are_checked_where_they_are_read() -> None:
+    guarded = "def f(float(E) T, int32(B) I) -> (O) { O(b) = I(b) >= 0 ? T(I(b)) : 0.0 }"
+    both = "def f(float(E) T, int32(B) I) -> (O) { O(b) = float(I(b) >= 0 && T(I(b)) == T(3)) }"
+    for text in (guarded, both):
+        agrees(text, C, np.array([-5, 3], np.int32))
+        with pytest.raises(ShapeError, match="T"):
+            tcomp.define(text).f(C, np.array([-5, 7], np.int32), target="cpu")
