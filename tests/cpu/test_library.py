@@ -1,0 +1,122 @@
+"""Every operator of the library against torch or NumPy: compiled, and by the reference interpreter."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp
+from tcomp import debug
+from tcomp.evaluation import numpy_dtype
+from tests.library import convolution, elements, linear, normalization
+from tests.library.case import Array, Case, Cases, Draw
+
+LIBRARY = resources.files("tcomp") / "library"
+
+FAMILIES: dict[str, type[Any]] = {
+    "attention": linear.Attention,
+    "batch_norm": normalization.BatchNorm,
+    "batched_matmul": linear.BatchedMatmul,
+    "conv1d": convolution.Conv1d,
+    "conv2d": convolution.Conv2d,
+    "conv3d": convolution.Conv3d,
+    "distance": elements.Distance,
+    "embedding": elements.Embedding,
+    "group_norm": normalization.GroupNorm,
+    "image": elements.Image,
+    "layer_norm": normalization.LayerNorm,
+    "layout": elements.Layout,
+    "log_softmax": normalization.LogSoftmax,
+    "loss": normalization.Loss,
+    "matmul": linear.Matmul,
+    "mlp": linear.Mlp,
+    "pointwise": elements.Pointwise,
+    "pooling": convolution.Pooling,
+    "reduction": elements.Reduction,
+    "softmax": normalization.Softmax,
+    "vector": linear.Vector,
+}
+"""For each file of the library a class with one method per def, which yields cases."""
+
+TOLERANCES = {"float16": 1e-3, "float32": 2e-5}
+"""Rounding that is allowed, relative to the largest element of the result; other types must be equal."""
+
+
+def _define(family: str) -> tcomp.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return tcomp.define((LIBRARY / f"{family}.tc").read_text(encoding="utf-8"), f"{family}.tc")
+
+
+FILES = sorted(path.name.removesuffix(".tc") for path in LIBRARY.iterdir() if path.name.endswith(".tc"))
+MODULES = {family: _define(family) for family in FILES}
+OPERATORS = {f"{family}.{name}": module[name] for family, module in MODULES.items() for name in module}
+
+
+@pytest.fixture(autouse=True)
+def no_stale_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in debug.VARIABLES:
+        monkeypatch.delenv(variable.name, raising=False)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+
+
+def test_every_operator_has_a_check_and_every_check_an_operator() -> None:
+    checks = {f"{family}.{name}" for family, checks in FAMILIES.items() for name in vars(checks) if _is_check(name)}
+    assert checks == set(OPERATORS)
+
+
+def _is_check(name: str) -> bool:
+    return name[0] != "_" and name.islower()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator(name: str) -> None:
+    family, definition = name.split(".")
+    checks: Callable[[Draw], Cases] = getattr(FAMILIES[family](), definition)
+    operator = OPERATORS[name]
+    for case in checks(Draw(sum(name.encode()))):
+        _compare(operator(*case.arguments), case)
+        _compare(operator.reference(*case.arguments), case)
+
+
+REFUSED: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...]]] = {
+    "conv2d.conv2d_grouped": ([(1, 6, 5, 5), (7, 2, 3, 3)], (3, 1, 0, 1)),
+    "group_norm.group_norm": ([(1, 7, 2, 2), (7,), (7,), ()], (3,)),
+    "layout.depth_to_space": ([(1, 6, 2, 2)], (2,)),
+    "layout.space_to_depth": ([(1, 1, 3, 4)], (2,)),
+    "loss.cross_entropy": ([(4, 3), (5,)], ()),
+    "matmul.matmul": ([(2, 3), (2, 3)], ()),
+}
+"""Shapes that do not fit, or of which a group or block is no whole part, and the ``const`` arguments."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operator_refuses(name: str) -> None:
+    shapes, constants = REFUSED[name]
+    types = [numpy_dtype(tensor.dtype) for tensor in OPERATORS[name].function.inputs]
+    arrays = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, types, strict=False)]
+    with pytest.raises((tcomp.ShapeError, tcomp.CompileError)):
+        OPERATORS[name](*arrays, *constants)
+
+
+def _compare(results: Any, case: Case) -> None:
+    found = results if isinstance(results, tuple) else (results,)
+    assert len(found) == len(case.expected)
+    for number, (array, expected) in enumerate(zip(map(np.asarray, found), case.expected, strict=True)):
+        assert array.shape == expected.shape, f"output {number}"
+        _compare_arrays(array, expected, f"output {number}")
+
+
+def _compare_arrays(array: Array, expected: Array, name: str) -> None:
+    tolerance = TOLERANCES.get(array.dtype.name)
+    if tolerance is None:
+        assert array.dtype == expected.dtype, name
+        np.testing.assert_array_equal(array, expected, err_msg=name)
+    else:
+        largest = float(np.max(np.abs(expected), initial=0, where=np.isfinite(expected)))
+        np.testing.assert_allclose(array, expected, rtol=tolerance, atol=tolerance * largest, err_msg=name)
