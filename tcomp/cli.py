@@ -1,0 +1,78 @@
+"""The command line: ``tcomp run | compile | doctor | debug | cache``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TextIO
+
+from tcomp.commands import cache, compile, debug, doctor, run  # noqa: A004 - named like their subcommands
+from tcomp.commands.display import show_error
+from tcomp.commands.exit_codes import INTERRUPTED, NOT_HERE, WRONG
+from tcomp.errors import TargetError, TcompError
+from tcomp.version import __version__
+
+_EPILOG = "exit status: 0 done, 1 the program or an input is wrong, 2 wrong usage, 3 the target is not here"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser; each command sets ``execute``, a function from the parsed arguments to an exit status."""
+    parser = argparse.ArgumentParser(
+        prog="tcomp", description="Compile and run tensor comprehensions.", epilog=_EPILOG, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"tcomp {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module, summary in (
+        ("run", run, "compile a def, call it and describe the results"),
+        ("compile", compile, "compile a def and print any stage of it; nothing runs"),
+        ("doctor", doctor, "tell what works on this machine, and why the rest does not"),
+        ("debug", debug, "list the environment variables that show what happens"),
+        ("cache", cache, "look after the compiled kernels kept on disk"),
+    ):
+        module.add_arguments(commands.add_parser(name, help=summary, description=summary, allow_abbrev=False))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status.  argparse exits by itself, with 2, on wrong usage."""
+    try:
+        arguments = build_parser().parse_args(argv)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int = arguments.execute(arguments)
+        sys.stdout.flush()
+    except TargetError as error:
+        show_error(str(error))
+        return NOT_HERE
+    except TcompError as error:
+        show_error(str(error))
+        return WRONG
+    except MemoryError as error:
+        show_error(f"error: there is not enough memory: {error}")
+        return WRONG
+    except BrokenPipeError:
+        # Whoever read the output has left; what is still buffered must not raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning as one line, without the place in tcomp's own code that gave it."""
+    show_error(f"warning: {message}", "yellow")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Programs as the command line names them: a file, ``-`` for standard input, or ``library:NAME``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePath
+
+from tcomp import grammar
+from tcomp.commands.display import show_error
+from tcomp.errors import ShapeError, TcompError
+from tcomp.grammar.function import Function
+from tcomp.mapping.options import MappingOptions
+from tcomp.operation import DEFAULT_TARGET, Operation
+
+_LIBRARY = "library:"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which program the command line names, and what to fix it to; nothing has been read yet."""
+
+    file: str
+    definition: str | None
+    sizes: Mapping[str, int]
+    target: str
+    options: str | None
+
+    def load(self) -> Program:
+        """Read, check and pick the def.  Raises TcompError."""
+        options = read_options(self.options)
+        text, name = read_source(self.file)
+        function = _pick(grammar.define(text, name), self.definition, name)
+        for warning in function.warnings:
+            show_error(str(warning), "yellow")
+        _check_size_names(function, self.sizes)
+        return Program(Operation(function), options)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked def, ready to call, and mapping options if any were given."""
+
+    operation: Operation
+    options: MappingOptions | None
+
+
+def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+    """FILE, --def, --sizes, --target and --options, which every command that compiles takes."""
+    parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
+    parser.add_argument(
+        "--def",
+        dest="definition",
+        metavar="NAME",
+        help="the def to use; by default the only one, or the one named like the file",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=parse_sizes,
+        action="append",
+        default=[],
+        metavar="M=128,N=64",
+        help="values of size symbols and const parameters",
+    )
+    parser.add_argument("--target", default=DEFAULT_TARGET, help=f"where to run (default: {DEFAULT_TARGET})")
+    parser.add_argument(
+        "--options",
+        type=str,
+        default=None,
+        metavar="JSON",
+        help="mapping options, such as '{\"tile_sizes\": [32, 32]}', or a file that holds them",
+    )
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """The meaning of ``M=128,N=64``; raises ArgumentTypeError, which argparse turns into a usage error."""
+    sizes: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if not name or not re.fullmatch(r"-?[0-9]{1,20}", value):
+            raise argparse.ArgumentTypeError(f"{item!r} is not NAME=INTEGER, as in M=128,N=64")
+        sizes[name] = int(value)
+    return sizes
+
+
+def program_request(values: argparse.Namespace) -> Request:
+    """What ``add_program_arguments`` asked for; of several --sizes for one name, the last counts."""
+    sizes = {name: value for part in values.sizes for name, value in part.items()}
+    return Request(values.file, values.definition, sizes, values.target, values.options)
+
+
+def read_options(text: str | None) -> MappingOptions | None:
+    """Mapping options from JSON text or from a file of it; None stays None."""
+    if text is None:
+        return None
+    return MappingOptions.from_json(text if text.lstrip().startswith("{") else _read_file(text))
+
+
+def read_source(file: str) -> tuple[str, str]:
+    """Program text and its name in errors.  Raises TcompError."""
+    if file == "-":
+        return _decode(sys.stdin.buffer.read(), "<stdin>"), "<stdin>"
+    if file.startswith(_LIBRARY):
+        return _read_library(file.removeprefix(_LIBRARY)), file
+    return _read_file(file), file
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The known name that was probably meant, or, after ``otherwise``, all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
+
+
+def library_names() -> list[str]:
+    """The operators that ship with tcomp, by file name."""
+    return sorted(path.name.removesuffix(".tc") for path in _library().iterdir() if path.name.endswith(".tc"))
+
+
+def _library() -> Traversable:
+    return resources.files("tcomp") / "library"
+
+
+def _read_library(name: str) -> str:
+    names = library_names()
+    if name not in names:
+        raise TcompError(f"there is no {_LIBRARY}{name}; {suggestion(name, names, 'the library has')}")
+    return (_library() / f"{name}.tc").read_text(encoding="utf-8")
+
+
+def _read_file(file: str) -> str:
+    try:
+        content = Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        raise TcompError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    return _decode(content, file)
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TcompError(f"{name} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from None
+
+
+def _check_size_names(function: Function, sizes: Mapping[str, int]) -> None:
+    known = [*function.sizes, *(tensor.name for tensor in function.inputs if tensor.role == "const")]
+    unknown = [name for name in sizes if name not in known]
+    if unknown:
+        hint = suggestion(unknown[0], known, "its sizes are")
+        raise ShapeError(f"{function.name} has no size {', '.join(unknown)}; {hint}")
+
+
+def _pick(functions: Mapping[str, Function], definition: str | None, name: str) -> Function:
+    if definition is None:
+        if len(functions) == 1:
+            return next(iter(functions.values()))
+        stem = PurePath(name.removeprefix(_LIBRARY)).stem
+        if stem in functions:
+            return functions[stem]
+        raise TcompError(
+            f"{name} has {len(functions)} defs; pick one with --def: {', '.join(functions)}"
+            if functions
+            else f"{name} has no def"
+        )
+    if definition not in functions:
+        raise TcompError(f"{name} has no def {definition}; {suggestion(definition, functions, 'it has')}")
+    return functions[definition]
