@@ -1,0 +1,96 @@
+"""Every lesson in examples/ runs, checks its own results, and prints what it promises."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "examples").glob("*.py"))
+SECONDS = 120
+
+PROMISES: dict[str, tuple[str, ...]] = {
+    "01_matmul.py": (r"largest difference from NumPy in float64: \d\.\de-0[5-9]",),
+    "02_blur_photo.py": (
+        r"china\.jpg \(427, 640, 3\): blur equals SciPy's in all 819,840 values",
+        r"flower\.jpg \(427, 640, 3\): blur equals SciPy's in all 819,840 values",
+        r"grey_\d+: \(\d+, 640\) float32 in tile memory",
+    ),
+    "03_digits_network.py": (
+        r"predictions equal scikit-learn's on all 1,797 images",
+        r"accuracy: 9\d\.\d% of the images seen in training, 9\d\.\d% of the others",
+        r"nest 0: S0i S0 ",
+    ),
+    "04_attention.py": (r"one loop nest of \d clusters", r"score_\w+: .* bytes per thread, in tile memory"),
+    "05_indirect_and_padding.py": (
+        r"mistakes\.tc:3:23: error: undefined variable b",
+        r"help: did you mean `\+=!`\?",
+        r"an index outside the table: ShapeError",
+    ),
+    "06_inspect.py": (r"stage schedule: \d+ lines", r"dumped repro\.py", r"nothing fused: 4 loop nests, [\d,]+ bytes"),
+}
+"""What the output of each lesson must match."""
+
+PACKAGES = {"PIL": "pillow", "scipy": "scipy", "sklearn": "scikit-learn"}
+
+
+def run(lesson: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """A lesson as a user runs it, in an empty directory and with an empty cache."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TCOMP_")}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, str(lesson)],
+        cwd=directory,
+        env={**variables, "PYTHONPATH": path, "TCOMP_CACHE": str(directory / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def packages(lesson: Path) -> set[str]:
+    """The optional packages that a lesson imports at its top."""
+    tree = ast.parse(lesson.read_text(encoding="utf-8"))
+    imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in imported} & set(PACKAGES)
+
+
+def test_lessons_are_numbered_and_say_what_they_teach() -> None:
+    assert [lesson.name for lesson in LESSONS] == sorted(PROMISES)
+    for number, lesson in enumerate(LESSONS, 1):
+        assert lesson.name.startswith(f"{number:02}_")
+        docstring = ast.get_docstring(ast.parse(lesson.read_text(encoding="utf-8"))) or ""
+        assert docstring.startswith(f"Lesson {number}: "), lesson.name
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_lesson(lesson: Path, tmp_path: Path) -> None:
+    for package in packages(lesson):
+        pytest.importorskip(package, reason=f"pip install {PACKAGES[package]}")
+    done = run(lesson, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for promise in PROMISES[lesson.name]:
+        assert re.search(promise, done.stdout), f"{promise!r} is not in\n{done.stdout}"
+    if lesson.name.startswith("02"):
+        check_photographs(tmp_path / "out")
+
+
+def check_photographs(directory: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    names = [f"{photo}_{what}.png" for photo in ("china", "flower") for what in ("blur", "edges")]
+    assert sorted(path.name for path in directory.iterdir()) == names
+    for name in names:
+        with image.open(directory / name) as picture:
+            assert picture.size == (640, 427)
+            assert picture.mode == ("RGB" if "blur" in name else "L")
+            extrema = picture.convert("L").getextrema()
+            assert extrema[1] - extrema[0] > 100, f"{name} is almost one colour"
