@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, run and checked on this machine
+	@for lesson in examples/[0-9]*.py; do echo; echo "== $$lesson"; $(BIN)/python "$$lesson" || exit 1; done
+
+test: $(VENV)/.dev ## set up, then run every test
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+check: lint test ## lint, formatting, types, layers and tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# A stamp per set of packages, so that the demo need not wait for the tests' tools.
+$(VENV)/.demo: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[examples]'
+	@touch $@
+
+$(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)

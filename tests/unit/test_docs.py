@@ -1,0 +1,71 @@
+"""The README and the pages in docs/ say what is so: their code runs, their tables equal the declarations."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import tcomp
+from tcomp import cli, debug, grammar
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of a language, each with the number of its first line."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start()) + 2, match[1]) for match in found]
+
+
+def all_blocks(language: str) -> list[object]:
+    """Those of all pages, as parameters of tests."""
+    return [pytest.param(code, id=f"{page.name}:{line}") for page in PAGES for line, code in blocks(page, language)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for line, code in blocks(page, "python"):
+        exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("code", all_blocks("tc"))
+def test_programs_compile(code: str) -> None:
+    assert grammar.define(code, "<block>")
+    assert tcomp.define(code)
+
+
+@pytest.mark.parametrize("code", all_blocks("sh"))
+def test_commands_succeed(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in code.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["tcomp"]:
+            assert cli.main(words[1:]) == 0, line
+        elif words[:1] == ["make"]:
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
+
+
+def test_the_readme_shows_the_debug_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(TCOMP_\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
+    assert rows == [(variable.name, variable.values, variable.help) for variable in debug.VARIABLES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target

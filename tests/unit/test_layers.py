@@ -1,0 +1,53 @@
+"""What is installed, what imports what, and what stays unimported until it is needed."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def test_every_package_is_installed(setup_cfg: configparser.RawConfigParser) -> None:
+    listed = set(setup_cfg["options"]["packages"].split())
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("tcomp/**/__init__.py")}
+    assert listed == found | {"tcomp.grammar", "tcomp.mapping"}
+
+
+@pytest.mark.parametrize("name", ["grammar", "mapping"])
+def test_a_package_of_the_top_level_has_one_name(name: str, setup_cfg: configparser.RawConfigParser) -> None:
+    package = importlib.import_module(f"tcomp.{name}")
+    assert package.__file__ is not None
+    assert Path(package.__file__).resolve() == ROOT / name / "__init__.py"
+    assert f"tcomp.{name} = {name}" in setup_cfg["options"]["package_dir"]
+    assert name not in sys.modules
+
+
+def test_import_is_light() -> None:
+    program = "import tcomp, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"torch", "cupy", "scipy", "rich", "sklearn", "ml_dtypes", "pandas"} & set(run.stdout.split())
+
+
+def test_layers_hold() -> None:
+    pytest.importorskip("importlinter")
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
