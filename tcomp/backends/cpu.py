@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.prelude import prelude
 from tcomp.backends.source import Argument, Source
 from tcomp.backends.spelling import (
     C_STORAGE_TYPES,
     Needs,
     Speller,
+    buffer_corner,
     combine,
     constant_text,
     data_dependent,
@@ -36,11 +38,6 @@ from tcomp.scop import ScopStatement
 PARALLEL_INSTANCES = 32768
 """Statement instances below which a group runs on one thread: waking the others costs more."""
 
-STACK_BYTES = 16 * 1024
-"""Larger tile buffers live in the thread's slice of the arena."""
-
-ALIGNMENT = 64
-
 
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
@@ -54,16 +51,6 @@ class CpuBackend:
         return _Emitter(function, plan, options, checked).emit(loops)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arena:
-    """Byte offsets of the global temporaries and of large tile buffers (the latter within a thread's slice)."""
-
-    shared: Mapping[str, int]
-    private: Mapping[str, int]
-    shared_bytes: int
-    slice_bytes: int
-
-
 class _Emitter:
     def __init__(self, function: Function, plan: Plan, options: MappingOptions, checked: bool) -> None:
         self.function = function
@@ -73,7 +60,7 @@ class _Emitter:
         self.checked = checked
         self.needs = Needs()
         self.threads = len(os.sched_getaffinity(0)) if options.parallel else 1
-        self.arena = self._lay_out()
+        self.arena = lay_out(plan)
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
@@ -117,27 +104,15 @@ class _Emitter:
             parameters.append(f"{const}{C_STORAGE_TYPES[a.dtype.name]} *restrict {mangle(a.name)}")
         return [*parameters, "char *restrict scratch", "long long *restrict report"]
 
-    def _lay_out(self) -> _Arena:
-        shared: dict[str, int] = {}
-        private: dict[str, int] = {}
-        shared_bytes = 0
-        by_group: dict[str, int] = {}
-        for buffer in self.plan.buffers.values():
-            room = -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
-            if buffer.space == "global":
-                shared[buffer.storage] = shared_bytes
-                shared_bytes += room
-            elif buffer.space == "tile" and buffer.bytes > STACK_BYTES:
-                private[buffer.storage] = by_group.get("", 0)
-                by_group[""] = private[buffer.storage] + room
-        return _Arena(shared, private, shared_bytes, by_group.get("", 0))
-
     def _global_declarations(self) -> list[str]:
         lines = []
         for name, offset in self.arena.shared.items():
             c = C_STORAGE_TYPES[self.plan.buffers[name].dtype.name]
-            lines.append(f"{c} *restrict {mangle(name)} = ({c} *)(scratch + {offset}L);")
+            lines.append(f"{c} {self._pointer(name)} = ({c} *)(scratch + {offset}L);")
         return lines
+
+    def _pointer(self, storage: str) -> str:
+        return f"*{'restrict ' if storage in self.arena.alone else ''}{mangle(storage)}"
 
     def _put(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)
@@ -186,13 +161,15 @@ class _Emitter:
             self._put(depth, f"{c} {name};")
             return
         assert buffer.lower is not None
+        names = buffer_corner(buffer)
         for d, corner in enumerate(affine_expressions(buffer.lower, around)):
-            self._put(depth, f"const long {name}_at{d} = {loop_text(corner)};")
+            if buffer.shape[d] > 1 and names[d].startswith(name):
+                self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
         if buffer.storage in self.arena.private:
             offset = self.arena.shared_bytes + self.arena.private[buffer.storage]
             thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
             self.uses_threads = self.uses_threads or self.threads > 1
-            self._put(depth, f"{c} *restrict {name} = ({c} *)(scratch + {offset}L{thread});")
+            self._put(depth, f"{c} {self._pointer(buffer.storage)} = ({c} *)(scratch + {offset}L{thread});")
         else:
             count = max(1, buffer.bytes // buffer.dtype.itemsize)
             self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
@@ -203,7 +180,7 @@ class _Emitter:
         if self.threads > 1 and loops and instances >= PARALLEL_INSTANCES:
             self.uses_threads = True
             collapse = f" collapse({loops})" if loops > 1 else ""
-            limit = f"omp_get_max_threads() < {self.threads} ? omp_get_max_threads() : {self.threads}"
+            limit = f"tc_min(omp_get_max_threads(), {self.threads})"
             self._put(depth, f"#pragma omp parallel for{collapse} schedule(dynamic) num_threads({limit})")
         self._node(node.body, depth)
 

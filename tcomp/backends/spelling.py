@@ -179,16 +179,14 @@ class Speller:
             return mangle(storage)
         if buffer is None:
             box, strides = self.scop.storages[storage].box, self.scop.storages[storage].strides
-            corner = tuple(str(o) for o in box.origin)
+            corner, shape = tuple(str(o) for o in box.origin), box.extent
         else:
-            strides = contiguous_strides(buffer.shape)
-            corner = tuple(f"{mangle(storage)}_at{d}" for d in range(len(buffer.shape)))
-            if buffer.space == "global":
-                corner = tuple(str(o) for o in buffer.origin)
+            corner, shape = buffer_corner(buffer), buffer.shape
+            strides = contiguous_strides(shape)
         terms = []
-        for text, lower, stride in zip(subscripts, corner, strides, strict=True):
-            offset = text if lower == "0" else f"({text} - {lower})"
-            if stride:
+        for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
+            if stride and extent > 1:
+                offset = text if lower == "0" else f"({text} - {lower})"
                 terms.append(offset if stride == 1 else f"{offset} * {stride}L")
         return f"{mangle(storage)}[{' + '.join(terms) or '0'}]"
 
@@ -240,6 +238,17 @@ class Speller:
             f"tc_{expr.boundary.kind}({t}, {o}L, {e}L)" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
         )
         return load(self.element(expr.tensor, folded), expr.dtype)
+
+
+def buffer_corner(buffer: Buffer) -> tuple[str, ...]:
+    """The C text of the logical coordinates of a buffer's first element: numbers, or constants declared at its mark."""
+    if buffer.lower is None:
+        return tuple(str(o) for o in buffer.origin)
+    names = []
+    for d in range(len(buffer.shape)):
+        corner = buffer.lower.get_at(d)
+        names.append(str(corner.get_constant_val()) if corner.is_cst() else f"{mangle(buffer.storage)}_at{d}")
+    return tuple(names)
 
 
 def data_dependent(expr: Expr) -> bool:

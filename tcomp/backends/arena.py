@@ -1,0 +1,77 @@
+"""Byte offsets in the scratch memory of a kernel.
+
+Global temporaries share memory over time: large ones are placed first, each at the lowest offset where it meets no
+other that is alive in the same groups (greedy by size, as TensorFlow Lite's memory planner does it).  Behind them
+every thread has a slice for the tile buffers that are too large for its stack, which groups share over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.plan import Plan
+
+ALIGNMENT = 64
+
+STACK_BYTES = 16 * 1024
+"""Larger tile buffers live in the thread's slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """``shared`` gives offsets of global temporaries, ``private`` of large tile buffers within a thread's slice.
+
+    ``alone`` names the storages whose memory no other one ever uses: only their pointers may be ``restrict``.
+    """
+
+    shared: Mapping[str, int]
+    private: Mapping[str, int]
+    shared_bytes: int
+    slice_bytes: int
+    alone: frozenset[str]
+
+
+def lay_out(plan: Plan) -> Arena:
+    """The arena of a plan whose buffers are placed."""
+    lives = group_lives(plan)
+    used = [b for b in plan.buffers.values() if b.storage in lives]
+    shared, shared_bytes, shared_alone = _pack(
+        (b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "global"
+    )
+    large = [b for b in used if b.space == "tile" and b.bytes > STACK_BYTES]
+    private, slice_bytes, private_alone = _pack((b.storage, b.bytes, lives[b.storage]) for b in large)
+    return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
+
+
+def group_lives(plan: Plan) -> dict[str, tuple[int, int]]:
+    """For each storage the first and the last group that touches it."""
+    home = {s: g for g, group in enumerate(plan.groups) for c in group.clusters for s in plan.clusters[c].statements}
+    lives: dict[str, tuple[int, int]] = {}
+    for statement in plan.scop.statements:
+        group = home[statement.name]
+        for storage in {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}:
+            first, last = lives.get(storage, (group, group))
+            lives[storage] = (min(first, group), max(last, group))
+    return lives
+
+
+def _pack(rooms: Iterable[tuple[str, int, tuple[int, int]]]) -> tuple[dict[str, int], int, frozenset[str]]:
+    """Offsets for (name, bytes, life), the bytes taken in all, and the names that overlap no other."""
+    placed: dict[str, tuple[int, int, tuple[int, int]]] = {}
+    for name, count, (first, last) in sorted(rooms, key=lambda room: (-room[1], room[0])):
+        size = -(-max(1, count) // ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for start, end, life in sorted(placed.values()):
+            if life[0] <= last and first <= life[1] and start < offset + size:
+                offset = max(offset, end)
+        placed[name] = (offset, offset + size, (first, last))
+    total = max((end for _, end, _ in placed.values()), default=0)
+    alone = {
+        name
+        for name, (start, end, _) in placed.items()
+        if not any(other != name and start < e and s < end for other, (s, e, _) in placed.items())
+    }
+    return {name: offset for name, (offset, _, _) in placed.items()}, total, frozenset(alone)
