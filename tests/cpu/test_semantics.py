@@ -101,6 +101,12 @@ def test_narrow_sums_accumulate_wider() -> None:
     agrees("def f(bool(M,N) A) -> (O) { O(i) +=! A(i,j) }", np.array([[False, True], [False, False]]))
 
 
+@pytest.mark.parametrize("value", ["(A(i) + 1 > A(i)) ? 1 : 0", "(A(i) * 2) / 2", "(A(i) * A(i) < 0) ? 1 : 0", "-A(i)"])
+def test_the_compiler_may_not_assume_that_integers_do_not_wrap(value: str) -> None:
+    extremes = np.array([2**31 - 1, -(2**31), -1, 0, 123456789] + [7] * 59, np.int32)
+    agrees(f"def f(int32(N) A) -> (O) {{ O(i) = {value} }}", extremes)
+
+
 def test_nan_and_infinity() -> None:
     text = """
     def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {
