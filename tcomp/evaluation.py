@@ -8,6 +8,7 @@ their own type and wrap.  What C leaves open is fixed:
 - ``%`` of floats has the sign of the divisor: ``x - floor(x / y) * y``;
 - floats convert to integers by truncation and saturate outside the type's range; NaN gives 0;
 - ``min`` and ``max`` give NaN if an operand is NaN;
+- a subscript that does not depend on data is computed in 64 bits;
 - a read under ``?:``, or to the right of ``&&`` or ``||``, happens only where its condition lets it.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,10 @@ from tcomp.grammar.function import (
     Select,
     Size,
     Unary,
+    map_children,
+    walk,
 )
-from tcomp.operators import INTRINSICS, DType
+from tcomp.operators import INT64, INTRINSICS, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -112,6 +115,19 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             return _call(expr, frame)
         case Cast():
             return convert(evaluate(expr.operand, frame), expr.operand.dtype, expr.dtype)
+
+
+def subscript_values(subscript: Expr, frame: Frame) -> Array:
+    """The value of a subscript in int64.  What does not depend on data is also computed in 64 bits."""
+    by_data = any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(subscript))
+    return evaluate(subscript if by_data else _in_64_bits(subscript), frame).astype(np.int64)
+
+
+def _in_64_bits(expr: Expr) -> Expr:
+    narrow = isinstance(expr, Cast) and expr.dtype.bits < 32
+    if narrow or not expr.dtype.is_integer:
+        return expr
+    return replace(map_children(expr, _in_64_bits), dtype=INT64)
 
 
 def convert(values: Array, source: DType, target: DType) -> Array:
@@ -199,7 +215,7 @@ def _call(expr: Call, frame: Frame) -> Array:
 def _read(read: Read, frame: Frame) -> Array:
     stored = frame.tensors[read.tensor]
     positions = [
-        evaluate(subscript, frame).astype(np.int64) - start
+        subscript_values(subscript, frame) - start
         for subscript, start in zip(read.subscripts, stored.origin, strict=True)
     ]
     inside = np.asarray(True)

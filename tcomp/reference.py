@@ -20,7 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tcomp.errors import Diagnostic, ShapeError
-from tcomp.evaluation import Array, Frame, Stored, convert, evaluate, numpy_dtype, round_to, working_dtype
+from tcomp.evaluation import (
+    Array,
+    Frame,
+    Stored,
+    convert,
+    evaluate,
+    numpy_dtype,
+    round_to,
+    subscript_values,
+    working_dtype,
+)
 from tcomp.grammar.function import Binary, Cast, Expr, Function, Index, Statement, Tensor, walk
 from tcomp.grammar.ranges import Box, bind_sizes, infer
 from tcomp.operators import REDUCTIONS
@@ -176,7 +186,7 @@ class _Run:
         elements = np.zeros(np.count_nonzero(points), np.int64)
         for dimension, subscript in enumerate(statement.subscripts):
             low = self.tensors[statement.target].origin[dimension]
-            position = np.broadcast_to(evaluate(subscript, frame).astype(np.int64), points.shape)[points] - low
+            position = np.broadcast_to(subscript_values(subscript, frame), points.shape)[points] - low
             outside = (position < 0) | (position >= extent[dimension])
             if outside.any():
                 message = (

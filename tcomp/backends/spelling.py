@@ -7,7 +7,8 @@ as a *subscript* it is computed in 64 bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tcomp.backends.source import IndexCheck
@@ -148,13 +149,12 @@ class Speller:
         """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
         if data_dependent(expr):
             return f"((long){self.value(expr)})"
+        number = fixed_value(expr, self.scop.sizes)
+        if number is not None:
+            return str(number) if abs(number) < 2**31 else f"{number}L"
         match expr:
-            case Constant():
-                return str(int(expr.value))
             case Index():
                 return self.indices[expr.name]
-            case Size():
-                return str(self.scop.sizes[expr.name])
             case Unary(op="-"):
                 return f"(-{self.subscript(expr.operand)})"
             case Binary(op="+" | "-" | "*"):
@@ -238,6 +238,36 @@ class Speller:
             f"tc_{expr.boundary.kind}({t}, {o}L, {e}L)" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
         )
         return load(self.element(expr.tensor, folded), expr.dtype)
+
+
+def fixed_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
+    """The value of a subscript without indices, None for any other: so every C operator has an operand of 64 bits."""
+    match expr:
+        case Constant():
+            return int(expr.value)
+        case Size():
+            return sizes[expr.name]
+        case Cast() if expr.dtype.bits >= 32:
+            return fixed_value(expr.operand, sizes)
+        case Unary(op="-"):
+            operand = fixed_value(expr.operand, sizes)
+            return None if operand is None else -operand
+        case Binary(op="+" | "-" | "*" | "/" | "%" | "min" | "max"):
+            a, b = fixed_value(expr.lhs, sizes), fixed_value(expr.rhs, sizes)
+            return None if a is None or b is None else _FIXED[expr.op](a, b)
+        case _:
+            return None
+
+
+_FIXED: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": lambda a, b: a // b if b else 0,
+    "%": lambda a, b: a % b if b else 0,
+    "min": min,
+    "max": max,
+}
 
 
 def buffer_corner(buffer: Buffer) -> tuple[str, ...]:

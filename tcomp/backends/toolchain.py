@@ -46,7 +46,8 @@ _COMMON_FLAGS = (
     "-fno-trapping-math",
     "-w",
 )  # fmt: skip
-"""Integers wrap, as in the language.  IEEE arithmetic but for contraction to fused multiply-adds, which every compiler of the list does for gnu11.
+"""Integers wrap, as in the language.  IEEE arithmetic but for contraction to fused multiply-adds, which every compiler
+of the list does for gnu11.
 
 -O3 against -O2 with gcc 12: 5 to 20 of 60 ms more for a kernel, whose inner loops run up to 4 times as fast (matmul,
 convolution), since -O2 vectorises only what costs nothing."""

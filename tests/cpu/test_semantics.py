@@ -107,6 +107,13 @@ def test_the_compiler_may_not_assume_that_integers_do_not_wrap(value: str) -> No
     agrees(f"def f(int32(N) A) -> (O) {{ O(i) = {value} }}", extremes)
 
 
+def test_subscripts_are_computed_in_64_bits() -> None:
+    """Products of sizes that leave 32 bits must not wrap on the way to an index that is inside."""
+    text = "def f(float(N) A, float(M) B) -> (O) { O(i) = A(i + N*M/M - N) where i in 0:100 }"
+    array = np.arange(50_000, dtype=np.float32)
+    agrees(text, array, np.zeros_like(array))
+
+
 def test_nan_and_infinity() -> None:
     text = """
     def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {
