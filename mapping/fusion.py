@@ -67,7 +67,13 @@ class _Fuser:
             else:
                 names = " ".join(self.clusters[candidate].statements)
                 self.notes.append(f"{names} stays outside the tiles of its consumers: {joined}")
-        return current
+        stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
+        return self.grow(root, free - stray) if stray else current
+
+    def _fellow_writers(self, number: int) -> set[int]:
+        """Clusters that write a storage which this one writes: if tiles have copies of it, all must be inside."""
+        targets = {self.scop.by_name[s].target for s in self.clusters[number].statements}
+        return {c.number for c in self.clusters for s in c.statements if self.scop.by_name[s].target in targets}
 
     def _root_group(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> Group:
         tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()

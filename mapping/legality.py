@@ -1,9 +1,9 @@
 """Proof that a plan computes what its Scop says: checked on the final tree, not on how passes meant it.
 
-Three things are shown with isl, in the manner of translation validation.  Every dependence runs forward under the
-flattened schedule.  Instances of different tiles of a group, which may run at the same time, depend on each other in no
-way, reductions included.  Every value that passes through a buffer is read within the same instance of the scope that
-declares the buffer, and every access of a tile buffer lies inside its box.
+Shown with isl, in the manner of translation validation: what tiles run reads the values that the program reads.  Every
+dependence of that runs forward under the flattened schedule.  Instances of different tiles of a group, which may run at
+the same time, depend on each other in no way, reductions included.  Every value that passes through a buffer is read
+within the same instance of the place that declares the buffer, and every access of a tile buffer lies inside its box.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.plan import Buffer, Plan
-from tcomp.scop import Scop
+from tcomp.scop import Scop, ScopStatement
 
 
 def prove(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass, two statement instances and the storage, if the plan is illegal."""
     scop = plan.scop
+    if scop is not plan.program:
+        prove_expansion(plan.program, scop, step)
     _prove_order(scop, plan.tree, step)
     marks = {p.mark: p for p in places(plan.tree)}
     for place in marks.values():
@@ -27,6 +29,42 @@ def prove(plan: Plan, step: str) -> None:
     for buffer in plan.buffers.values():
         if buffer.mark:
             _prove_scope(scop, buffer, marks[buffer.mark], step)
+
+
+def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
+    """Show that what tiles run is the program: every read finds the value that it finds in the program.
+
+    An instance that runs, with or without a tile in front, must get its values from tile instances of exactly those
+    instances of the program that it depends on there; and what writes the caller's arrays must run exactly once.
+    """
+    for name, statement in expanded.by_name.items():
+        complete = not statement.tile_rank and program.by_name[name].domain.is_subset(statement.domain)
+        if program.storages[statement.target].role != "temporary" and not complete:
+            raise LegalityError(f"pass '{step}' does not run every instance of {name} once, which writes an output")
+        for source in expanded.by_name.values():
+            if not _reads_what_it_should(program, expanded, source, statement):
+                raise LegalityError(
+                    f"pass '{step}' lets {name} read other values of {source.name} than the program does"
+                )
+
+
+def _reads_what_it_should(program: Scop, expanded: Scop, source: ScopStatement, sink: ScopStatement) -> bool:
+    pair = source.name, sink.name
+    wanted, found = program.values_between.get(pair), expanded.values_between.get(pair)
+    if wanted is None and found is None:
+        return True
+    nothing = isl.Map.empty(isl.Space.map_from_domain_and_range(source.domain.get_space(), sink.domain.get_space()))
+    found = (nothing if found is None else found).apply_domain(_without_tile(source))
+    if wanted is None:
+        return bool(found.is_empty())
+    return bool(wanted.apply_range(_without_tile(sink).reverse()).is_equal(found))
+
+
+def _without_tile(statement: ScopStatement) -> isl.Map:
+    """Instance to the instance of the program that it runs."""
+    names = [f"i{d}" for d in range(len(statement.indices))]
+    text = f"{statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(names[statement.tile_rank :])}]"
+    return isl.Map(f"{{ {text} }}").intersect_domain(statement.domain)
 
 
 def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:

@@ -105,8 +105,12 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A schedule with what its passes decided."""
+    """A schedule with what its passes decided.
 
+    ``program`` is the Scop as it was built; ``scop`` is that or, after fusion, what tiles run of it (``expand.py``).
+    """
+
+    program: Scop
     scop: Scop
     tree: isl.Schedule
     clusters: tuple[Cluster, ...]

@@ -26,7 +26,7 @@ def schedule(scop: Scop, options: MappingOptions) -> Plan:
     for statements in names:
         clusters.extend(_schedule_cluster(scop, statements, len(clusters)))
     children = [(cluster_domain(scop, c), sunk_form(scop, c)) for c in clusters]
-    return Plan(scop, plant(scop.domain, Sequence(tuple(children))), tuple(clusters))
+    return Plan(scop, scop, plant(scop.domain, Sequence(tuple(children))), tuple(clusters))
 
 
 def cluster_domain(scop: Scop, cluster: Cluster) -> isl.UnionSet:
