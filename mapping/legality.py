@@ -27,8 +27,9 @@ def prove(plan: Plan, step: str) -> None:
         if place.mark.startswith("group"):
             _prove_tiles_independent(scop, place, step)
     for buffer in plan.buffers.values():
-        if buffer.mark:
-            _prove_scope(scop, buffer, marks[buffer.mark], step)
+        _prove_room(scop, buffer, marks.get(buffer.mark), step)
+    if plan.buffers:
+        _prove_complete(plan, step)
 
 
 def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
@@ -72,6 +73,10 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
     missing = scop.domain.subtract(dates.domain())
     if not missing.is_empty():
         raise LegalityError(f"pass '{step}' drops instances that the program runs, such as {_example_set(missing)}")
+    for statement in scop.statements:
+        own = dates.intersect_domain(isl.UnionSet.from_set(statement.domain))
+        if not own.is_injective():
+            raise LegalityError(f"pass '{step}' runs several instances of {statement.name} at one date")
     timed = scop.dependences.apply_domain(dates).apply_range(dates)
     wrong: list[isl.Map] = []
 
@@ -108,27 +113,55 @@ def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None
     return str(leaving.wrap().sample_point())
 
 
-def _prove_scope(scop: Scop, buffer: Buffer, place: Place, step: str) -> None:
-    name = buffer.storage
-    for (source, sink), passed in values_through(scop, name).items():
+def _prove_complete(plan: Plan, step: str) -> None:
+    """Every temporary that a statement writes has a buffer."""
+    for statement in plan.scop.statements:
+        storage = plan.scop.storages[statement.target]
+        if storage.role == "temporary" and storage.name not in plan.buffers:
+            raise LegalityError(f"pass '{step}' gives the temporary {storage.name} no buffer")
+
+
+def _prove_room(scop: Scop, buffer: Buffer, place: Place | None, step: str) -> None:
+    """Values stay within the place that declares the buffer, and every element written lies in its box.
+
+    What is read has been written, so reads lie in the box too.
+    """
+    writers = [s for s in scop.statements if s.target == buffer.storage]
+    if place is None:
+        if buffer.space != "global":
+            raise LegalityError(f"pass '{step}' declares {buffer.storage} at a place {buffer.mark!r} that is not there")
+        for writer in writers:
+            everywhere = isl.Map.from_domain_and_range(isl.Set("{ [] }"), writer.domain)
+            _prove_box(buffer, everywhere.apply_range(writer.write), step)
+        return
+    for (source, sink), passed in values_through(scop, buffer.storage).items():
         leaving = _leaving(place, source, sink, passed)
         if leaving is not None:
-            raise LegalityError(f"pass '{step}' declares {name} at {place.mark}, which its value outlives: {leaving}")
-    if buffer.space == "tile":
-        for statement in scop.statements:
-            if statement.target == name:
-                _prove_box(buffer, place.prefixes[statement.name].reverse().apply_range(statement.write), step)
+            raise LegalityError(
+                f"pass '{step}' declares {buffer.storage} at {place.mark}, which its value outlives: {leaving}"
+            )
+    for writer in writers:
+        _prove_box(buffer, place.prefixes[writer.name].reverse().apply_range(writer.write), step)
 
 
 def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
-    """Every element written lies in the box; what is read has been written, so reads lie in it too."""
-    assert buffer.lower is not None
+    """``writes`` maps an instance of the place to the elements written in it."""
+    extra = writes.dim(isl.dim_type.out) - len(buffer.shape)
+    if buffer.space == "register":
+        if not writes.is_single_valued():
+            raise LegalityError(f"pass '{step}' makes {buffer.storage} a register, but it holds several elements")
+        return
+    if extra < 0 or (buffer.lower is not None and buffer.lower.dim(isl.dim_type.in_) != writes.dim(isl.dim_type.in_)):
+        raise LegalityError(f"pass '{step}' gives {buffer.storage} a box of the wrong rank")
     elements = own_element(writes, len(buffer.shape))
-    offsets = elements.sum(isl.Map.from_multi_aff(buffer.lower).intersect_domain(elements.domain()).neg())
+    offsets = elements
+    if buffer.lower is not None:
+        offsets = elements.sum(isl.Map.from_multi_aff(buffer.lower).intersect_domain(elements.domain()).neg())
     box = isl.Set.universe(offsets.get_space().range())
     for d, extent in enumerate(buffer.shape):
-        box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
-        box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
+        low = buffer.origin[d] if buffer.lower is None else 0
+        box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(low))
+        box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(low + extent - 1))
     outside = offsets.subtract(isl.Map.from_domain_and_range(offsets.domain(), box))
     if not outside.is_empty():
         raise LegalityError(

@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tree import Band, Sequence, Subtree, plant, rows
-from tcomp.scop import Scop, ScopStatement, by_statements, union_set
+from tcomp.scop import Scop, ScopStatement, by_statements, union_map, union_set
 
 isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)
@@ -159,8 +159,11 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
     None where isl returns no outer band over all statements, or one that is not made of plain indices.
     """
     domain = union_set([s.domain for s in statements])
-    within = scop.dependences.intersect_domain(domain).intersect_range(domain)
-    racing = within.union(scop.reduction_dependences.intersect_domain(domain).intersect_range(domain))
+    names = {s.name for s in statements}
+    within = union_map(
+        [_thinned(scop, *pair, m) for pair, m in by_statements(scop.dependences).items() if {*pair} <= names]
+    )
+    racing = within.union(union_map([_neighbours(scop, s) for s in statements if s.kind == "update"]))
     constraints = isl.ScheduleConstraints.on_domain(domain).set_validity(within).set_coincidence(racing)
     node = constraints.set_proximity(within).compute_schedule().get_root().child(0)
     if node.get_type() != isl.schedule_node_type.band:
@@ -177,6 +180,37 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
         found[s.name] = positions
     order = sorted(range(members), key=lambda m: found[statements[0].name][m])
     return {name: tuple(positions[m] for m in order) for name, positions in found.items()}
+
+
+def _thinned(scop: Scop, source: str, sink: str, pairs: isl.Map) -> isl.Map:
+    """A dependence into or out of a reduction, of its first and last update only.
+
+    The scheduler's work grows with its constraints, and these decide the coincident band as well as all do; the order
+    of the statements below the band is not isl's to choose, and the final plan is proved against all dependences.
+    """
+    if source != sink and scop.by_name[sink].kind == "update":
+        pairs = pairs.lexmin()
+    if source != sink and scop.by_name[source].kind == "update":
+        pairs = pairs.reverse().lexmax().reverse()
+    return pairs
+
+
+def _neighbours(scop: Scop, update: ScopStatement) -> isl.Map:
+    """Pairs of updates of one element between which a coincident member must not distinguish.
+
+    Where the leading indices name the element, steps along each reduction index span all pairs.
+    """
+    everything = isl.Map.from_union_map(
+        scop.reduction_dependences.intersect_domain(isl.UnionSet.from_set(update.domain))
+    )
+    if not update.plain:
+        return everything
+    names = [f"i{d}" for d in range(len(update.indices))]
+    steps = isl.Map.empty(everything.get_space())
+    for d in range(update.coordinates, len(names)):
+        moved = [f"i{d} + 1" if name == names[d] else name for name in names]
+        steps = steps.union(isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {update.name}[{', '.join(moved)}] }}"))
+    return steps.intersect_domain(update.domain).intersect_range(update.domain)
 
 
 def _unit_rows(statement: ScopStatement, partial: isl.UnionMap, members: int) -> list[int] | None:

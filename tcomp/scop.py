@@ -135,13 +135,17 @@ class Scop:
     @cached_property
     def writes(self) -> isl.UnionMap:
         """Instance to element written."""
-        return union_map([s.write for s in self.statements])
+        return self._accesses([s.write for s in self.statements])
 
     @cached_property
     def reads(self) -> isl.UnionMap:
         """Instance to element read, the accumulator of a reduction included."""
         maps = [r for s in self.statements for r in s.reads]
-        return union_map(maps + [s.write for s in self.statements if s.kind == "update"])
+        return self._accesses(maps + [s.write for s in self.statements if s.kind == "update"])
+
+    def _accesses(self, maps: list[isl.Map]) -> isl.UnionMap:
+        """The union of accesses, in a form without which isl's dataflow analysis fails on some divisions."""
+        return union_map(maps).detect_equalities()
 
     @cached_property
     def order(self) -> isl.UnionMap:
@@ -151,10 +155,16 @@ class Scop:
 
     @cached_property
     def flow(self) -> isl.UnionMap:
-        """Value-based flow dependences, reduction self-dependences excluded."""
-        info = isl.UnionAccessInfo.from_sink(self.reads).set_must_source(self.writes)
+        """Value-based flow dependences, reduction self-dependences excluded.
+
+        An update does not replace what it combines with, so what is read after a reduction depends on all its updates,
+        and each update on what the reduction starts from.
+        """
+        updates = self._accesses([s.write for s in self.statements if s.kind == "update"])
+        others = self._accesses([s.write for s in self.statements if s.kind != "update"])
+        info = isl.UnionAccessInfo.from_sink(self.reads).set_must_source(others).set_may_source(updates)
         flow = info.set_schedule_map(self.order).compute_flow()
-        return flow.get_must_dependence().union(flow.get_may_dependence()).subtract(self.reduction_dependences)
+        return flow.get_may_dependence().subtract(self.reduction_dependences)
 
     @cached_property
     def values_between(self) -> dict[tuple[str, str], isl.Map]:

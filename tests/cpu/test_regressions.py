@@ -1,0 +1,23 @@
+"""Programs that once failed, each for the reason that its name gives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tcomp
+
+
+def test_isl_dataflow_on_divisions_in_subscripts() -> None:
+    """isl gave "affine expression involves some of the domain dimensions" until accesses had their equalities found."""
+    program = tcomp.define(
+        """def f(float32(N) A, float32(M,N) B) -> (T0, T1, T2, T3) {
+          T0(0, i1, i2 / 3, i2 % 3) +=! select(r0 > 1 && r1 > 0, (min(A(r2), A(i1)) % 2), A(i1))
+            where i1 in 0:5, i2 in 0:3, r0 in 0:2, r1 in 0:N-1, r2 in 0:i2+1
+          T1(i0) = T0(0, i0, 0, i0) where i0 in 0:3
+          T2(i0) = T1(i0) where i0 in 0:3
+          T3(i0) = T2(i0) where i0 in 0:3
+        }"""
+    ).f
+    a, b = np.arange(6, dtype=np.float32), np.zeros((2, 6), np.float32)
+    for found, expected in zip(program(a, b), program.reference(a, b), strict=True):
+        np.testing.assert_array_equal(found, expected)
