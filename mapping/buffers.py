@@ -15,7 +15,8 @@ import islpy as isl
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
-from tcomp.scop import Scop, ScopStatement, Storage, union_map
+from tcomp.mapping.tree import nodes_of
+from tcomp.scop import Scop, ScopStatement, Storage, maps_of, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,17 +42,12 @@ class Place:
 
 def places(tree: isl.Schedule) -> list[Place]:
     """All marks of a schedule, outer ones first."""
-    found: list[Place] = []
-
-    def visit(node: isl.ScheduleNode) -> bool:
+    found = []
+    for node in nodes_of(tree):
         if node.get_type() == isl.schedule_node_type.mark:
-            prefixes: dict[str, isl.Map] = {}
             above = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
-            above.foreach_map(lambda m: prefixes.update({m.get_tuple_name(isl.dim_type.in_): m}))
+            prefixes = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(above)}
             found.append(Place(node.mark_get_id().get_name(), prefixes))
-        return True
-
-    tree.get_root().foreach_descendant_top_down(visit)
     return found
 
 

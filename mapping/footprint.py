@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcomp.mapping.plan import Cluster, Footprint
 from tcomp.mapping.tree import rows
-from tcomp.scop import Scop, union_map, union_set
+from tcomp.scop import Scop, maps_of, union_map, union_set
 
 
 def coordinate_map(scop: Scop, cluster: Cluster) -> isl.UnionMap:
@@ -46,13 +46,11 @@ def coordinate_dependences(
     home = {s: c.number for c in clusters for s in c.statements}
     pieces: dict[tuple[int, int], list[isl.Map]] = {}
 
-    def collect(piece: isl.Map) -> None:
+    for piece in maps_of(flow):
         producer = home[piece.get_tuple_name(isl.dim_type.in_)]
         consumer = home[piece.get_tuple_name(isl.dim_type.out)]
         if producer != consumer:
             pieces.setdefault((consumer, producer), []).append(piece)
-
-    flow.foreach_map(collect)
     maps = {c.number: coordinate_map(scop, c) for c in clusters}
     result = {}
     for (consumer, producer), found in pieces.items():

@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.plan import Buffer, Plan
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, maps_of
 
 
 def prove(plan: Plan, step: str) -> None:
@@ -28,8 +28,6 @@ def prove(plan: Plan, step: str) -> None:
             _prove_tiles_independent(scop, place, step)
     for buffer in plan.buffers.values():
         _prove_room(scop, buffer, marks.get(buffer.mark), step)
-    if plan.buffers:
-        _prove_complete(plan, step)
 
 
 def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
@@ -42,23 +40,21 @@ def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
         complete = not statement.tile_rank and program.by_name[name].domain.is_subset(statement.domain)
         if program.storages[statement.target].role != "temporary" and not complete:
             raise LegalityError(f"pass '{step}' does not run every instance of {name} once, which writes an output")
-        for source in expanded.by_name.values():
+        for source in program.by_name:
             if not _reads_what_it_should(program, expanded, source, statement):
-                raise LegalityError(
-                    f"pass '{step}' lets {name} read other values of {source.name} than the program does"
-                )
+                raise LegalityError(f"pass '{step}' lets {name} read other values of {source} than the program does")
 
 
-def _reads_what_it_should(program: Scop, expanded: Scop, source: ScopStatement, sink: ScopStatement) -> bool:
-    pair = source.name, sink.name
-    wanted, found = program.values_between.get(pair), expanded.values_between.get(pair)
-    if wanted is None and found is None:
-        return True
-    nothing = isl.Map.empty(isl.Space.map_from_domain_and_range(source.domain.get_space(), sink.domain.get_space()))
-    found = (nothing if found is None else found).apply_domain(_without_tile(source))
-    if wanted is None:
-        return bool(found.is_empty())
-    return bool(wanted.apply_range(_without_tile(sink).reverse()).is_equal(found))
+def _reads_what_it_should(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> bool:
+    wanted = program.values_between.get((source, sink.name))
+    found = expanded.values_between.get((source, sink.name))
+    if found is not None:
+        found = found.apply_domain(_without_tile(expanded.by_name[source]))
+    if wanted is not None:
+        wanted = wanted.apply_range(_without_tile(sink).reverse())
+    if wanted is None or found is None:
+        return all(relation is None or bool(relation.is_empty()) for relation in (wanted, found))
+    return bool(wanted.is_equal(found))
 
 
 def _without_tile(statement: ScopStatement) -> isl.Map:
@@ -78,14 +74,8 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
         if not own.is_injective():
             raise LegalityError(f"pass '{step}' runs several instances of {statement.name} at one date")
     timed = scop.dependences.apply_domain(dates).apply_range(dates)
-    wrong: list[isl.Map] = []
-
-    def collect(piece: isl.Map) -> None:
-        backward = piece.intersect(isl.Map.lex_ge(piece.get_space().domain()))
-        if not backward.is_empty():
-            wrong.append(backward)
-
-    timed.foreach_map(collect)
+    reversed_in_time = [m.intersect(isl.Map.lex_ge(m.get_space().domain())) for m in maps_of(timed)]
+    wrong = [m for m in reversed_in_time if not m.is_empty()]
     if wrong:
         pair = dates.apply_range(isl.UnionMap.from_map(wrong[0])).apply_range(dates.reverse())
         broken = scop.dependences.intersect(pair)
@@ -113,8 +103,8 @@ def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None
     return str(leaving.wrap().sample_point())
 
 
-def _prove_complete(plan: Plan, step: str) -> None:
-    """Every temporary that a statement writes has a buffer."""
+def prove_complete(plan: Plan, step: str) -> None:
+    """Raise LegalityError if a temporary that a statement of a final plan writes has no buffer."""
     for statement in plan.scop.statements:
         storage = plan.scop.storages[statement.target]
         if storage.role == "temporary" and storage.name not in plan.buffers:
@@ -151,7 +141,9 @@ def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
         if not writes.is_single_valued():
             raise LegalityError(f"pass '{step}' makes {buffer.storage} a register, but it holds several elements")
         return
-    if extra < 0 or (buffer.lower is not None and buffer.lower.dim(isl.dim_type.in_) != writes.dim(isl.dim_type.in_)):
+    corner = buffer.lower
+    ranks = None if corner is None else (corner.dim(isl.dim_type.in_), corner.dim(isl.dim_type.out))
+    if extra < 0 or ranks not in (None, (writes.dim(isl.dim_type.in_), len(buffer.shape))):
         raise LegalityError(f"pass '{step}' gives {buffer.storage} a box of the wrong rank")
     elements = own_element(writes, len(buffer.shape))
     offsets = elements

@@ -72,6 +72,18 @@ def _grow(leaf: isl.ScheduleNode, subtree: Subtree) -> isl.ScheduleNode:
             return node
 
 
+def nodes_of(tree: isl.Schedule) -> list[isl.ScheduleNode]:
+    """All nodes, parents first."""
+    nodes: list[isl.ScheduleNode] = []
+
+    def collect(node: isl.ScheduleNode) -> bool:
+        nodes.append(node.copy())
+        return True
+
+    tree.get_root().foreach_descendant_top_down(collect)
+    return nodes
+
+
 def rows(parts: Iterable[tuple[ScopStatement, Items[int | str]]]) -> isl.UnionMap:
     """A partial schedule.  A row is the position of an index, or isl text over ``i0, i1, ...``."""
     maps = []

@@ -9,6 +9,7 @@ import islpy as isl
 from tcomp.fulltiles import separate_full_tiles
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
 from tcomp.mapping.plan import Plan
+from tcomp.mapping.tree import nodes_of
 
 isl.DEFAULT_CONTEXT.set_ast_build_group_coscheduled(1)
 
@@ -59,15 +60,9 @@ class _Places:
         self.found: list[tuple[LoopExpr, ...]] = []
         self.failure: Exception | None = None
         self._marks = {b.mark for b in plan.buffers.values() if b.space == "tile"}
-        if self._marks:
-            plan.tree.get_root().foreach_descendant_top_down(self._collect)
-
-    def _collect(self, node: isl.ScheduleNode) -> bool:
-        if node.get_type() == isl.schedule_node_type.mark:
-            name = node.mark_get_id().get_name()
-            if name in self._marks:
-                self.prefixes[name] = node.get_prefix_schedule_union_map()
-        return True
+        for node in nodes_of(plan.tree) if self._marks else ():
+            if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() in self._marks:
+                self.prefixes[node.mark_get_id().get_name()] = node.get_prefix_schedule_union_map()
 
     def annotate(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
         """Called by isl, which would swallow an exception: it is kept and raised afterwards."""
@@ -79,7 +74,7 @@ class _Places:
             values = isl.PwMultiAff.from_map(relation)
             members = range(values.dim(isl.dim_type.out))
             return self._numbered(node, tuple(_expression(build.expr_from_pw_aff(values.get_at(m))) for m in members))
-        except (isl.Error, AssertionError) as error:
+        except Exception as error:  # noqa: BLE001 - isl would lose it, and corrupt its memory
             self.failure = error
             return node
 

@@ -17,7 +17,7 @@ from tcomp.codegen import generate_loops
 from tcomp.errors import CompileError, Diagnostic
 from tcomp.grammar.function import Function
 from tcomp.loops import LoopNode, render
-from tcomp.mapping.legality import prove
+from tcomp.mapping.legality import prove, prove_complete
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.strategy import Pass
@@ -117,6 +117,7 @@ def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], tr
         if step is passes[-1] or debug.check_every_pass():
             prove(plan, step.name)
             trace("proof", None)
+    prove_complete(plan, passes[-1].name)
     return plan
 
 
@@ -128,11 +129,20 @@ def bounded_isl(function: Function) -> Iterator[None]:
     context.set_max_operations(ISL_OPERATIONS)
     try:
         yield
-    except isl.Error as error:
-        if "maximal number of operations" not in str(error):
+    except (isl.Error, TypeError):
+        if not _exhausted():
             raise
         message = f"{function.name} is too complex: isl gave up after {ISL_OPERATIONS} operations"
         raise CompileError(Diagnostic(message, function.source, function.definition.span)) from None
     finally:
         context.set_max_operations(0)
         context.reset_operations()
+
+
+def _exhausted() -> bool:
+    """Whether isl refuses work: past its limit every operation fails, and not each of them says why."""
+    try:
+        isl.Set("{ [i] : 0 <= i < 10 }").is_empty()
+    except isl.Error:
+        return True
+    return False

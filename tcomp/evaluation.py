@@ -8,7 +8,7 @@ their own type and wrap.  What C leaves open is fixed:
 - ``%`` of floats has the sign of the divisor: ``x - floor(x / y) * y``;
 - floats convert to integers by truncation and saturate outside the type's range; NaN gives 0;
 - ``min`` and ``max`` give NaN if an operand is NaN;
-- a subscript that does not depend on data is computed in 64 bits;
+- a subscript or comparison of integers that does not depend on data is computed in 64 bits;
 - a read under ``?:``, or to the right of ``&&`` or ``||``, happens only where its condition lets it.
 """
 
@@ -105,6 +105,8 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             return np.logical_not(operand) if expr.op == "!" else np.negative(operand)
         case Binary(op="&&" | "||"):
             return _logical(expr, frame)
+        case Binary() if expr.dtype.kind == "bool" and expr.lhs.dtype.is_integer and not _by_data(expr):
+            return _binary(replace(expr, lhs=_in_64_bits(expr.lhs), rhs=_in_64_bits(expr.rhs)), frame)
         case Binary():
             return _binary(expr, frame)
         case Select():
@@ -119,8 +121,11 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
 
 def subscript_values(subscript: Expr, frame: Frame) -> Array:
     """The value of a subscript in int64.  What does not depend on data is also computed in 64 bits."""
-    by_data = any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(subscript))
-    return evaluate(subscript if by_data else _in_64_bits(subscript), frame).astype(np.int64)
+    return evaluate(subscript if _by_data(subscript) else _in_64_bits(subscript), frame).astype(np.int64)
+
+
+def _by_data(expr: Expr) -> bool:
+    return any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(expr))
 
 
 def _in_64_bits(expr: Expr) -> Expr:

@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tree import Band, Sequence, Subtree, plant, rows
-from tcomp.scop import Scop, ScopStatement, by_statements, union_map, union_set
+from tcomp.scop import Scop, ScopStatement, by_statements, maps_of, union_map, union_set
 
 isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)
@@ -200,13 +200,11 @@ def _neighbours(scop: Scop, update: ScopStatement) -> isl.Map:
 
     Where the leading indices name the element, steps along each reduction index span all pairs.
     """
-    everything = isl.Map.from_union_map(
-        scop.reduction_dependences.intersect_domain(isl.UnionSet.from_set(update.domain))
-    )
+    space = isl.Space.map_from_domain_and_range(update.domain.get_space(), update.domain.get_space())
     if not update.plain:
-        return everything
+        return scop.reduction_dependences.extract_map(space)
     names = [f"i{d}" for d in range(len(update.indices))]
-    steps = isl.Map.empty(everything.get_space())
+    steps = isl.Map.empty(space)
     for d in range(update.coordinates, len(names)):
         moved = [f"i{d} + 1" if name == names[d] else name for name in names]
         steps = steps.union(isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {update.name}[{', '.join(moved)}] }}"))
@@ -237,6 +235,4 @@ def _unit_rows(statement: ScopStatement, partial: isl.UnionMap, members: int) ->
 
 
 def _range_dim(partial: isl.UnionMap) -> int:
-    dims: list[int] = []
-    partial.foreach_map(lambda m: dims.append(m.dim(isl.dim_type.out)))
-    return dims[0]
+    return int(maps_of(partial)[0].dim(isl.dim_type.out))

@@ -84,6 +84,11 @@ class ScopStatement:
     tile_rank: int = 0
 
     @property
+    def all_reads(self) -> tuple[isl.Map, ...]:
+        """What an instance reads, the accumulator that it combines with included."""
+        return (*self.reads, self.write) if self.kind == "update" else self.reads
+
+    @property
     def coordinates(self) -> int:
         """Number of leading indices that name the element written: the rest are reduction indices."""
         return len(self.indices) if self.kind != "update" else len(self.indices) - self.reduction_rank
@@ -135,17 +140,12 @@ class Scop:
     @cached_property
     def writes(self) -> isl.UnionMap:
         """Instance to element written."""
-        return self._accesses([s.write for s in self.statements])
+        return union_map([s.write for s in self.statements])
 
     @cached_property
     def reads(self) -> isl.UnionMap:
         """Instance to element read, the accumulator of a reduction included."""
-        maps = [r for s in self.statements for r in s.reads]
-        return self._accesses(maps + [s.write for s in self.statements if s.kind == "update"])
-
-    def _accesses(self, maps: list[isl.Map]) -> isl.UnionMap:
-        """The union of accesses, in a form without which isl's dataflow analysis fails on some divisions."""
-        return union_map(maps).detect_equalities()
+        return union_map([r for s in self.statements for r in s.all_reads])
 
     @cached_property
     def order(self) -> isl.UnionMap:
@@ -155,16 +155,31 @@ class Scop:
 
     @cached_property
     def flow(self) -> isl.UnionMap:
-        """Value-based flow dependences, reduction self-dependences excluded.
+        """Flow dependences, reduction self-dependences excluded.
 
-        An update does not replace what it combines with, so what is read after a reduction depends on all its updates,
-        and each update on what the reduction starts from.
+        Where each element is finished by one statement, every read of it depends on every write: isl's dataflow
+        analysis, which costs far more, is needed for contended storages only.  An update does not replace what it
+        combines with, so what is read after a reduction depends on all its updates, and each update on its start.
         """
-        updates = self._accesses([s.write for s in self.statements if s.kind == "update"])
-        others = self._accesses([s.write for s in self.statements if s.kind != "update"])
-        info = isl.UnionAccessInfo.from_sink(self.reads).set_must_source(others).set_may_source(updates)
-        flow = info.set_schedule_map(self.order).compute_flow()
-        return flow.get_may_dependence().subtract(self.reduction_dependences)
+        direct = [
+            m for name in self.storages if name not in self._contended for m in self._single_assignment_flow(name)
+        ]
+        updates = self._only_contended([s.write for s in self.statements if s.kind == "update"])
+        others = self._only_contended([s.write for s in self.statements if s.kind != "update"])
+        reads = self._only_contended([r for s in self.statements for r in s.all_reads])
+        info = isl.UnionAccessInfo.from_sink(reads).set_must_source(others).set_may_source(updates)
+        flow = info.set_schedule_map(self.order).compute_flow().get_may_dependence()
+        return union_map(direct).union(flow.subtract(self.reduction_dependences))
+
+    def _single_assignment_flow(self, storage: str) -> list[isl.Map]:
+        writers = [s for s in self.statements if s.target == storage]
+        if not writers:
+            return []
+        readers = [
+            (s, r) for s in self.statements for r in s.all_reads if r.get_tuple_name(isl.dim_type.out) == storage
+        ]
+        pairs = [w.write.apply_range(r.reverse()) for w in writers for s, r in readers if s is not w]
+        return [m for m in pairs if not m.is_empty()]
 
     @cached_property
     def values_between(self) -> dict[tuple[str, str], isl.Map]:
@@ -190,7 +205,9 @@ class Scop:
         return frozenset(several | {s.name for s in self.storages.values() if s.role == "inout"})
 
     def _only_contended(self, accesses: list[isl.Map]) -> isl.UnionMap:
-        return union_map([a for a in accesses if a.get_tuple_name(isl.dim_type.out) in self._contended])
+        """Accesses of contended storages, in a form without which isl's analysis fails on some divisions."""
+        chosen = [a for a in accesses if a.get_tuple_name(isl.dim_type.out) in self._contended]
+        return union_map(chosen).detect_equalities()
 
     @cached_property
     def anti(self) -> isl.UnionMap:
@@ -242,10 +259,18 @@ def _textual_date(statement: ScopStatement, number: int, depth: int) -> isl.Map:
 
 def by_statements(relation: isl.UnionMap) -> dict[tuple[str, str], isl.Map]:
     """The parts of a relation between instances, by the names of the two statements."""
-    found: dict[tuple[str, str], isl.Map] = {}
     types = isl.dim_type
-    relation.foreach_map(lambda m: found.update({(m.get_tuple_name(types.in_), m.get_tuple_name(types.out)): m}))
-    return found
+    return {(m.get_tuple_name(types.in_), m.get_tuple_name(types.out)): m for m in maps_of(relation)}
+
+
+def maps_of(relation: isl.UnionMap) -> list[isl.Map]:
+    """The maps of which a union map is made.
+
+    isl calls back for each; nothing that may fail is done there, since isl cannot carry a Python exception.
+    """
+    maps: list[isl.Map] = []
+    relation.foreach_map(maps.append)
+    return maps
 
 
 def union_set(sets: list[isl.Set]) -> isl.UnionSet:

@@ -19,11 +19,12 @@ import islpy as isl
 
 from tcomp import debug
 from tcomp.backends.source import Argument, IndexCheck, Source
+from tcomp.backends.spelling import data_dependent
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
 from tcomp.driver import Compilation, lower
 from tcomp.errors import CompileError, TcompError
-from tcomp.grammar.function import Function
+from tcomp.grammar.function import Function, Read, walk
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL
 from tcomp.operators import DTYPES
@@ -96,6 +97,7 @@ class Specialisation:
         """A digest of all that the text depends on."""
         facts = (
             str(self.function),
+            _checked_spans(self.function),
             sorted(self.sizes.values.items()),
             sorted(self.sizes.strides.items()),
             self.options.to_json(),
@@ -123,6 +125,12 @@ class Specialisation:
     def label(self) -> str:
         """The def and its sizes: ``mm(M=64, N=16, K=32)``."""
         return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in self.sizes.values.items())})"
+
+
+def _checked_spans(function: Function) -> list[tuple[int, int]]:
+    """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
+    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
+    return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if data_dependent(s)]
 
 
 def _encode(source: Source) -> bytes:

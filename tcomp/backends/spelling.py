@@ -1,7 +1,7 @@
 """Expressions of the program as C text.
 
 Two readings of an integer expression are kept apart: as a *value* it has the type and the wrap-around of the program;
-as a *subscript* it is computed in 64 bits.
+as a *subscript*, or in a comparison that does not depend on data, it is computed in 64 bits, as it was proved.
 """
 
 from __future__ import annotations
@@ -121,8 +121,10 @@ class Speller:
                 return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype)
 
     def _binary(self, expr: Binary) -> str:
-        a, b = self.value(expr.lhs), self.value(expr.rhs)
         dtype = expr.lhs.dtype
+        if expr.dtype.kind == "bool" and dtype.is_integer and not data_dependent(expr):
+            return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
+        a, b = self.value(expr.lhs), self.value(expr.rhs)
         match expr.op:
             case "min" | "max":
                 return f"tc_{expr.op}_{_suffix(dtype)}({a}, {b})"

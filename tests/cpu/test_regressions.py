@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tcomp
 
@@ -21,3 +22,22 @@ def test_isl_dataflow_on_divisions_in_subscripts() -> None:
     a, b = np.arange(6, dtype=np.float32), np.zeros((2, 6), np.float32)
     for found, expected in zip(program(a, b), program.reference(a, b), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_reduction_without_pairs() -> None:
+    """One instance an element leaves no reduction dependences, of which isl then makes no map."""
+    program = tcomp.define("def f(float32(N) A) -> (int8(13) T0) { T0(i0) *= int8(1) where i0 in 0:13 }").f
+    out = np.arange(13, dtype=np.int8)
+    np.testing.assert_array_equal(program(np.zeros(3, np.float32), out=out), np.arange(13))
+
+
+def test_the_caret_of_a_kernel_that_another_text_of_the_program_compiled() -> None:
+    table, index = np.zeros(10, np.float32), np.array([1, 30], np.int32)
+    for text in (
+        "def f(float(N) A, int32(M) I) -> (O) { O(i) = A(I(i)) }",
+        "# moved\ndef f(float(N) A, int32(M) I) -> (O) {\n  O(i) =   A( I(i) )\n}",
+    ):
+        with pytest.raises(tcomp.ShapeError) as failure:
+            tcomp.define(text).f(table, index)
+        line = text.splitlines()[(failure.value.line or 1) - 1]
+        assert line[(failure.value.column or 1) - 1 :].startswith("I(i)")

@@ -114,6 +114,12 @@ def test_subscripts_are_computed_in_64_bits() -> None:
     agrees(text, array, np.zeros_like(array))
 
 
+def test_guards_are_computed_in_64_bits() -> None:
+    """A guard is proved in unbounded integers: were it to wrap in the kernel, it would let through what it excludes."""
+    text = "def f(float(N) A) -> (O) { O(i) = (i*30000 < 2147483647) ? A(i) : 0 where i in 0:2000000 }"
+    agrees(text, np.arange(71583, dtype=np.float32))
+
+
 def test_nan_and_infinity() -> None:
     text = """
     def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {
