@@ -53,7 +53,7 @@ def places(tree: isl.Schedule) -> list[Place]:
 
 def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
     """Give every temporary its smallest scope."""
-    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel")]
+    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
     temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
     buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
     return replace(plan, buffers=buffers)

@@ -15,6 +15,7 @@ import islpy as isl
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.machine import this_machine
+from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
 from tcomp.mapping.tilesizes import main_statement, register_tile, row_coordinate, vector_position
@@ -39,12 +40,31 @@ class Nest:
 
 
 def nest_clusters(plan: Plan, options: MappingOptions) -> Plan:
-    """Give each cluster its inner tile, its loop order and its marks."""
+    """Give each cluster its inner tile, its loop order, its marks and its tile operation."""
+    operations: dict[str, TileOperation] = {}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
-        return _cluster_tree(plan.scop, cluster, choose_nest(plan.scop, cluster, footprint, options))
+        nest = choose_nest(plan.scop, cluster, footprint, options)
+        operation = _operation(plan.scop, cluster, nest)
+        if operation is not None:
+            operations[operation.mark] = operation
+        return _cluster_tree(plan.scop, cluster, nest, None if operation is None else operation.mark)
 
-    return replace(plan, tree=group_tree(plan, subtree))
+    return replace(plan, tree=group_tree(plan, subtree), operations=operations)
+
+
+def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None:
+    """What a backend may spell as a whole: a dot product's loops, or a contraction's register tile."""
+    main = main_statement(scop, cluster)
+    if main.kind != "update":
+        return None
+    if nest.form == "dot":
+        has_loops = bool(_reduction_positions(cluster, main))
+        return TileOperation(f"reduce{cluster.number}", "reduce", main.name) if has_loops else None
+    contraction = recognise_contraction(main)
+    if contraction is None:
+        return None
+    return TileOperation(f"contract{cluster.number}", "contract", main.name, contraction)
 
 
 def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, options: MappingOptions) -> Nest:
@@ -73,10 +93,10 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, options: Map
     return Nest("outer", vector, coordinate, inner, row)
 
 
-def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest) -> Subtree:
+def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | None) -> Subtree:
     statements = [scop.by_name[s] for s in cluster.statements]
     if nest.form != "outer":
-        return _point_band(cluster, statements, nest, f"point{cluster.number}")
+        return _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
     order = _coordinate_order(cluster, nest)
     stages: list[tuple[isl.UnionSet, Subtree]] = []
     rest = [s for s in statements if s.kind not in ("init", "update")]
@@ -84,10 +104,11 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest) -> Subtree:
         if s.kind == "init":
             stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], None, order)))
         elif s.kind == "update":
-            stages.append((isl.UnionSet.from_set(s.domain), _update_band(cluster, s, nest)))
+            update = _marked(operation, _update_band(cluster, s, nest))
+            stages.append((isl.UnionSet.from_set(s.domain), update))
     if rest:
         domain = union_set([s.domain for s in rest])
-        stages.append((domain, _point_band(cluster, rest, nest, f"rest{cluster.number}")))
+        stages.append((domain, _point_band(cluster, rest, nest, f"rest{cluster.number}", None)))
     tile = Mark(f"cluster{cluster.number}", Sequence(tuple(stages)))
     if not any(nest.inner):
         return tile
@@ -113,14 +134,20 @@ def _reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
 
-def _point_band(cluster: Cluster, statements: list[ScopStatement], nest: Nest, mark: str) -> Subtree:
+def _marked(operation: str | None, subtree: Subtree) -> Subtree:
+    return subtree if operation is None else Mark(operation, subtree)
+
+
+def _point_band(
+    cluster: Cluster, statements: list[ScopStatement], nest: Nest, mark: str, operation: str | None
+) -> Subtree:
     """One loop nest over the coordinates with all statements inside, element by element."""
     children: list[tuple[isl.UnionSet, Subtree]] = []
     for s in statements:
         reduction = _reduction_positions(cluster, s)
         inner: Subtree = None
         if reduction:
-            inner = Band(rows([(s, _vector_last(reduction, nest))]), 0)
+            inner = _marked(operation, Band(rows([(s, _vector_last(reduction, nest))]), 0))
         children.append((isl.UnionSet.from_set(s.domain), inner))
     return _coordinate_band(
         cluster, statements, Mark(mark, Sequence(tuple(children))), _coordinate_order(cluster, nest)

@@ -1,7 +1,8 @@
 """A ``Plan``: when and where the instances of a ``Scop`` run.  Every pass is a function ``Plan -> Plan``.
 
 ``tree`` is the schedule.  ``clusters`` say which statements share a coincident band, ``groups`` which clusters share a
-tile, ``buffers`` where temporaries live.  A printed plan shows the tree as isl writes it and a table of the rest.
+tile, ``buffers`` where temporaries live, ``operations`` which subtrees are opaque to polyhedral code generation.  A
+printed plan shows the tree as isl writes it and a table of the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import MappingProxyType
 
 import islpy as isl
 
+from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
 from tcomp.scop import Scop
 
@@ -116,6 +118,7 @@ class Plan:
     clusters: tuple[Cluster, ...]
     groups: tuple[Group, ...] = ()
     buffers: Mapping[str, Buffer] = field(default_factory=lambda: MappingProxyType({}))
+    operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -130,5 +133,6 @@ class Plan:
             where = f" at {b.mark}" if b.mark else ""
             corner = f", lower {b.lower}" if b.lower is not None else ""
             lines.append(f"buffer {b.storage}: {b.dtype}{list(b.shape)} in {b.space} space{where}{corner}")
+        lines += [f"operation {operation}" for operation in self.operations.values()]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

@@ -115,6 +115,7 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
         tiles = " x ".join(map(str, group.sizes))
         lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
     lines.append(f"  loops: {compilation.nest}")
+    lines += [f"  operation {operation}" for operation in plan.operations.values()]
     lines += [f"  buffer {line}" for line in _buffers(compilation)]
     lines += [f"  note: {note}" for note in plan.notes]
     lines.append(f"  scratch memory: {source.scratch_bytes} bytes")

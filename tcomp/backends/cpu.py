@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.prelude import prelude
+from tcomp.backends.reductions import reduce_innermost
 from tcomp.backends.source import Argument, Source
 from tcomp.backends.spelling import (
     C_STORAGE_TYPES,
@@ -17,7 +19,6 @@ from tcomp.backends.spelling import (
     Speller,
     buffer_corner,
     combine,
-    constant_text,
     data_dependent,
     load,
     loop_text,
@@ -32,7 +33,6 @@ from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import CPU_PASSES, Pass
-from tcomp.operators import REDUCTIONS
 from tcomp.scop import ScopStatement
 
 PARALLEL_INSTANCES = 32768
@@ -123,7 +123,7 @@ class _Emitter:
                 for child in node.children:
                     self._node(child, depth)
             case For():
-                self._loop(node, depth)
+                self._loop(node, depth, self._node)
             case Let():
                 self._put(depth, "{")
                 self._put(depth + 1, f"const long {node.iterator} = {loop_text(node.value)};")
@@ -144,6 +144,10 @@ class _Emitter:
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):
             self._parallel(node, depth)
+            return
+        operation = self.plan.operations.get(node.name)
+        if operation is not None and operation.kind == "reduce":
+            self._reduce(node.body, depth)
             return
         buffers = self.by_mark.get(node.name, [])
         if not buffers:
@@ -184,66 +188,36 @@ class _Emitter:
             self._put(depth, f"#pragma omp parallel for{collapse} schedule(dynamic) num_threads({limit})")
         self._node(node.body, depth)
 
-    def _loop(self, node: For, depth: int) -> None:
-        update = self._register_update(node)
-        if update is not None:
-            self._reduction_loop(node, update, depth)
-            return
+    def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:
         self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))
-        self._node(node.body, depth + 1)
+        body(node.body, depth + 1)
         self._put(depth, "}")
 
     def _for_head(self, iterator: str, lower: str, upper: str, step: int) -> str:
         increment = f"{iterator}++" if step == 1 else f"{iterator} += {step}"
         return f"for (long {iterator} = {lower}; {iterator} < {upper}; {increment}) {{"
 
-    def _register_update(self, node: For) -> ScopStatement | None:
-        """The statement of an innermost loop that only combines values into one register."""
-        if not isinstance(node.body, Execute) or node.step != 1:
-            return None
-        statement = self.scop.by_name[node.body.statement]
-        buffer = self.plan.buffers.get(statement.target)
-        if statement.kind != "update" or buffer is None or buffer.space != "register":
-            return None
+    def _reduce(self, node: LoopNode, depth: int) -> None:
+        """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
+        match node:
+            case For(body=Execute(statement=name), step=1) if self._vectorises(self.scop.by_name[name]):
+                statement = self.scop.by_name[name]
+                dtype = self.scop.storages[statement.target].dtype
+                update = functools.partial(self._combination, statement)
+                for line in reduce_innermost(node, statement, dtype, update):
+                    self._put(depth, line)
+            case For():
+                self._loop(node, depth, self._reduce)
+            case _:
+                self._node(node, depth)
+
+    def _vectorises(self, statement: ScopStatement) -> bool:
         reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
-        if any(data_dependent(s) for r in reads for s in r.subscripts):
-            return None
-        return statement
-
-    def _reduction_loop(self, node: For, statement: ScopStatement, depth: int) -> None:
-        """A loop that reduces into a register, in vector lanes.
-
-        Sums and products use the compiler's own reduction clause; extrema, whose NaN rule no clause knows, go through
-        an array of lanes.
-        """
-        assert statement.reduction is not None and isinstance(node.body, Execute)
-        lower, upper = loop_text(node.lower), loop_text(node.upper)
-        buffer = self.plan.buffers[statement.target]
-        if statement.reduction in ("+", "*") or buffer.dtype.bits < 32:
-            if statement.reduction in ("+", "*"):
-                self._put(depth, f"#pragma omp simd reduction({statement.reduction}:{mangle(statement.target)})")
-            self._put(depth, self._for_head(node.iterator, lower, upper, 1))
-            self._node(node.body, depth + 1)
-            self._put(depth, "}")
-            return
-        lanes = 2 * ALIGNMENT // buffer.dtype.itemsize
-        c = C_STORAGE_TYPES[buffer.dtype.name]
-        target = mangle(statement.target)
-        identity = constant_text(REDUCTIONS[statement.reduction].identity(buffer.dtype), buffer.dtype)
-        self._put(depth, "{")
-        self._put(depth + 1, f"{c} lane[{lanes}];")
-        self._put(depth + 1, f"for (int l = 0; l < {lanes}; l++) lane[l] = {identity};")
-        self._put(depth + 1, f"long {node.iterator} = {lower};")
-        self._put(depth + 1, f"for (; {node.iterator} + {lanes} <= {upper}; {node.iterator} += {lanes})")
-        shifted = replace(node.body, arguments=tuple(_shifted(a, node.iterator) for a in node.body.arguments))
-        self._put(depth + 2, f"for (int l = 0; l < {lanes}; l++) {self._combination(statement, shifted, 'lane[l]')}")
-        self._put(depth + 1, f"for (; {node.iterator} < {upper}; {node.iterator}++)")
-        self._put(depth + 2, self._combination(statement, node.body, target))
-        folded = combine(statement.reduction, target, "lane[l]", buffer.dtype)
-        self._put(depth + 1, f"for (int l = 0; l < {lanes}; l++) {target} = {folded};")
-        self._put(depth, "}")
+        in_register = self.plan.buffers[statement.target].space == "register"
+        return in_register and not any(data_dependent(s) for r in reads for s in r.subscripts)
 
     def _combination(self, statement: ScopStatement, call: Execute, target: str) -> str:
+        """One update of ``target``, the C name of a register."""
         speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
         dtype = self.scop.storages[statement.target].dtype
         assert statement.reduction is not None
@@ -275,17 +249,6 @@ class _Emitter:
         if declared:
             text = f"{{ {' '.join(declared)} {text} }}"
         self._put(depth, text)
-
-
-def _shifted(argument: LoopExpr, iterator: str) -> LoopExpr:
-    """The argument of a lane: the iterator moved by the lane's number ``l``."""
-    match argument:
-        case Variable(name=name) if name == iterator:
-            return Operation("+", (argument, Variable("l")))
-        case Operation():
-            return Operation(argument.operator, tuple(_shifted(o, iterator) for o in argument.operands))
-        case _:
-            return argument
 
 
 def _volume(statement: ScopStatement) -> int:
