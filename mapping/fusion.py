@@ -48,6 +48,8 @@ class _Fuser:
         self.needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
         self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
         self.notes: list[str] = []
+        self._handed_on: dict[int, dict[str, isl.Map]] = {}
+        self._known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
 
     def grow(self, root: int, free: set[int]) -> Group:
         """The group of ``root`` with every producer among ``free`` that may join."""
@@ -128,15 +130,24 @@ class _Fuser:
     def _footprints(
         self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...]
     ) -> dict[int, Footprint]:
+        """The footprint of each cluster of a group.
+
+        A cluster joins only after all of its consumers, so its footprint stays what it is while the group grows.
+        """
         root = order[-1]
+        known = self._known.setdefault((root, members, sizes), {})
+        if root not in known:
+            known[root] = self._root_group(root, members, sizes).footprints[root]
         extents = self._extents(root)
         count = 1.0
         for m, s in zip(members, sizes, strict=True):
             count *= max(1.0, extents[m] / s)
-        found = dict(self._root_group(root, members, sizes).footprints)
-        for number in reversed(order[:-1]):
-            consumers = {c: f.tiles for c, f in found.items()}
-            found[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
+        found: dict[int, Footprint] = {}
+        for number in reversed(order):
+            if number not in known:
+                consumers = {c: f.tiles for c, f in found.items()}
+                known[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
+            found[number] = known[number]
         return found
 
     def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
@@ -166,12 +177,17 @@ class _Fuser:
     def tile_bytes(self, footprints: Mapping[int, Footprint]) -> int:
         """Bytes of the intermediates that one tile hands from cluster to cluster."""
         total = 0
-        readers = {number: self.successors[number] for number in footprints}
         for number, footprint in footprints.items():
-            for storage, relation in shared_storages(self.scop, self.clusters, number, readers[number]).items():
+            for storage, relation in self._shared(number).items():
                 elements = footprint.tiles.apply_range(relation)
                 total += volume(box_hull(elements).shape) * self.scop.storages[storage].dtype.itemsize
         return total
+
+    def _shared(self, number: int) -> dict[str, isl.Map]:
+        if number not in self._handed_on:
+            readers = self.successors[number]
+            self._handed_on[number] = shared_storages(self.scop, self.clusters, number, readers)
+        return self._handed_on[number]
 
 
 def worst(footprints: Mapping[int, Footprint]) -> float:
