@@ -102,7 +102,9 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     rest = [s for s in statements if s.kind not in ("init", "update")]
     for s in statements:
         if s.kind == "init":
-            stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], None, order)))
+            own = _reduction_positions(cluster, s)
+            inner = Band(rows([(s, own)]), 0) if own else None
+            stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], inner, order)))
         elif s.kind == "update":
             update = _marked(operation, _update_band(cluster, s, nest))
             stages.append((isl.UnionSet.from_set(s.domain), update))
@@ -129,7 +131,11 @@ def _coordinate_band(cluster: Cluster, statements: list[ScopStatement], child: S
 
 
 def _reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
-    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement."""
+    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement.
+
+    They are the reduction indices of an update; elsewhere there are some only where isl found an index of the update
+    constant, which is then no coordinate of the cluster.
+    """
     coordinates = cluster.coordinates[statement.name]
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 

@@ -198,10 +198,10 @@ def _thinned(scop: Scop, source: str, sink: str, pairs: isl.Map) -> isl.Map:
 def _neighbours(scop: Scop, update: ScopStatement) -> isl.Map:
     """Pairs of updates of one element between which a coincident member must not distinguish.
 
-    Where the leading indices name the element, steps along each reduction index span all pairs.
+    Where the leading indices name the element and the domain is a box, steps along each reduction index span all pairs.
     """
     space = isl.Space.map_from_domain_and_range(update.domain.get_space(), update.domain.get_space())
-    if not update.plain:
+    if not (update.plain and update.domain.is_box()):
         return scop.reduction_dependences.extract_map(space)
     names = [f"i{d}" for d in range(len(update.indices))]
     steps = isl.Map.empty(space)

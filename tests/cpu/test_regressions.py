@@ -41,3 +41,20 @@ def test_the_caret_of_a_kernel_that_another_text_of_the_program_compiled() -> No
             tcomp.define(text).f(table, index)
         line = text.splitlines()[(failure.value.line or 1) - 1]
         assert line[(failure.value.column or 1) - 1 :].startswith("I(i)")
+
+
+def test_an_initialisation_wider_than_its_reduction() -> None:
+    """Where isl finds an index of the update constant, the initialisation still runs over all of its values."""
+    program = tcomp.define(
+        """def f(float(N) A) -> (float(5,2,2,3) T) {
+          T(i,j,k,l) += A(i) where i in 0:5, j in 0:2, k in 0:2, l in 0:3, r in 0:2, q in 0:j
+        }"""
+    ).f
+    array, content = np.arange(7, dtype=np.float32), np.ones((5, 2, 2, 3), np.float32)
+    np.testing.assert_array_equal(program(array, out=content.copy()), program.reference(array, out=content.copy()))
+
+
+def test_a_reduction_over_a_diagonal() -> None:
+    program = tcomp.define("def f(float(N,N) A) -> (O) { O(i) +=! A(r,q) where i in 0:N, r in 0:N, q in r:r+1 }").f
+    array = np.arange(49, dtype=np.float32).reshape(7, 7)
+    np.testing.assert_array_equal(program(array), program.reference(array))
