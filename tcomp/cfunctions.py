@@ -14,10 +14,16 @@ from string import Template
 
 @dataclass(frozen=True, slots=True)
 class CFunction:
-    """A definition (see the module) and the functions that it calls: names in ``SUPPORT`` or of the C library."""
+    """A definition (see the module) and the functions that it calls: names in ``SUPPORT`` or of the C library.
+
+    ``uses`` are further definitions for the same type, under the names that it calls them by.  ``always_inline`` is
+    for what a loop can only be vectorised with if no call is left.
+    """
 
     text: str
     calls: tuple[str, ...] = ()
+    uses: tuple[tuple[str, CFunction], ...] = ()
+    always_inline: bool = False
 
     @property
     def only_double(self) -> bool:
@@ -67,8 +73,11 @@ def declare(name: str, function: CFunction | None, c_type: str, into: dict[str, 
     else:
         for callee in function.calls:
             declare(callee, SUPPORT.get(callee), c_type, into)
+        for callee, definition in function.uses:
+            declare(callee, definition, c_type, into)
         text = function.define(c_name, c_type)
-    into[c_name] = f"static inline {text}"
+    attribute = "__attribute__((always_inline)) " if function.always_inline else ""
+    into[c_name] = f"static inline {attribute}{text}"
     return c_name
 
 

@@ -1,8 +1,9 @@
 """The built-in functions of the language, each declared once: arity, NumPy meaning, C and CUDA spelling.
 
-A row without a definition is a function of the C library under its own name (``exp``: ``exp(double)``,
-``expf(float)``).  A row with one is spelled ``tc_<name>_<type>`` and defined in front of the kernel; CUDA has most
-functions natively, so ``cuda_native`` says whether the definition is needed there.
+A row without a definition is a function of the C library under its own name (``cosh``: ``cosh(double)``,
+``coshf(float)``), unless ``vectormath`` has one that vectorises.  A row with one is spelled ``tc_<name>_<type>`` and
+defined in front of the kernel; CUDA has most functions natively, so ``cuda_native`` says whether the definition is
+needed there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tcomp import cfunctions
+from tcomp import cfunctions, vectormath
 from tcomp.cfunctions import CFunction
 from tcomp.errors import TargetError
 
@@ -41,9 +42,13 @@ class Intrinsic:
 
     def c_name(self, c_type: str) -> str:
         """What a C kernel calls for arguments of ``c_type``: "float", "double" or, if integers stay, an integer."""
-        if self.definition:
+        if self.c_definition(c_type):
             return cfunctions.defined_name(self.name, c_type)
         return self.name + ("f" if c_type == "float" else "")
+
+    def c_definition(self, c_type: str) -> CFunction | None:
+        """The definition for C kernels, one that vectorises where there is one; None where the C library serves."""
+        return vectormath.VECTORISED.get((self.name, c_type), self.definition)
 
     def cuda_name(self, c_type: str) -> str:
         """What a CUDA kernel calls for arguments of ``c_type``."""
@@ -57,7 +62,7 @@ def c_declarations(calls: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """
     texts: dict[str, str] = {}
     for name, c_type in calls:
-        cfunctions.declare(name, INTRINSICS[name].definition, c_type, texts)
+        cfunctions.declare(name, INTRINSICS[name].c_definition(c_type), c_type, texts)
     return tuple(texts.values())
 
 
