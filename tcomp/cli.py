@@ -54,12 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         show_error(f"error: there is not enough memory: {error}")
         return WRONG
     except BrokenPipeError:
-        # Whoever read the output has left; what is still buffered must not raise again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return WRONG
+    except OSError as error:
+        _drop_output()
+        show_error(f"error: the output cannot be written: {error}")
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+def _drop_output() -> None:
+    """Nobody can read the output; what is still buffered must not raise again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(

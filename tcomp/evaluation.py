@@ -8,7 +8,7 @@ their own type and wrap.  What C leaves open is fixed:
 - ``%`` of floats has the sign of the divisor: ``x - floor(x / y) * y``;
 - floats convert to integers by truncation and saturate outside the type's range; NaN gives 0;
 - ``min`` and ``max`` give NaN if an operand is NaN;
-- a subscript or comparison of integers that does not depend on data is computed in 64 bits;
+- a subscript, a comparison of integers or a conversion to 64 bits is computed in 64 bits if it depends on no data;
 - a read under ``?:``, or to the right of ``&&`` or ``||``, happens only where its condition lets it.
 """
 
@@ -36,7 +36,7 @@ from tcomp.grammar.function import (
     map_children,
     walk,
 )
-from tcomp.operators import INT64, INTRINSICS, DType
+from tcomp.operators import INT64, INTRINSICS, UINT64, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -115,6 +115,9 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             return np.where(condition, then, evaluate(expr.otherwise, frame.where(~condition)))
         case Call():
             return _call(expr, frame)
+        case Cast() if expr.dtype in (INT64, UINT64) and expr.operand.dtype.is_integer and not _by_data(expr.operand):
+            wide = _in_64_bits(expr.operand)
+            return convert(evaluate(wide, frame), wide.dtype, expr.dtype)
         case Cast():
             return convert(evaluate(expr.operand, frame), expr.operand.dtype, expr.dtype)
 

@@ -28,6 +28,9 @@ class Kernel:
         self._entry = native.load(self._source)
         self._bindings: dict[tuple[Hashable, ...], Binding] = {}
 
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:
+        return Kernel, (self.specialisation,)
+
     @property
     def source(self) -> str:
         """The text that was compiled."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 
 import islpy as isl
 
@@ -28,7 +27,7 @@ class Sizes:
     """
 
     values: Mapping[str, int]
-    strides: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Expressions of the program as C text.
 
 Two readings of an integer expression are kept apart: as a *value* it has the type and the wrap-around of the program;
-as a *subscript*, or in a comparison that does not depend on data, it is computed in 64 bits, as it was proved.
+as a *subscript*, or where no data are in it and it is compared or widened to 64 bits, it is computed in 64 bits, as it
+was proved.
 """
 
 from __future__ import annotations
@@ -117,6 +118,10 @@ class Speller:
                 return f"({self.value(expr.condition)} ? {branches})"
             case Call():
                 return self._call(expr)
+            case Cast(dtype=DType(bits=64)) if all(e.dtype.is_integer for e in (expr, expr.operand)) and not (
+                data_dependent(expr.operand)
+            ):
+                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.subscript(expr.operand)})"
             case Cast():
                 return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype)
 

@@ -26,8 +26,8 @@ _MOST_REPEATS = 100
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-12}
 """Largest difference from the reference that counts as rounding, relative to the largest value of the output.
 
-Sums are reassociated and intrinsics accurate to a few units in the last place, so floats may differ by some units in the last place;
-all other types must be equal."""
+Sums are reassociated and intrinsics are approximations, so floats may differ by some units in the last place; all other
+types must be equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -474,3 +474,10 @@ def test_import_is_light() -> None:
     text = f"import sys, tcomp; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_kernel_can_be_pickled() -> None:
+    kernel = tc.define("def f(float(N) A) -> (O) { O(i) = A(i) + 1 }").f.compile(sizes={"N": 5})
+    kernel.explain()
+    again = pickle.loads(pickle.dumps(kernel))
+    np.testing.assert_array_equal(again(np.zeros(5, np.float32)), np.ones(5))

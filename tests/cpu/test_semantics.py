@@ -120,6 +120,13 @@ def test_guards_are_computed_in_64_bits() -> None:
     agrees(text, np.arange(71583, dtype=np.float32))
 
 
+def test_an_index_beyond_32_bits_converts_to_64() -> None:
+    text = "def f(float(N) A) -> (int64(5) O) { O(i-2147483646) = int64(i) where i in 2147483646:2147483651 }"
+    agrees(text, np.zeros(1, np.float32))
+    found = tcomp.define(text).f(np.zeros(1, np.float32))
+    np.testing.assert_array_equal(found, np.arange(2147483646, 2147483651))
+
+
 def test_nan_and_infinity() -> None:
     text = """
     def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {

@@ -449,3 +449,14 @@ class TestArguments:
     )
     def test_largest_difference(self, result: np.ndarray, reference: np.ndarray, expected: tuple[float, float]) -> None:
         assert largest_difference(np.asarray(result), np.asarray(reference)) == expected
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("command", ["debug", "doctor", "compile library:softmax --sizes N=4,D=4"])
+def test_a_full_disk_ends_in_a_message(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tcomp.cli", *command.split()], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr and "Traceback" not in done.stderr
