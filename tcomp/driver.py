@@ -25,8 +25,8 @@ from tcomp.nest import nest
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, Sizes
 
-ISL_OPERATIONS = 100_000_000
-"""Attention takes half a million; this many take about ten seconds."""
+ISL_OPERATIONS = 20_000_000
+"""Attention takes half a million.  So many take seconds, or up to half a minute where subscripts are full of ``/``."""
 
 Value = TypeVar("Value")
 
