@@ -221,7 +221,8 @@ class _Emitter:
         speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
         dtype = self.scop.storages[statement.target].dtype
         assert statement.reduction is not None
-        return f"{target} = {combine(statement.reduction, target, speller.value(statement.value), dtype)};"
+        value = combine(statement.reduction, load(target, dtype), speller.value(statement.value), dtype)
+        return f"{target} = {store(value, dtype)};"
 
     def _speller(self, indices: Mapping[str, str]) -> Speller:
         return Speller(self.scop, self.plan.buffers, indices, self.needs, self.checked, self.function.source)

@@ -58,3 +58,12 @@ def test_a_reduction_over_a_diagonal() -> None:
     program = tcomp.define("def f(float(N,N) A) -> (O) { O(i) +=! A(r,q) where i in 0:N, r in 0:N, q in r:r+1 }").f
     array = np.arange(49, dtype=np.float32).reshape(7, 7)
     np.testing.assert_array_equal(program(array), program.reference(array))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("operator", ["max=!", "min=!"])
+def test_extrema_of_16_bit_floats_in_a_register(dtype: str, operator: str) -> None:
+    """The bit patterns of bfloat16 were compared as numbers."""
+    program = tcomp.define(f"def f(float(M,N) A) -> ({dtype}(M) O) {{ O(i) {operator} {dtype}(A(i,j)) }}").f
+    array = np.random.default_rng(0).integers(-50, 50, (3, 40)).astype(np.float32)
+    np.testing.assert_array_equal(program(array).astype(np.float32), program.reference(array).astype(np.float32))
