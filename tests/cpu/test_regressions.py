@@ -7,6 +7,8 @@ import pytest
 
 import tcomp
 
+pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+
 
 def test_isl_dataflow_on_divisions_in_subscripts() -> None:
     """isl gave "affine expression involves some of the domain dimensions" until accesses had their equalities found."""

@@ -1,0 +1,190 @@
+"""Random right-hand sides that are the same in any order of evaluation: whole numbers, small enough to be exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcomp.operators import BOOL, DTYPES, FLOAT32, FLOAT64, INT32, DType, arithmetic_type, promote
+from tests.properties.choices import Choices
+from tests.properties.subscripts import Known, Span, read, term
+
+LARGEST_INDEX = 256
+"""No index and no size is larger in magnitude."""
+
+
+def exact_limit(dtype: DType) -> float:
+    """Up to here every integer is exact in the arithmetic of a type; integers wrap, which is exact, too."""
+    if not dtype.is_float:
+        return float("inf")
+    return 2.0**53 if arithmetic_type(dtype) == FLOAT64 else 2.0**24
+
+
+def stored_bound(bound: float, dtype: DType) -> float:
+    """How large what was at most ``bound`` can be in an element of a type."""
+    if dtype.kind == "uint":
+        return 2.0**dtype.bits
+    return bound * 1.01 if dtype.is_float and dtype.bits == 16 else bound
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An expression of nominal type ``dtype``; it and its parts stay within ``bound`` unless they are not finite."""
+
+    text: str
+    dtype: DType
+    bound: float
+
+    def tame(self) -> Value:
+        """The value brought into a small range."""
+        dtype = promote(self.dtype, INT32)
+        return Value(f"clamp({self.text}, -3, 3)", dtype, stored_bound(3, dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """Makes values out of reads of known tensors over known indices, noting in ``used`` which tensors they read."""
+
+    choices: Choices
+    tensors: Sequence[Known]
+    spans: Sequence[Span]
+    sizes: Sequence[str]
+    used: set[str]
+
+    def value(self, depth: int) -> Value:
+        """A random value; deeper ones hold up to ``2**depth`` reads."""
+        if depth == 0:
+            return self._leaf()
+        match self.choices.pick("l+*m?-icdnaw"):
+            case "l":
+                return self._leaf()
+            case "+":
+                return self._arithmetic("+", self.value(depth - 1), self.value(depth - 1))
+            case "-":
+                return self._arithmetic("-", self.value(depth - 1), self.value(depth - 1))
+            case "*":
+                return self._arithmetic("*", self.value(depth - 1), self.value(depth - 1))
+            case "m":
+                return self._extremum(depth)
+            case "?":
+                return self._conditional(depth)
+            case "i":
+                name = self.choices.pick(["abs", "relu", "sign", "-"])
+                operand = self.value(depth - 1)
+                bound = max(operand.bound, stored_bound(operand.bound, operand.dtype))
+                return Value(f"{name}({operand.text})", operand.dtype, bound)
+            case "c":
+                return self.value(depth - 1).tame()
+            case "d":
+                return self._division(depth)
+            case "n":
+                return self._cast(self.value(depth - 1))
+            case "a":
+                a, b = self.value(depth - 1), self.value(depth - 1)
+                dtype = promote(a.dtype, b.dtype)
+                a, b = self._fitting(a, dtype), self._fitting(b, dtype)
+                return Value(f"select({self.condition()}, {a.text}, {b.text})", dtype, max(a.bound, b.bound))
+            case _:
+                return self._number()
+
+    def condition(self) -> str:
+        """A random condition: affine, or on data."""
+        flags = [t for t in self.tensors if t.dtype == BOOL]
+        kind = self.choices.pick("aaa2dfn")
+        if kind == "d":
+            return f"{self._leaf().text} > 0"
+        if kind == "f" and flags:
+            return self._read(self.choices.pick(flags), "0 < 1")
+        if kind == "n":
+            return f"!({self.condition()})"
+        if not self.spans:
+            return f"{self._leaf().text} > 0"
+        if kind == "2":
+            return f"{self._comparison()} {self.choices.pick(['&&', '||'])} {self._comparison()}"
+        return self._comparison()
+
+    def _comparison(self) -> str:
+        found = term(self.choices, self.spans, ())
+        operator = self.choices.pick(["<", ">=", "==", "!=", "<=", ">"])
+        return f"{found.text} {operator} {self.choices.integer(found.low, max(found.low, found.high))}"
+
+    def _leaf(self) -> Value:
+        numbers = [t for t in self.tensors if t.dtype != BOOL]
+        if not numbers or self.choices.chance(8):
+            return self._number()
+        tensor = numbers[0] if not self.choices.chance(60) else self.choices.pick(numbers)
+        otherwise = str(self.choices.integer(0, 3))
+        if tensor.dtype not in (INT32, FLOAT32, FLOAT64):
+            otherwise = f"{tensor.dtype}({otherwise})"
+        return Value(self._read(tensor, otherwise), tensor.dtype, max(tensor.bound, 3))
+
+    def _read(self, tensor: Known, otherwise: str) -> str:
+        integers = [t for t in self.tensors if t.dtype.is_integer and 0 not in t.box.extent]
+        self.used.add(tensor.name)
+        self.used.update(t.name for t in integers)
+        return read(self.choices, tensor, self.spans, integers, otherwise)
+
+    def _number(self) -> Value:
+        kind = self.choices.pick("cfis")
+        number = self.choices.integer(1, 3)
+        if kind == "i" and self.spans:
+            return Value(self.choices.pick(self.spans).name, INT32, LARGEST_INDEX)
+        if kind == "s" and self.sizes:
+            return Value(self.choices.pick(self.sizes), INT32, LARGEST_INDEX)
+        if kind == "f":
+            return Value(f"{number}.0", FLOAT32, number)
+        return Value(str(number), INT32, number)
+
+    def _fitting(self, value: Value, dtype: DType) -> Value:
+        """The value, tamed unless it is exact in the arithmetic of ``dtype``."""
+        return value if value.bound <= exact_limit(dtype) else value.tame()
+
+    def _arithmetic(self, operator: str, a: Value, b: Value) -> Value:
+        dtype = promote(a.dtype, b.dtype)
+        if self._bound(operator, a, b) > exact_limit(dtype):
+            a, b = a.tame(), b.tame()
+            dtype = promote(a.dtype, b.dtype)
+        bound = max(self._bound(operator, a, b), stored_bound(0, dtype))
+        return Value(f"({a.text} {operator} {b.text})", dtype, bound)
+
+    def total(self, values: Sequence[Value]) -> Value:
+        """The sum of some values."""
+        result = values[0]
+        for value in values[1:]:
+            result = self._arithmetic("+", result, value)
+        return result
+
+    def _bound(self, operator: str, a: Value, b: Value) -> float:
+        return a.bound * b.bound if operator == "*" else a.bound + b.bound
+
+    def _extremum(self, depth: int) -> Value:
+        a, b = self.value(depth - 1), self.value(depth - 1)
+        dtype = promote(a.dtype, b.dtype)
+        a, b = self._fitting(a, dtype), self._fitting(b, dtype)
+        bound = max(a.bound, b.bound, stored_bound(0, dtype))
+        return Value(f"{self.choices.pick(['max', 'min'])}({a.text}, {b.text})", dtype, bound)
+
+    def _conditional(self, depth: int) -> Value:
+        a, b = self.value(depth - 1), self.value(depth - 1)
+        dtype = promote(a.dtype, b.dtype)
+        a, b = self._fitting(a, dtype), self._fitting(b, dtype)
+        bound = max(a.bound, b.bound, stored_bound(0, dtype))
+        return Value(f"({self.condition()} ? {a.text} : {b.text})", dtype, bound)
+
+    def _division(self, depth: int) -> Value:
+        operand = self.value(depth - 1)
+        divisor = self.choices.integer(2, 5)
+        operator = "%" if operand.dtype.is_float else self.choices.pick("/%")
+        dtype = promote(operand.dtype, INT32)
+        bound = max(operand.bound, divisor, stored_bound(0, dtype))
+        return Value(f"({operand.text} {operator} {divisor})", dtype, bound)
+
+    def _cast(self, operand: Value) -> Value:
+        return cast(operand, DTYPES[self.choices.pick([*DTYPES][:-1])])
+
+
+def cast(operand: Value, dtype: DType) -> Value:
+    """The value converted to a type, tamed first where that would round."""
+    if operand.bound > exact_limit(dtype):
+        operand = operand.tame()
+    return Value(f"{dtype}({operand.text})", dtype, max(operand.bound, stored_bound(operand.bound, dtype)))
