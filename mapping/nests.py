@@ -14,7 +14,7 @@ import islpy as isl
 
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
@@ -39,12 +39,12 @@ class Nest:
     row_coordinate: int | None = None
 
 
-def nest_clusters(plan: Plan, options: MappingOptions) -> Plan:
+def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give each cluster its inner tile, its loop order, its marks and its tile operation."""
     operations: dict[str, TileOperation] = {}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
-        nest = choose_nest(plan.scop, cluster, footprint, options)
+        nest = choose_nest(plan.scop, cluster, footprint, machine, options)
         operation = _operation(plan.scop, cluster, nest)
         if operation is not None:
             operations[operation.mark] = operation
@@ -67,7 +67,7 @@ def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None
     return TileOperation(f"contract{cluster.number}", "contract", main.name, contraction)
 
 
-def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, options: MappingOptions) -> Nest:
+def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions) -> Nest:
     """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
     main = main_statement(scop, cluster)
     vector = vector_position(scop, main)
@@ -84,7 +84,6 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, options: Map
     if options.register_tile is not None:
         height, width = options.register_tile
     else:
-        machine = this_machine()
         lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
         rows_there = 1 if row is None else shape[row]
         width, height = register_tile(shape[coordinate], rows_there, lanes, machine.registers)

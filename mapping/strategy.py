@@ -5,11 +5,13 @@ For every target the plan that comes in has clusters, each scheduled by isl in t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.mapping.buffers import place_buffers
 from tcomp.mapping.groups import fuse
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.nests import nest_clusters
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
@@ -23,8 +25,10 @@ class Pass:
     run: Callable[[Plan, MappingOptions], Plan]
 
 
-CPU_PASSES = (
-    Pass("fuse", fuse),
-    Pass("nest", nest_clusters),
-    Pass("place", place_buffers),
-)
+def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
+    """The passes of the CPU target."""
+    return (
+        Pass("fuse", fuse),
+        Pass("nest", functools.partial(nest_clusters, machine)),
+        Pass("place", place_buffers),
+    )

@@ -14,7 +14,7 @@ from tcomp.errors import CompileError, LegalityError, ShapeError, TargetError, T
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
-from tcomp.targets import targets
+from tcomp.registry import targets
 from tcomp.version import __version__
 
 __all__ = [

@@ -18,9 +18,9 @@ from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL, Memo
 from tcomp.reference import interpret
+from tcomp.registry import backend_of
 from tcomp.scop import Sizes, contiguous_strides
 from tcomp.specialisation import Specialisation
-from tcomp.targets import backend_of
 
 DEFAULT_TARGET = "cpu"
 

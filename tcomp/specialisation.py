@@ -25,11 +25,12 @@ from tcomp.cache import store
 from tcomp.driver import Compilation, lower
 from tcomp.errors import CompileError, TcompError
 from tcomp.grammar.function import Function, Read, walk
+from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL
 from tcomp.operators import DTYPES
+from tcomp.registry import backend_of
 from tcomp.scop import Sizes
-from tcomp.targets import backend_of
 from tcomp.version import __version__
 
 _REPRO = """\
@@ -103,7 +104,7 @@ class Specialisation:
             self.options.to_json(),
             self.target,
             self.unchecked,
-            (cpu_identity(), len(os.sched_getaffinity(0))),
+            (cpu_identity(), asdict(this_machine())),
             (__version__, _build_identity(), str(isl.version.VERSION)),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

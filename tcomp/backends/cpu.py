@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,9 +29,10 @@ from tcomp.grammar.function import Function, Read
 from tcomp.grammar.function import walk as walk_expression
 from tcomp.intrinsics import c_declarations
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
-from tcomp.mapping.strategy import CPU_PASSES, Pass
+from tcomp.mapping.strategy import Pass, cpu_passes
 from tcomp.scop import ScopStatement
 
 PARALLEL_INSTANCES = 32768
@@ -41,25 +41,31 @@ PARALLEL_INSTANCES = 32768
 
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
-    """The manifest of the target: its name, its passes, how it spells loops."""
+    """The manifest of the target: its name, the machine it compiles for, its passes, how it spells loops."""
 
+    machine: Machine
     name: str = "cpu"
-    passes: tuple[Pass, ...] = CPU_PASSES
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """What it does to a plan."""
+        return cpu_passes(self.machine)
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
-        return _Emitter(function, plan, options, checked).emit(loops)
+        threads = self.machine.threads if options.parallel else 1
+        return _Emitter(function, plan, options, threads, checked).emit(loops)
 
 
 class _Emitter:
-    def __init__(self, function: Function, plan: Plan, options: MappingOptions, checked: bool) -> None:
+    def __init__(self, function: Function, plan: Plan, options: MappingOptions, threads: int, checked: bool) -> None:
         self.function = function
         self.plan = plan
         self.scop = plan.scop
         self.options = options
         self.checked = checked
         self.needs = Needs()
-        self.threads = len(os.sched_getaffinity(0)) if options.parallel else 1
+        self.threads = threads
         self.arena = lay_out(plan)
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():

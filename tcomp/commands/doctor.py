@@ -21,7 +21,7 @@ from tcomp.commands.exit_codes import DONE, NOT_HERE, WRONG
 from tcomp.debug import VARIABLES
 from tcomp.engine import define
 from tcomp.errors import TargetError, TcompError
-from tcomp.targets import Availability, targets
+from tcomp.registry import Availability, targets
 from tcomp.version import __version__
 
 _PACKAGES = (

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import tcomp
-from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.fusion import _Fuser
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
+from tests.targets import CPU
 
 UPDATED = "def f(float(N) A) -> (O) { T(i) = A(i)*3  T(i) = T(i)*2 where i in 5:N-10  O(i) = T(i)+T(i+1)+T(i+2) }"
 PROGRAMS = {
@@ -36,4 +36,4 @@ def test_equals_the_reference(name: str, tile: tuple[int, ...] | None) -> None:
 def test_the_proof_refuses_a_copy_that_lacks_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Fuser, "_fellow_writers", lambda self, number: set())
     with pytest.raises(LegalityError, match="S1 read other values of S0"):
-        lower(define(UPDATED)["f"], Sizes({"N": 2003}), MappingOptions(tile_sizes=(16,)), CpuBackend())
+        lower(define(UPDATED)["f"], Sizes({"N": 2003}), MappingOptions(tile_sizes=(16,)), CPU)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.loops import render
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
+from tests.targets import CPU
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ FIXED = MappingOptions(register_tile=(4, 32))
 
 def compile_program(name: str, options: MappingOptions = FIXED) -> Compilation:
     program = PROGRAMS[name]
-    return lower(define(program.text)["f"], Sizes(program.sizes), options, CpuBackend())
+    return lower(define(program.text)["f"], Sizes(program.sizes), options, CPU)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

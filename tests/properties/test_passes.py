@@ -12,7 +12,7 @@ from tcomp.build import build
 from tcomp.mapping.legality import prove
 from tcomp.mapping.options import FUSION_STRATEGIES
 from tcomp.mapping.plan import Plan
-from tcomp.mapping.strategy import CPU_PASSES
+from tcomp.registry import backend_of
 from tcomp.schedule import schedule
 from tcomp.scop import ScopStatement, Sizes
 from tests.properties.generator import Program, programs
@@ -29,7 +29,7 @@ def test_passes_keep_all_instances_and_are_legal(program: Program, options: tc.M
         plan = schedule(scop, options)
         assert plan.tree.get_domain().is_equal(scop.domain)
         prove(plan, "schedule")
-        for step in CPU_PASSES:
+        for step in backend_of("cpu").passes:
             plan = step.run(plan, options)
             check_instances(plan)
             prove(plan, step.name)

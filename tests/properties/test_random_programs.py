@@ -27,8 +27,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tcomp as tc
+from tcomp import registry
 from tcomp.backends import arena, cpu
-from tcomp.mapping import fusion, machine, nests
+from tcomp.mapping import fusion
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import FUSION_STRATEGIES
 from tests.properties.generator import STATISTICS, Array, Line, Program, programs
 
@@ -59,7 +61,7 @@ class Bounds:
                 (self.many_threads, cpu, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
                 (self.small_cache, fusion, "TILE_BYTES", 512),
-                (self.few_registers, nests, "this_machine", lambda: machine.Machine(8, 6)),
+                (self.few_registers, registry, "this_machine", lambda: Machine(8, 6, 2)),
             ):
                 if wanted:
                     stack.enter_context(mock.patch.object(module, name, value))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tcomp.backends.arena import ALIGNMENT, group_lives, lay_out
-from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
+from tests.targets import CPU
 
 CHAIN = """def f(float(N) A) -> (O) {
   a(i) = A(i) + 1.0
@@ -18,7 +18,7 @@ CHAIN = """def f(float(N) A) -> (O) {
 
 
 def _unfused() -> Compilation:
-    return lower(define(CHAIN)["f"], Sizes({"N": 1000}), MappingOptions().fuse("min"), CpuBackend())
+    return lower(define(CHAIN)["f"], Sizes({"N": 1000}), MappingOptions().fuse("min"), CPU)
 
 
 def test_lives_span_the_groups_that_touch_a_storage() -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import islpy as isl
 import pytest
 
-from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
@@ -21,6 +20,7 @@ from tcomp.mapping.plan import Buffer, Cluster, Plan
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, plant, rows
 from tcomp.schedule import schedule, sunk_form
 from tcomp.scop import ScopStatement, Sizes, union_set
+from tests.targets import CPU
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 20, "N": 24, "K": 9}
 SOFTMAX = (
@@ -67,7 +67,7 @@ OPTIONS = MappingOptions(tile_sizes=(4, 2, 3), recompute_limit=10.0)
 def plans(name: str, options: MappingOptions = OPTIONS) -> dict[str, Plan]:
     """The plan after each pass."""
     text, sizes = PROGRAMS[name]
-    return dict(lower(define(text)["f"], Sizes(sizes), options, CpuBackend()).plans)
+    return dict(lower(define(text)["f"], Sizes(sizes), options, CPU).plans)
 
 
 def final(name: str, options: MappingOptions = OPTIONS) -> Plan:
@@ -268,7 +268,7 @@ def is_empty(buffer: Buffer) -> bool:
 def first_plan(name: str) -> Plan:
     """The plan that the passes start from."""
     text, sizes = PROGRAMS[name]
-    scop = lower(define(text)["f"], Sizes(sizes), OPTIONS, CpuBackend()).scop
+    scop = lower(define(text)["f"], Sizes(sizes), OPTIONS, CPU).scop
     return schedule(scop, OPTIONS)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import islpy as isl
 import pytest
 
-from tcomp.backends.cpu import CpuBackend
 from tcomp.build import build
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
@@ -13,6 +12,7 @@ from tcomp.mapping.buffers import places
 from tcomp.mapping.operations import operation_reads, operation_writes, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
+from tests.targets import CPU
 
 CONTRACTIONS = {
     "C(m,n) +=! A(m,k) * B(k,n)": "M(m) N(n) K(k)",
@@ -50,7 +50,7 @@ def test_what_is_no_sum_of_products_of_two_reads(statement: str) -> None:
 
 def _compiled(statement: str) -> Compilation:
     options = MappingOptions(tile_sizes=(8, 8), register_tile=(4, 4))
-    return lower(define(_function(statement))["f"], Sizes({"N": 12}), options, CpuBackend())
+    return lower(define(_function(statement))["f"], Sizes({"N": 12}), options, CPU)
 
 
 def test_footprint_of_a_register_tile() -> None:
@@ -74,5 +74,5 @@ def test_dot_products_reduce_in_lanes_and_data_dependent_ones_do_not() -> None:
     assert [o.kind for o in compilation.plan.operations.values()] == ["reduce"]
     assert "#pragma omp simd reduction(+:v_C_acc0)" in compilation.source.text
     gathered = define("def f(float(N) T, int32(M,N) I) -> (C) { C(m) +=! T(I(m,k)) }")["f"]
-    text = lower(gathered, Sizes({"N": 64, "M": 8}), MappingOptions(), CpuBackend()).source.text
+    text = lower(gathered, Sizes({"N": 64, "M": 8}), MappingOptions(), CPU).source.text
     assert "omp simd" not in text

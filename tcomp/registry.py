@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.backends import toolchain
 from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
+from tcomp.mapping.machine import this_machine
 
-_BACKENDS: dict[str, Backend] = {"cpu": CpuBackend()}
+_BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": lambda: CpuBackend(this_machine())}
 _PLANNED = ("cuda", "simulator")
 
 
@@ -40,7 +42,7 @@ def backend_of(target: str) -> Backend:
         raise TargetError(f"the target {name} is not in this version of tcomp yet")
     if name not in _BACKENDS or name != target:
         raise TargetError(Diagnostic(f"there is no target {target!r}", hint=f"targets: {', '.join(_BACKENDS)}"))
-    return _BACKENDS[name]
+    return _BACKENDS[name]()
 
 
 def _cpu() -> Availability:

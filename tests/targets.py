@@ -1,0 +1,8 @@
+"""The CPU target for a machine that does not depend on where the tests run."""
+
+from __future__ import annotations
+
+from tcomp.backends.cpu import CpuBackend
+from tcomp.mapping.machine import Machine
+
+CPU = CpuBackend(Machine(vector_bytes=64, registers=32, threads=2))
