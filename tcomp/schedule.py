@@ -158,12 +158,11 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
 
     None where isl returns no outer band over all statements, or one that is not made of plain indices.
     """
-    domain = union_set([s.domain for s in statements])
-    names = {s.name for s in statements}
-    within = union_map(
-        [_thinned(scop, *pair, m) for pair, m in by_statements(scop.dependences).items() if {*pair} <= names]
-    )
-    racing = within.union(union_map([_neighbours(scop, s) for s in statements if s.kind == "update"]))
+    projections = {s.name: _coordinates_of(s) for s in statements}
+    domain = union_set([projections[s.name].range() for s in statements])
+    order = {pair: m for pair, m in scop.pairs_in_order.items() if projections.keys() >= {*pair}}
+    racing = union_map([m.apply_domain(projections[a]).apply_range(projections[b]) for (a, b), m in order.items()])
+    within = union_map([m for (a, b), m in by_statements(racing).items() if a != b or scop.by_name[a].kind != "update"])
     constraints = isl.ScheduleConstraints.on_domain(domain).set_validity(within).set_coincidence(racing)
     node = constraints.set_proximity(within).compute_schedule().get_root().child(0)
     if node.get_type() != isl.schedule_node_type.band:
@@ -174,48 +173,31 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
         members += 1
     found: dict[str, list[int]] = {}
     for s in statements:
-        positions = _unit_rows(s, partial, members)
+        positions = _unit_rows(projections[s.name].range(), partial, members)
         if positions is None:
             return None
         found[s.name] = positions
-    order = sorted(range(members), key=lambda m: found[statements[0].name][m])
-    return {name: tuple(positions[m] for m in order) for name, positions in found.items()}
+    in_order = sorted(range(members), key=lambda m: found[statements[0].name][m])
+    return {name: tuple(positions[m] for m in in_order) for name, positions in found.items()}
 
 
-def _thinned(scop: Scop, source: str, sink: str, pairs: isl.Map) -> isl.Map:
-    """A dependence into or out of a reduction, of its first and last update only.
+def _coordinates_of(statement: ScopStatement) -> isl.Map:
+    """Instance to what the scheduler sees of it: the element written, where that is what the leading indices name.
 
-    The scheduler's work grows with its constraints, and these decide the coincident band as well as all do; the order
-    of the statements below the band is not isl's to choose, and the final plan is proved against all dependences.
+    What happens below an element is no matter of the coincident band, and left in, reduction indices cost the scheduler
+    up to endless searches.  Where the element is not named by indices, the scheduler sees the instance itself.
     """
-    if source != sink and scop.by_name[sink].kind == "update":
-        pairs = pairs.lexmin()
-    if source != sink and scop.by_name[source].kind == "update":
-        pairs = pairs.reverse().lexmax().reverse()
-    return pairs
+    rank = statement.coordinates if statement.plain else len(statement.indices)
+    names = [f"i{d}" for d in range(len(statement.indices))]
+    text = f"{{ {statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(names[:rank])}] }}"
+    return isl.Map(text).intersect_domain(statement.domain)
 
 
-def _neighbours(scop: Scop, update: ScopStatement) -> isl.Map:
-    """Pairs of updates of one element between which a coincident member must not distinguish.
-
-    Where the leading indices name the element and the domain is a box, steps along each reduction index span all pairs.
-    """
-    space = isl.Space.map_from_domain_and_range(update.domain.get_space(), update.domain.get_space())
-    if not (update.plain and update.domain.is_box()):
-        return scop.reduction_dependences.extract_map(space)
-    names = [f"i{d}" for d in range(len(update.indices))]
-    steps = isl.Map.empty(space)
-    for d in range(update.coordinates, len(names)):
-        moved = [f"i{d} + 1" if name == names[d] else name for name in names]
-        steps = steps.union(isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {update.name}[{', '.join(moved)}] }}"))
-    return steps.intersect_domain(update.domain).intersect_range(update.domain)
-
-
-def _unit_rows(statement: ScopStatement, partial: isl.UnionMap, members: int) -> list[int] | None:
+def _unit_rows(domain: isl.Set, partial: isl.UnionMap, members: int) -> list[int] | None:
     """The index that each leading member of a band schedules; None if one is not a plain index."""
     band = partial.extract_map(
         isl.Space.map_from_domain_and_range(
-            statement.domain.get_space(),
+            domain.get_space(),
             isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, _range_dim(partial)),
         )
     )
@@ -223,7 +205,7 @@ def _unit_rows(statement: ScopStatement, partial: isl.UnionMap, members: int) ->
     isl.PwMultiAff.from_map(band).foreach_piece(lambda _, piece: pieces.append(piece))
     if len(pieces) != 1:
         return None
-    rank = len(statement.indices)
+    rank = domain.dim(isl.dim_type.set)
     positions = []
     for member in range(members):
         aff = pieces[0].get_at(member)

@@ -69,3 +69,42 @@ def test_extrema_of_16_bit_floats_in_a_register(dtype: str, operator: str) -> No
     program = tcomp.define(f"def f(float(M,N) A) -> ({dtype}(M) O) {{ O(i) {operator} {dtype}(A(i,j)) }}").f
     array = np.random.default_rng(0).integers(-50, 50, (3, 40)).astype(np.float32)
     np.testing.assert_array_equal(program(array).astype(np.float32), program.reference(array).astype(np.float32))
+
+
+STENCILS = {
+    "after a copy": """def f(float(N,N) A) -> (O) {
+      s(i,j) = A(i,j)
+      t(i,j) = s(i-1,j) + s(i+1,j) + s(i,j-1) + s(i,j+1)
+      O(i,j) = t(i-1,j) + t(i+1,j) + t(i,j-1) + t(i,j+1)
+    }""",
+    "six with a hole": "def f(float(N) t0) -> (t6) {"
+    + " ".join(f"t{k + 1}(i) = t{k}(i-1) + t{k}(i+1)" for k in range(6))
+    + "}",
+    "six crosses": "def f(float(N,N) t0) -> (t6) {"
+    + " ".join(f"t{k + 1}(i,j) = t{k}(i,j) + t{k}(i-1,j) + t{k}(i+1,j) + t{k}(i,j-1) + t{k}(i,j+1)" for k in range(6))
+    + "}",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", STENCILS)
+def test_chains_of_stencils_compile(name: str) -> None:
+    """Exact footprints of overlapping tiles grew until isl took minutes."""
+    program = tcomp.define(STENCILS[name]).f
+    rank = len(program.function.inputs[0].dims or ())
+    array = np.random.default_rng(0).integers(-3, 4, (150,) * rank).astype(np.float32)
+    np.testing.assert_array_equal(program(array), program.reference(array))
+
+
+@pytest.mark.timeout(60)
+def test_a_reduction_over_a_triangle_is_scheduled() -> None:
+    """isl's search for rows of the reduction indices had no end, and counts no operations there."""
+    text = "def f(float(N) A) -> (T) { T(i,j) min=! 3 where i in 0:13, j in 0:3, r in 0:i, q in 0:13 }"
+    program = tcomp.define(text).f
+    array = np.zeros(3, np.float32)
+    np.testing.assert_array_equal(program(array), program.reference(array))
+
+
+def test_erfcx_overflows_to_infinity() -> None:
+    program = tcomp.define("def f(float(N) X) -> (Y) { Y(i) = erfcx(X(i)) }").f
+    np.testing.assert_array_equal(program(np.array([-88, -40, -27.4], np.float32)), [np.inf] * 3)
