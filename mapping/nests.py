@@ -86,7 +86,7 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     else:
         lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
         rows_there = 1 if row is None else shape[row]
-        width, height = register_tile(shape[coordinate], rows_there, lanes, machine.registers)
+        height, width = register_tile(shape[coordinate], rows_there, lanes, machine.registers)
     sizes = {coordinate: width, row: height}
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
     return Nest("outer", vector, coordinate, inner, row)

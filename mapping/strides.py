@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, Select, Size, Unary, walk
+from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, walk
 from tcomp.scop import Scop, ScopStatement
 
 
@@ -72,8 +72,3 @@ def strides_along(scop: Scop, statement: ScopStatement, index: str, sizes: Mappi
     for expr in walk(statement.value):
         if isinstance(expr, Read):
             yield access_stride(scop, expr.tensor, expr.subscripts, index, sizes)
-
-
-def has_select(statement: ScopStatement) -> bool:
-    """Whether the value chooses between branches."""
-    return any(isinstance(e, Select) for e in walk(statement.value))

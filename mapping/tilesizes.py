@@ -139,10 +139,10 @@ def spread(full: tuple[int, ...], vectors: list[bool], first: int | None, wide: 
 
 
 def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[int, int]:
-    """Vector extent and rows of a register tile whose accumulators take at most half of the registers.
+    """Rows and vector extent of a register tile whose accumulators take at most half of the registers.
 
     Up to four vectors a row that fits whole is not cut, since whatever is left of it would run apart.
     """
     width = extent if extent <= 4 * lanes else 2 * lanes
     fitting = max(1, registers // 2 // -(-width // lanes))
-    return width, min(rows, fitting)
+    return min(rows, fitting), width
