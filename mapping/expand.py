@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import islpy as isl
 
+from tcomp.accesses import prune_reads
 from tcomp.mapping.footprint import coordinate_map
 from tcomp.mapping.plan import Cluster, Footprint, Group
 from tcomp.mapping.tree import rows
@@ -18,19 +19,24 @@ from tcomp.scop import Scop, ScopStatement
 
 
 def expand(scop: Scop, clusters: tuple[Cluster, ...], groups: tuple[Group, ...]) -> tuple[Scop, tuple[Cluster, ...]]:
-    """The expanded program and its clusters; both unchanged where every instance has one tile anyway."""
+    """The expanded program and its clusters, without statements of which no tile needs an instance."""
     statements: dict[str, ScopStatement] = dict(scop.by_name)
+    temporaries = {s.name for s in scop.storages.values() if s.role == "temporary"}
     rewritten = list(clusters)
     for group in groups:
         copies = _tile_copies(scop, clusters, group)
         for number in group.clusters:
             footprint = group.footprints[number]
             for name in clusters[number].statements:
-                statements[name] = _place(scop, clusters[number], scop.by_name[name], footprint, copies)
+                placed = _place(scop, clusters[number], scop.by_name[name], footprint, copies)
+                value, reads = prune_reads(placed.value, placed.reads, temporaries)
+                statements[name] = replace(placed, value=value, reads=reads)
             if number in group.expanded:
                 rewritten[number] = _shifted(clusters[number], len(group.members))
-    order = tuple(statements[s.name] for s in scop.statements)
-    return Scop(scop.storages, order, scop.sizes), tuple(rewritten)
+    order = tuple(statements[s.name] for s in scop.statements if not statements[s.name].domain.is_empty())
+    running = {s.name for s in order}
+    kept = tuple(replace(c, statements=tuple(s for s in c.statements if s in running)) for c in rewritten)
+    return Scop(scop.storages, order, scop.sizes), kept
 
 
 def _tile_copies(scop: Scop, clusters: tuple[Cluster, ...], group: Group) -> set[str]:

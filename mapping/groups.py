@@ -20,6 +20,7 @@ def fuse(plan: Plan, options: MappingOptions) -> Plan:
     """Fuse clusters by footprint: one band of tiles for each group, its clusters one after another below."""
     groups, notes = form_groups(plan, options)
     scop, clusters = expand(plan.scop, plan.clusters, groups)
+    groups = tuple(replace(g, clusters=tuple(c for c in g.clusters if clusters[c].statements)) for g in groups)
     placed = replace(plan, scop=scop, clusters=clusters, groups=groups, notes=(*plan.notes, *notes))
     return replace(placed, tree=group_tree(placed, lambda cluster, _: sunk_form(scop, cluster)))
 

@@ -36,10 +36,14 @@ def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
     An instance that runs, with or without a tile in front, must get its values from tile instances of exactly those
     instances of the program that it depends on there; and what writes the caller's arrays must run exactly once.
     """
+    for original in program.statements:
+        placed = expanded.by_name.get(original.name)
+        complete = placed is not None and not placed.tile_rank and original.domain.is_subset(placed.domain)
+        if program.storages[original.target].role != "temporary" and not complete:
+            raise LegalityError(
+                f"pass '{step}' does not run every instance of {original.name} once, which writes an output"
+            )
     for name, statement in expanded.by_name.items():
-        complete = not statement.tile_rank and program.by_name[name].domain.is_subset(statement.domain)
-        if program.storages[statement.target].role != "temporary" and not complete:
-            raise LegalityError(f"pass '{step}' does not run every instance of {name} once, which writes an output")
         for source in program.by_name:
             if not _reads_what_it_should(program, expanded, source, statement):
                 raise LegalityError(f"pass '{step}' lets {name} read other values of {source} than the program does")

@@ -7,13 +7,13 @@ never leaves the tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.grammar.affine import to_pw_aff, to_set
-from tcomp.grammar.function import Binary, Expr, Read, Select, children
+from tcomp.grammar.function import Binary, Constant, Expr, Read, Select, children, map_children, walk
 from tcomp.grammar.ranges import Box
 
 
@@ -122,3 +122,33 @@ def _constant(like: isl.PwAff, value: int) -> isl.PwAff:
 def _stays_inside(frame: Frame, expression: isl.PwAff, low: int, high: int) -> bool:
     inside = expression.ge_set(_constant(expression, low)).intersect(expression.le_set(_constant(expression, high)))
     return bool(frame.domain.is_subset(inside))
+
+
+def prune_reads(
+    value: Expr, reads: tuple[isl.Map, ...], temporaries: Collection[str]
+) -> tuple[Expr, tuple[isl.Map, ...]]:
+    """The value and its reads without those of temporaries that never happen: their guard holds nowhere.
+
+    What never happens must not keep a temporary alive.  A read outside its boundary is the boundary's value.
+    """
+    happening = {r.get_tuple_name(isl.dim_type.out) for r in reads if not r.is_empty()}
+    dead = {
+        e.tensor
+        for e in walk(value)
+        if isinstance(e, Read) and e.tensor in temporaries and e.tensor not in happening and not _by_data(e)
+    }
+    if not dead:
+        return value, reads
+    kept = tuple(r for r in reads if r.get_tuple_name(isl.dim_type.out) not in dead)
+    return _without(value, dead), kept
+
+
+def _by_data(read: Read) -> bool:
+    return any(isinstance(e, Read) for s in read.subscripts for e in walk(s))
+
+
+def _without(expr: Expr, dead: set[str]) -> Expr:
+    if isinstance(expr, Read) and expr.tensor in dead:
+        outside = None if expr.boundary is None else expr.boundary.value
+        return Constant(0, expr.dtype, expr.span) if outside is None else _without(outside, dead)
+    return map_children(expr, lambda child: _without(child, dead))

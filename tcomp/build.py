@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.accesses import Frame, box_set, element_map, reads_of
+from tcomp.accesses import Frame, box_set, element_map, prune_reads, reads_of
 from tcomp.grammar.function import Cast, Constant, Expr, Function, Index, Read, Statement, Tensor, map_children, walk
 from tcomp.grammar.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.operators import INT64, REDUCTIONS, DType
@@ -186,7 +186,8 @@ class _Builder:
             domain = domain.set_dim_name(isl.dim_type.set, position, index)
         frame = Frame(domain, self.sizes.values, self.boxes)
         write = element_map(frame, target, subscripts)
-        reads = tuple(reads_of(frame, value))
+        temporaries = {s.name for s in self.storages.values() if s.role == "temporary"}
+        value, reads = prune_reads(value, tuple(reads_of(frame, value)), temporaries)
         self.statements.append(
             ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)
         )

@@ -108,3 +108,40 @@ def test_a_reduction_over_a_triangle_is_scheduled() -> None:
 def test_erfcx_overflows_to_infinity() -> None:
     program = tcomp.define("def f(float(N) X) -> (Y) { Y(i) = erfcx(X(i)) }").f
     np.testing.assert_array_equal(program(np.array([-88, -40, -27.4], np.float32)), [np.inf] * 3)
+
+
+UNNEEDED = {
+    "a statement": """def f(float(N) A) -> (O) {
+      t(i) = A(0) where i in 5:6
+      u(i) = constant_exterior(t,2)(i) where i in 0:7
+      O(j) = u(j) where j in 0:4
+    }""",
+    "a reduction": """def f(float(N) A) -> (O) {
+      s +=! A(i)
+      u(i) = i >= 5 ? s : 1.0 where i in 0:7
+      O(j) = u(j) where j in 0:4
+    }""",
+    "the updates": """def f(float(N) A) -> (O) {
+      t(i) +=! A(r) where i in 0:6, r in 0:i
+      O(j) = t(0) where j in 0:4
+    }""",
+    "a read outside the tiles": """def f(float(N) A) -> (W, Z) {
+      y(i) = A(i) + A(i+1)
+      W(i) = i > 1000 ? y(i) : 0.0 where i in 0:4
+      Z(i) = y(i) + y(i+1) + y(i+2)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", UNNEEDED)
+@pytest.mark.parametrize("tile", [None, (4,)])
+def test_what_no_tile_needs(name: str, tile: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances that nobody needs left empty domains, and reads that never happen named storages of other tiles."""
+    monkeypatch.setenv("TCOMP_CHECK", "1")
+    program = tcomp.define(UNNEEDED[name]).f
+    array = np.arange(40, dtype=np.float32)
+    found = program(array, options=tcomp.MappingOptions(tile_sizes=tile, recompute_limit=10))
+    expected = program.reference(array)
+    pairs = [(found, expected)] if isinstance(found, np.ndarray) else zip(found, expected, strict=True)
+    for a, b in pairs:
+        np.testing.assert_array_equal(a, b)
