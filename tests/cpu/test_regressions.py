@@ -96,11 +96,17 @@ def test_chains_of_stencils_compile(name: str) -> None:
     np.testing.assert_array_equal(program(array), program.reference(array))
 
 
+TRIANGLES = (
+    "t(i,j) min=! 3 where i in 0:13, j in 0:3, r in 0:i, q in 0:13",
+    "t(i) max=! 1.0 where i in 0:7, k in i+1:5, l in 0:(i+2)/2+1",
+)
+
+
 @pytest.mark.timeout(60)
-def test_a_reduction_over_a_triangle_is_scheduled() -> None:
+@pytest.mark.parametrize("statement", TRIANGLES)
+def test_a_reduction_over_triangles_is_scheduled(statement: str) -> None:
     """isl's search for rows of the reduction indices had no end, and counts no operations there."""
-    text = "def f(float(N) A) -> (T) { T(i,j) min=! 3 where i in 0:13, j in 0:3, r in 0:i, q in 0:13 }"
-    program = tcomp.define(text).f
+    program = tcomp.define(f"def f(float(N) A) -> (t) {{ {statement} }}").f
     array = np.zeros(3, np.float32)
     np.testing.assert_array_equal(program(array), program.reference(array))
 
