@@ -170,6 +170,14 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def depends_on_data(expr: Expr) -> bool:
+    """Whether an integer expression is known only when it runs: it holds tensor elements, functions or floats.
+
+    All other integer expressions are proved about in unbounded integers, so they are computed in 64 bits.
+    """
+    return any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(expr))
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """``where index in lower:upper`` (half-open); bounds are integer expressions over sizes, literals and indices."""

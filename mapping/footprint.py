@@ -106,10 +106,13 @@ def _is_free(relation: isl.Map, member: int) -> bool:
 
 def box_volume(points: isl.Set) -> int:
     """Number of points of the bounding box."""
-    volume = 1
-    for d in range(points.dim(isl.dim_type.set)):
-        volume *= points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1
-    return volume
+    return volume(extents(points))
+
+
+def extents(points: isl.Set) -> tuple[int, ...]:
+    """Extent of the bounding box along each dimension."""
+    rank = points.dim(isl.dim_type.set)
+    return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
 
 
 def volume(shape: tuple[int, ...]) -> int:

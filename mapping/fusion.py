@@ -17,6 +17,7 @@ from tcomp.mapping.footprint import (
     coordinate_dependences,
     coordinate_map,
     coordinate_set,
+    extents,
     follow,
     tiling,
     volume,
@@ -115,11 +116,11 @@ class _Fuser:
         self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], ratio: float
     ) -> tuple[int, ...] | None:
         """The sizes with that one doubled which saves most recomputation; None if none does, or too few tiles stay."""
-        extents = [self._extents(order[-1])[m] for m in members]
+        full = [self._extents(order[-1])[m] for m in members]
         best: tuple[float, tuple[int, ...]] | None = None
-        for d, (extent, size) in enumerate(zip(extents, sizes, strict=True)):
+        for d, (extent, size) in enumerate(zip(full, sizes, strict=True)):
             larger = (*sizes[:d], min(extent, 2 * size), *sizes[d + 1 :])
-            tiles = volume(tuple(-(-e // s) for e, s in zip(extents, larger, strict=True)))
+            tiles = volume(tuple(-(-e // s) for e, s in zip(full, larger, strict=True)))
             if size >= extent or tiles < PARALLEL_INSTANCES:
                 continue
             found = worst(self._footprints(order, members, larger))
@@ -138,10 +139,10 @@ class _Fuser:
         known = self._known.setdefault((root, members, sizes), {})
         if root not in known:
             known[root] = self._root_group(root, members, sizes).footprints[root]
-        extents = self._extents(root)
+        full = self._extents(root)
         count = 1.0
         for m, s in zip(members, sizes, strict=True):
-            count *= max(1.0, extents[m] / s)
+            count *= max(1.0, full[m] / s)
         found: dict[int, Footprint] = {}
         for number in reversed(order):
             if number not in known:
@@ -151,18 +152,14 @@ class _Fuser:
         return found
 
     def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
-        extents = self._extents(root)
-        before, after = volume(extents), volume(tuple(extents[m] for m in members))
-        if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(extents)):
+        full = self._extents(root)
+        before, after = volume(full), volume(tuple(full[m] for m in members))
+        if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(full)):
             return False
         return after >= min(before, PARALLEL_INSTANCES)
 
     def _extents(self, root: int) -> tuple[int, ...]:
-        everything = self.coordinates[root]
-        return tuple(
-            everything.dim_max_val(d).to_python() - everything.dim_min_val(d).to_python() + 1
-            for d in range(self.clusters[root].rank)
-        )
+        return extents(self.coordinates[root])
 
     def _keeps_outputs(self, number: int, footprint: Footprint) -> bool:
         """Whether each output element that the cluster writes is written by exactly one tile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.mapping.footprint import coordinate_set
+from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import strides_along
@@ -27,14 +27,6 @@ SCATTERED_COST, SCATTERED_WRITE_COST = 8.0, 16.0
 """What a vector of separate loads or stores costs, against 1 for a contiguous one."""
 
 
-def extents(scop: Scop, statement: ScopStatement) -> tuple[int, ...]:
-    """Number of values of each index of a statement."""
-    domain = statement.domain
-    return tuple(
-        domain.dim_max_val(d).to_python() - domain.dim_min_val(d).to_python() + 1 for d in range(len(statement.indices))
-    )
-
-
 def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
     """The index whose neighbouring values touch neighbouring memory in most accesses, and is long enough.
 
@@ -42,7 +34,7 @@ def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
     share of vector lanes that the extent fills.  None for a statement without indices.
     """
     best: tuple[float, int] | None = None
-    sizes = extents(scop, statement)
+    sizes = extents(statement.domain)
     for position in range(statement.tile_rank, len(statement.indices)):
         index, extent = statement.indices[position], sizes[position]
         strides = list(strides_along(scop, statement, index, scop.sizes))
@@ -65,10 +57,8 @@ def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
 
 def tile_sizes(scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions) -> tuple[int, ...]:
     """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
-    everything = coordinate_set(scop, cluster)
-    full = tuple(
-        max(1, everything.dim_max_val(m).to_python() - everything.dim_min_val(m).to_python() + 1) for m in members
-    )
+    whole = extents(coordinate_set(scop, cluster))
+    full = tuple(max(1, whole[m]) for m in members)
     if options.tile_sizes is not None:
         given = dict(enumerate(options.tile_sizes))
         return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
@@ -80,7 +70,7 @@ def tile_sizes(scop: Scop, cluster: Cluster, members: tuple[int, ...], options: 
         return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS))
     first = None
     if vector in positions:
-        row = row_coordinate(scop, cluster, vector, tuple(extents(scop, main)[p] for p in positions))
+        row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
     return _many_tiles(full, vectors, spread(full, vectors, first, CONTRACTION_VECTOR_TILE, CONTRACTION_ROWS))
 

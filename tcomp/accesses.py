@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.grammar.affine import to_pw_aff, to_set
-from tcomp.grammar.function import Binary, Constant, Expr, Read, Select, children, map_children, walk
+from tcomp.grammar.function import Binary, Constant, Expr, Read, Select, children, depends_on_data, map_children, walk
 from tcomp.grammar.ranges import Box
 
 
@@ -135,16 +135,15 @@ def prune_reads(
     dead = {
         e.tensor
         for e in walk(value)
-        if isinstance(e, Read) and e.tensor in temporaries and e.tensor not in happening and not _by_data(e)
+        if isinstance(e, Read)
+        and e.tensor in temporaries
+        and e.tensor not in happening
+        and not any(depends_on_data(s) for s in e.subscripts)
     }
     if not dead:
         return value, reads
     kept = tuple(r for r in reads if r.get_tuple_name(isl.dim_type.out) not in dead)
     return _without(value, dead), kept
-
-
-def _by_data(read: Read) -> bool:
-    return any(isinstance(e, Read) for s in read.subscripts for e in walk(s))
 
 
 def _without(expr: Expr, dead: set[str]) -> Expr:

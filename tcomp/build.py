@@ -17,7 +17,7 @@ from tcomp.accesses import Frame, box_set, element_map, prune_reads, reads_of
 from tcomp.grammar.function import Cast, Constant, Expr, Function, Index, Read, Statement, Tensor, map_children, walk
 from tcomp.grammar.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.operators import INT64, REDUCTIONS, DType
-from tcomp.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides
+from tcomp.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
 
 
 def build(function: Function, sizes: Sizes) -> Scop:
@@ -130,10 +130,7 @@ class _Builder:
         box = self.ranges.boxes[tensor.name] if stays else _hull(version.image)
         accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box)
         element_domain = domain.lhs
-        plain = (
-            tuple(getattr(s, "name", None) for s in statement.subscripts)
-            == statement.indices[: len(statement.subscripts)]
-        )
+        plain = names_elements(statement.subscripts, statement.indices)
         if plain:
             indices, subscripts = statement.indices[: len(statement.subscripts)], statement.subscripts
             init_domain = element_domain

@@ -33,8 +33,8 @@ from tcomp.grammar.function import (
     Select,
     Size,
     Unary,
+    depends_on_data,
     map_children,
-    walk,
 )
 from tcomp.operators import INT64, INTRINSICS, UINT64, DType
 
@@ -105,7 +105,7 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             return np.logical_not(operand) if expr.op == "!" else np.negative(operand)
         case Binary(op="&&" | "||"):
             return _logical(expr, frame)
-        case Binary() if expr.dtype.kind == "bool" and expr.lhs.dtype.is_integer and not _by_data(expr):
+        case Binary() if expr.dtype.kind == "bool" and expr.lhs.dtype.is_integer and not depends_on_data(expr):
             return _binary(replace(expr, lhs=_in_64_bits(expr.lhs), rhs=_in_64_bits(expr.rhs)), frame)
         case Binary():
             return _binary(expr, frame)
@@ -115,7 +115,9 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             return np.where(condition, then, evaluate(expr.otherwise, frame.where(~condition)))
         case Call():
             return _call(expr, frame)
-        case Cast() if expr.dtype in (INT64, UINT64) and expr.operand.dtype.is_integer and not _by_data(expr.operand):
+        case Cast() if (
+            expr.dtype in (INT64, UINT64) and expr.operand.dtype.is_integer and not depends_on_data(expr.operand)
+        ):
             wide = _in_64_bits(expr.operand)
             return convert(evaluate(wide, frame), wide.dtype, expr.dtype)
         case Cast():
@@ -124,11 +126,7 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
 
 def subscript_values(subscript: Expr, frame: Frame) -> Array:
     """The value of a subscript in int64.  What does not depend on data is also computed in 64 bits."""
-    return evaluate(subscript if _by_data(subscript) else _in_64_bits(subscript), frame).astype(np.int64)
-
-
-def _by_data(expr: Expr) -> bool:
-    return any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(expr))
+    return evaluate(subscript if depends_on_data(subscript) else _in_64_bits(subscript), frame).astype(np.int64)
 
 
 def _in_64_bits(expr: Expr) -> Expr:

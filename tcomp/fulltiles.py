@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
+from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, variables
 
 
 def separate_full_tiles(node: LoopNode) -> LoopNode:
@@ -57,7 +57,7 @@ class _Separation:
                 if _is_constant_apart(lower, upper):
                     tests = [Operation("<=", (upper, other)) for other in uppers if other != upper]
                     tests += [Operation(">=", (lower, other)) for other in lowers if other != lower]
-                    if any(_variables(t) & self.inside for t in tests):
+                    if any(variables(t) & self.inside for t in tests):
                         continue
                     self.conditions.update(dict.fromkeys(tests))
                     return replace(loop, lower=lower, upper=upper)
@@ -115,13 +115,3 @@ def linear(expr: LoopExpr) -> Mapping[str, int] | None:
                 if constant is not None and other is not None and not constant.keys() - {""}:
                     return {n: constant.get("", 0) * c for n, c in other.items()}
     return None
-
-
-def _variables(expr: LoopExpr) -> frozenset[str]:
-    match expr:
-        case Variable():
-            return frozenset({expr.name})
-        case Operation():
-            return frozenset().union(*(_variables(o) for o in expr.operands))
-        case Number():
-            return frozenset()

@@ -105,6 +105,17 @@ class Execute:
 LoopNode = Block | For | Let | If | Scope | Execute
 
 
+def variables(expr: LoopExpr) -> frozenset[str]:
+    """The names of the iterators in an expression."""
+    match expr:
+        case Variable():
+            return frozenset({expr.name})
+        case Operation():
+            return frozenset().union(*(variables(o) for o in expr.operands))
+        case Number():
+            return frozenset()
+
+
 def children(node: LoopNode) -> tuple[LoopNode, ...]:
     """The nodes directly below."""
     match node:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import islpy as isl
 
-from tcomp.grammar.function import Expr
+from tcomp.grammar.function import Expr, Index
 from tcomp.grammar.ranges import Box
 from tcomp.operators import DType
 
@@ -59,6 +59,11 @@ def contiguous_strides(extent: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def names_elements(subscripts: tuple[Expr, ...], indices: tuple[str, ...]) -> bool:
+    """Whether subscripts are the leading indices, in order."""
+    return tuple(s.name if isinstance(s, Index) else None for s in subscripts) == indices[: len(subscripts)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopStatement:
     """A statement with its domain and accesses.
@@ -102,8 +107,7 @@ class ScopStatement:
     @property
     def plain(self) -> bool:
         """Whether the subscripts written are the leading indices, in order."""
-        names = tuple(getattr(s, "name", None) for s in self.subscripts)
-        return names == self.indices[: len(names)]
+        return names_elements(self.subscripts, self.indices)
 
 
 @dataclass(frozen=True, eq=False)

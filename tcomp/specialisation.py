@@ -19,12 +19,11 @@ import islpy as isl
 
 from tcomp import debug
 from tcomp.backends.source import Argument, IndexCheck, Source
-from tcomp.backends.spelling import data_dependent
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
 from tcomp.driver import Compilation, lower
 from tcomp.errors import CompileError, TcompError
-from tcomp.grammar.function import Function, Read, walk
+from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL
@@ -131,7 +130,7 @@ class Specialisation:
 def _checked_spans(function: Function) -> list[tuple[int, int]]:
     """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
     reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
-    return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if data_dependent(s)]
+    return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if depends_on_data(s)]
 
 
 def _encode(source: Source) -> bytes:

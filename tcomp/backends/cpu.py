@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import islpy as isl
-
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.prelude import prelude
 from tcomp.backends.reductions import reduce_innermost
@@ -18,17 +16,17 @@ from tcomp.backends.spelling import (
     Speller,
     buffer_corner,
     combine,
-    data_dependent,
     load,
     loop_text,
     mangle,
     store,
 )
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Function, Read
+from tcomp.grammar.function import Function, Read, depends_on_data
 from tcomp.grammar.function import walk as walk_expression
 from tcomp.intrinsics import c_declarations
-from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
+from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Operation, Scope, variables, walk
+from tcomp.mapping.footprint import box_volume
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
@@ -185,7 +183,7 @@ class _Emitter:
             self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
 
     def _parallel(self, node: Scope, depth: int) -> None:
-        instances = sum(_volume(self.scop.by_name[n.statement]) for n in walk(node) if isinstance(n, Execute))
+        instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
         loops = _collapsible(node.body)
         if self.threads > 1 and loops and instances >= PARALLEL_INSTANCES:
             self.uses_threads = True
@@ -220,7 +218,7 @@ class _Emitter:
     def _vectorises(self, statement: ScopStatement) -> bool:
         reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
         in_register = self.plan.buffers[statement.target].space == "register"
-        return in_register and not any(data_dependent(s) for r in reads for s in r.subscripts)
+        return in_register and not any(depends_on_data(s) for r in reads for s in r.subscripts)
 
     def _combination(self, statement: ScopStatement, call: Execute, target: str) -> str:
         """One update of ``target``, the C name of a register."""
@@ -258,30 +256,12 @@ class _Emitter:
         self._put(depth, text)
 
 
-def _volume(statement: ScopStatement) -> int:
-    volume = 1
-    for d in range(statement.domain.dim(isl.dim_type.set)):
-        low, high = statement.domain.dim_min_val(d), statement.domain.dim_max_val(d)
-        volume *= high.to_python() - low.to_python() + 1
-    return volume
-
-
 def _collapsible(node: LoopNode) -> int:
     """How many loops from here inwards are perfectly nested and rectangular."""
     count = 0
     iterators: set[str] = set()
-    while isinstance(node, For) and not (_variables(node.lower) | _variables(node.upper)) & iterators:
+    while isinstance(node, For) and not (variables(node.lower) | variables(node.upper)) & iterators:
         count += 1
         iterators.add(node.iterator)
         node = node.body
     return count
-
-
-def _variables(expr: LoopExpr) -> set[str]:
-    match expr:
-        case Variable():
-            return {expr.name}
-        case Operation():
-            return {name for o in expr.operands for name in _variables(o)}
-        case Number():
-            return set()

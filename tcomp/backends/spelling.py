@@ -25,7 +25,7 @@ from tcomp.grammar.function import (
     Select,
     Size,
     Unary,
-    walk,
+    depends_on_data,
 )
 from tcomp.intrinsics import INTRINSICS
 from tcomp.loops import LoopExpr, Number, Operation, Variable
@@ -119,7 +119,7 @@ class Speller:
             case Call():
                 return self._call(expr)
             case Cast(dtype=DType(bits=64)) if all(e.dtype.is_integer for e in (expr, expr.operand)) and not (
-                data_dependent(expr.operand)
+                depends_on_data(expr.operand)
             ):
                 return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.subscript(expr.operand)})"
             case Cast():
@@ -127,7 +127,7 @@ class Speller:
 
     def _binary(self, expr: Binary) -> str:
         dtype = expr.lhs.dtype
-        if expr.dtype.kind == "bool" and dtype.is_integer and not data_dependent(expr):
+        if expr.dtype.kind == "bool" and dtype.is_integer and not depends_on_data(expr):
             return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
         a, b = self.value(expr.lhs), self.value(expr.rhs)
         match expr.op:
@@ -154,7 +154,7 @@ class Speller:
 
     def subscript(self, expr: Expr) -> str:
         """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
-        if data_dependent(expr):
+        if depends_on_data(expr):
             return f"((long){self.value(expr)})"
         number = fixed_value(expr, self.scop.sizes)
         if number is not None:
@@ -207,7 +207,7 @@ class Speller:
         failed = []
         for d, subscript in enumerate(expr.subscripts):
             text = self.subscript(subscript)
-            if self.checked and data_dependent(subscript):
+            if self.checked and depends_on_data(subscript):
                 origin, extent = storage.box.origin[d], storage.box.extent[d]
                 number = len(self.needs.checks)
                 names = tuple(self.indices)
@@ -286,18 +286,6 @@ def buffer_corner(buffer: Buffer) -> tuple[str, ...]:
         corner = buffer.lower.get_at(d)
         names.append(str(corner.get_constant_val()) if corner.is_cst() else f"{mangle(buffer.storage)}_at{d}")
     return tuple(names)
-
-
-def data_dependent(expr: Expr) -> bool:
-    """Whether a subscript depends on tensor elements or floats, or multiplies indices: checked when it runs."""
-    for e in walk(expr):
-        if isinstance(e, Read | Call) or e.dtype.is_float:
-            return True
-        if isinstance(e, Binary) and e.op in ("*", "/", "%"):
-            operands = (e.lhs, e.rhs) if e.op == "*" else (e.rhs,)
-            if all(any(isinstance(x, Index) for x in walk(o)) for o in operands):
-                return True
-    return False
 
 
 def load(element: str, dtype: DType) -> str:

@@ -127,6 +127,14 @@ def test_an_index_beyond_32_bits_converts_to_64() -> None:
     np.testing.assert_array_equal(found, np.arange(2147483646, 2147483651))
 
 
+def test_products_of_indices_are_proved_not_checked() -> None:
+    """They are computed in 64 bits, as the proof does, so no check at run time is needed, even with large products."""
+    text = "def f(float(N) A, float(P) B) -> (O) { O(i,j) = A(i*j/100000) where i in 0:P, j in 49990:50000 }"
+    array, sizes = np.arange(25_000, dtype=np.float32), np.zeros(50_000, np.float32)
+    agrees(text, array, sizes)
+    assert not tcomp.define(text).f.compile(array, sizes).compilation.source.checks
+
+
 def test_nan_and_infinity() -> None:
     text = """
     def f(float(N) A, float(N) Z) -> (O, P, Q, R, S, T, U) {
