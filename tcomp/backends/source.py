@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tcomp.operators import DType
+
+REPORT = "*report"
+"""What a launch calls the report among its arguments: no tensor can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +45,48 @@ class IndexCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Temporary:
+    """A global intermediate of a launch sequence, at byte ``offset`` of the scratch memory; C order, unit strides."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a launch sequence; ``grid`` and ``block`` are extents in x, y, z.
+
+    ``arguments`` names, in order, what the kernel takes a pointer to: arguments and temporaries of the source, or
+    ``REPORT``.  ``shared_bytes`` is the dynamic shared memory.  ``lines`` maps lines of the text (counted from 1) to
+    the statement that they execute.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[str, ...]
+    lines: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Text of a kernel.
+    """Text of a kernel, or of several that are launched one after another.
 
     A CPU kernel is ``int32_t entry(inputs..., outputs..., char *scratch, int64_t *report)``: inputs in parameter order,
     outputs in order, ``scratch`` 64-byte aligned and ``scratch_bytes`` long (null where that is 0).  It returns 0, or
     1 after an indirect subscript was outside its tensor; then ``report[0]`` is the position in ``checks``,
     ``report[1]`` the subscript's value, and from ``report[3]`` on stand the values of the check's indices.
+
+    CUDA text has no entry function but ``launches``, to be run in order; ``temporaries`` lie in the scratch memory.
+    A failed check sets ``report[2]``, which is 0 before the first launch.
     """
 
     text: str
@@ -56,3 +95,5 @@ class Source:
     scratch_bytes: int
     checks: tuple[IndexCheck, ...]
     flags: tuple[str, ...]
+    launches: tuple[Launch, ...] = ()
+    temporaries: tuple[Temporary, ...] = ()

@@ -1,0 +1,71 @@
+"""What the passes, the occupancy table and the simulator need to know of a CUDA device.
+
+Limits are those of the CUDA programming guide's table of technical specifications; rates are those of one common card
+of each architecture, and serve to rank mappings, not to predict times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.errors import Diagnostic, TargetError
+
+WARP = 32
+"""Threads that run in lock step."""
+
+SECTOR_BYTES = 32
+"""The unit in which global memory is read and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One architecture.
+
+    ``shared_per_block`` is what a block may use after opting in (48 KiB without), ``registers_per_multiprocessor``
+    counts 32-bit registers.  ``flops`` (single precision, per second) and ``bandwidth`` (bytes per second) are peaks.
+    """
+
+    architecture: str
+    name: str
+    multiprocessors: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    shared_per_multiprocessor: int
+    shared_per_block: int
+    flops: float
+    bandwidth: float
+    threads_per_block: int = 1024
+    registers_per_thread: int = 255
+
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory that a kernel may use without opting in."""
+
+GPUS: dict[str, Gpu] = {
+    g.architecture: g
+    for g in (
+        Gpu("sm_75", "T4", 40, 1024, 16, 65536, 64 << 10, 64 << 10, 8.1e12, 0.32e12),
+        Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12),
+        Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12),
+        Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12),
+        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12),
+        Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12),
+        Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12),
+    )
+}
+"""Every architecture that can be named as ``cuda:sm_90``."""
+
+DEFAULT_ARCHITECTURE = "sm_90"
+
+
+def gpu_of(architecture: str) -> Gpu:
+    """The device that an architecture stands for; suffixes such as that of ``sm_90a`` are ignored.
+
+    Raises TargetError.
+    """
+    found = GPUS.get(architecture.rstrip("af"))
+    if found is None:
+        hint = f"architectures: {', '.join(GPUS)}"
+        raise TargetError(Diagnostic(f"there is no GPU architecture {architecture!r}", hint=hint))
+    return found
