@@ -77,7 +77,7 @@ def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
 
 def _bind(image: bytes, source: Source) -> NativeFunction:
     """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
-    library = _open(image)
+    library = open_image(image)
     function: NativeFunction = getattr(library, source.entry)
     count = len(source.arguments) + 2
     function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ def _bind(image: bytes, source: Source) -> NativeFunction:
     return function
 
 
-def _open(image: bytes) -> ctypes.CDLL:
+def open_image(image: bytes) -> ctypes.CDLL:
     """A shared object from memory: whatever happens to files later, what runs is what was checked.
 
     Through an anonymous file where the system has them, which also serves with a full disk and where temporary files

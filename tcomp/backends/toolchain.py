@@ -169,11 +169,11 @@ def compile_shared(toolchain: Toolchain, text: str, flags: tuple[str, ...], name
     if _uses_threads(text) and not toolchain.openmp:
         text += _OPENMP_STUBS
     debug.log(4, shlex.join((*toolchain.command, *arguments)))
-    with _work_directory() as directory:
+    with work_directory() as directory:
         output = directory / "kernel.so"
         command = (*toolchain.command, *arguments, "-o", str(output))
         with _SLOTS.value:
-            code, messages = _run(command, text, COMPILE_SECONDS, _environment(directory, toolchain.family))
+            code, messages = run(command, text, COMPILE_SECONDS, environment(directory, toolchain.family))
         if code != 0:
             raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
         try:
@@ -244,9 +244,9 @@ def _zig() -> str | None:
 
 
 def _identify(command: tuple[str, ...], family: Family | None) -> Toolchain:
-    with _work_directory() as directory:
-        environment = _environment(directory, family)
-        code, messages = _run((*command, "--version"), "", _IDENTIFY_SECONDS, environment, output=True)
+    with work_directory() as directory:
+        variables = environment(directory, family)
+        code, messages = run((*command, "--version"), "", _IDENTIFY_SECONDS, variables, output=True)
     if code != 0:
         raise TargetError(f"{_display(command)} --version failed ({_ending(code)}); {_INSTALL_HINT}\n{messages}")
     family = family or next((f for f in (CLANG, GCC) if f.mark in messages), OTHER)
@@ -275,7 +275,7 @@ def _has_openmp(toolchain: Toolchain) -> bool:
 
 
 @contextmanager
-def _work_directory() -> Iterator[Path]:
+def work_directory() -> Iterator[Path]:
     """A new directory for a compiler's files, gone afterwards whatever happens."""
     try:
         path = tempfile.mkdtemp(prefix="tcomp-")
@@ -290,14 +290,15 @@ def _work_directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _environment(directory: Path, family: Family | None) -> Mapping[str, str]:
-    environment = os.environ | {"TMPDIR": str(directory), "LC_ALL": "C"}
+def environment(directory: Path, family: Family | None) -> Mapping[str, str]:
+    """The variables of a compiler that works in ``directory``."""
+    variables = os.environ | {"TMPDIR": str(directory), "LC_ALL": "C"}
     if family is ZIG and not os.access(os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME", ""), os.W_OK):
-        environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(directory))
-    return environment
+        variables.setdefault("ZIG_GLOBAL_CACHE_DIR", str(directory))
+    return variables
 
 
-def _run(
+def run(
     command: tuple[str, ...], text: str, seconds: float, environment: Mapping[str, str], *, output: bool = False
 ) -> tuple[int, str]:
     """Exit status and messages of a process in a group of its own, which is killed if it outlives ``seconds`` or the

@@ -1,0 +1,228 @@
+"""Compile a source for the simulator and run its launches."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tcomp import debug
+from tcomp.backends import native
+from tcomp.backends.native import NativeFunction
+from tcomp.backends.simulator import compiler, ffi
+from tcomp.backends.simulator.arena import CHUNK_SHIFT, SHARED, Arena
+from tcomp.backends.simulator.compiler import STACK_BYTES
+from tcomp.backends.simulator.elf import Symbol, read_section
+from tcomp.backends.simulator.findings import Names, counts_of, findings_of
+from tcomp.backends.simulator.places import Places
+from tcomp.backends.simulator.report import (
+    Finding,
+    FindingKind,
+    KernelCounts,
+    Report,
+    SimulationError,
+)
+from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulated_text
+from tcomp.backends.source import Launch, Source
+from tcomp.cache import store
+from tcomp.errors import TargetError
+from tcomp.memo import Memo
+
+MAX_THREADS = 1024
+MAX_DYNAMIC_SHARED = 256 * 1024
+MAX_ARGUMENTS = 64
+_NARROWEST = ((b"__tsan_read1\0", 1), (b"__tsan_write1\0", 1), (b"__tsan_read2\0", 2), (b"__tsan_write2\0", 2))
+_GUARD = "tc_guard_"
+
+Order = Literal["forward", "reverse", "random"]
+_ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run goes.
+
+    ``order`` is that of blocks, and of the threads of a block between barriers; random orders are drawn anew for each
+    barrier interval, from ``seed``.  ``counting`` watches what accesses cost, in ``counted_blocks`` blocks spread over
+    the grid (None: in all).
+    """
+
+    order: Order = "forward"
+    seed: int = 0
+    counting: bool = False
+    counted_blocks: int | None = None
+
+
+class _Library:
+    """A compiled text in this process: one run at a time, as its state is its own."""
+
+    def __init__(self, image: bytes) -> None:
+        library = native.open_image(image)
+        self.runtime = ffi.Runtime(library)
+        self.lock = threading.Lock()
+        self.section = read_section(image, "tc_shared")
+        self.image = image
+        self.narrowest = min((n for mark, n in _NARROWEST if mark in image), default=4)
+
+    @property
+    def variables(self) -> tuple[Symbol, ...]:
+        """The static shared variables of all kernels."""
+        return tuple(s for s in self.section.symbols if not s.name.startswith(_GUARD))
+
+
+_LIBRARIES: Memo[str, _Library] = Memo()
+
+
+class Simulation:
+    """A source that can be run on the CPU, thread by thread."""
+
+    def __init__(self, source: Source, library: _Library, line_flops: Mapping[int, int]) -> None:
+        self.source = source
+        self._library = library
+        self._line_flops = dict(line_flops)
+        self._arrays = shared_arrays(source.text)
+        self._dynamic = next(iter(dynamic_names(source.text)), "dynamic shared memory")
+        self._places = Places(source, simulated_text(source.text, line_flops), library.image)
+
+    @property
+    def entry(self) -> NativeFunction:
+        """``entry(*addresses, scratch, report_address) -> status``, as of a CPU kernel; temporaries do not use scratch.
+
+        Raises SimulationError if there are findings.
+        """
+        return self.entry_with(Settings())
+
+    def entry_with(self, settings: Settings) -> NativeFunction:
+        """The entry for other settings."""
+
+        def entry(*addresses: int) -> int:
+            *arguments, _, report_address = addresses
+            report = self.run(arguments, report_address, settings)
+            if report.findings:
+                raise SimulationError(report)
+            return report.status
+
+        return entry
+
+    def run(
+        self, addresses: Sequence[int], report_address: int | None = None, settings: Settings | None = None
+    ) -> Report:
+        """Run all launches on copies of the arguments and write outputs back.
+
+        ``addresses`` has one for each argument of the source, of the element whose index is all zeros.  Kernels after
+        one with findings do not run.  Raises TargetError if there is too little memory.
+        """
+        settings = settings or Settings()
+        arena = Arena(self.source, addresses, report_address)
+        library = self._library
+        names = Names(arena.tensors, library.variables, self._arrays, self._dynamic, self._places)
+        with library.lock:
+            runtime = library.runtime
+            held = self._settings(arena, settings)
+            if not runtime.begin(held):
+                raise TargetError(f"there is too little memory to simulate {self.source.entry}")
+            try:
+                findings, total, kernels = self._launch_all(arena, names, settings)
+                status = arena.copy_back()
+                if not findings and not status:
+                    findings = self._unwritten(arena, names)
+                    total = len(findings)
+            finally:
+                runtime.end()
+        return Report(status, findings, total, kernels)
+
+    def _settings(self, arena: Arena, settings: Settings) -> ffi.SettingsStructure:
+        library = self._library
+        section, base = library.section, library.runtime.base()
+        variables = (ffi.BufferStructure * (len(library.variables) + 1))()
+        shift = library.narrowest.bit_length() - 1
+        for entry in variables:
+            entry.shift, entry.role = shift, SHARED
+        for entry, symbol in zip(variables, library.variables, strict=False):
+            entry.start, entry.size = base + symbol.address, symbol.size
+        line_count = max(self._line_flops, default=-1) + 1
+        counted = 0
+        if settings.counting:
+            counted = 2**32 - 1 if settings.counted_blocks is None else settings.counted_blocks
+        return ffi.SettingsStructure(
+            arena.start, arena.bytes, arena.structures(), len(arena.tensors), CHUNK_SHIFT, base + section.address,
+            section.size, variables, len(variables), _ORDERS.index(settings.order), settings.seed % 2**64, STACK_BYTES,
+            counted, line_count,
+        )  # fmt: skip
+
+    def _launch_all(
+        self, arena: Arena, names: Names, settings: Settings
+    ) -> tuple[tuple[Finding, ...], int, tuple[KernelCounts, ...]]:
+        runtime = self._library.runtime
+        kernels = []
+        for launch in self.source.launches:
+            pointers = (ctypes.c_uint64 * MAX_ARGUMENTS)(*(arena.by_name[name].address for name in launch.arguments))
+            runtime.launch(
+                ffi.LaunchStructure(
+                    runtime.kernel(launch.kernel), pointers, len(launch.arguments), launch.grid, launch.block,
+                    launch.shared_bytes,
+                )
+            )  # fmt: skip
+            structures, total = runtime.findings()
+            if settings.counting:
+                counts = runtime.counts(max(self._line_flops, default=-1) + 1)
+                kernels.append(counts_of(*counts, launch, names, self._line_flops))
+            if structures:
+                return findings_of(structures, launch, names), total, tuple(kernels)
+        return (), 0, tuple(kernels)
+
+    def _unwritten(self, arena: Arena, names: Names) -> tuple[Finding, ...]:
+        """Outputs of which an element was left out by all kernels."""
+        found = []
+        for number in arena.outputs():
+            offset = self._library.runtime.unwritten(number)
+            if offset >= 0:
+                name = names.buffer(number)
+                element = names.element(number, offset)
+                found.append(
+                    Finding(FindingKind.UNWRITTEN_OUTPUT, self.source.entry, name, element, None, None, "", "", None, 1)
+                )
+        return tuple(found)
+
+
+def load(source: Source, line_flops: Mapping[int, int] | None = None) -> Simulation:
+    """Compile a CUDA source for the CPU, or take it from the cache.
+
+    ``line_flops`` says how many floating point operations the statement on a line of the text (counted from 1) does
+    each time it is executed; without it flops are not counted.  Raises TargetError if there is no GNU C++ compiler,
+    the text does not compile, or a launch is beyond what the simulator runs.
+    """
+    for launch in source.launches:
+        _check_launch(launch)
+    found = compiler.find()
+    text = simulated_text(source.text, line_flops or {})
+    key = compiler.image_key(found, text, source.flags)
+
+    def make() -> _Library:
+        kept = store().get("simulation", key)
+        if kept is None:
+            kept = compiler.compile_image(found, text, source.text, source.flags, source.entry)
+            debug.log(1, f"simulation {source.entry}: compiled, {len(kept)} bytes")
+            store().put("simulation", key, native.describe(source), kept)
+        try:
+            return _Library(kept)
+        except (OSError, AttributeError) as error:
+            raise TargetError(f"simulation {source.entry} was compiled but cannot be loaded: {error}") from None
+
+    return Simulation(source, _LIBRARIES.get(key, make), line_flops or {})
+
+
+def _check_launch(launch: Launch) -> None:
+    """Raises TargetError for a launch that no device takes either."""
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    problem = None
+    if not 0 < threads <= MAX_THREADS:
+        problem = f"blocks have {threads} threads; 1 to {MAX_THREADS} are possible"
+    elif launch.shared_bytes > MAX_DYNAMIC_SHARED:
+        problem = f"{launch.shared_bytes} bytes of dynamic shared memory are more than {MAX_DYNAMIC_SHARED}"
+    elif len(launch.arguments) > MAX_ARGUMENTS:
+        problem = f"{len(launch.arguments)} arguments are more than {MAX_ARGUMENTS}"
+    if problem is not None:
+        raise TargetError(f"kernel {launch.kernel} cannot be simulated: {problem}")
