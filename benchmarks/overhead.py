@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import tcomp as tc
-from tcomp.backends import toolchain
+from tcomp.backends import native, toolchain
 from tcomp.commands.display import show_table
 from tcomp.kernel import Kernel
 
@@ -106,7 +106,7 @@ def call_overhead() -> list[Row]:
     kernel = mm.compile(a, b)
     addresses = (a.ctypes.data, b.ctypes.data, c.ctypes.data)
     report = (ctypes.c_int64 * 3)()
-    entry, last = kernel._entry, ctypes.addressof(report)
+    entry, last = native.load(kernel._source), ctypes.addressof(report)
     bare = least_time(lambda: entry(*addresses, None, last))
     calls: dict[str, Callable[[], Any]] = {
         "ops.mm(A, B)": lambda: mm(a, b),

@@ -60,17 +60,18 @@ def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
 
 
 def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
-    users = {s.name for s in scop.statements if _touches(scop, s.name, storage.name)}
+    users = {s.name for s in scop.statements if touches(scop, s.name, storage.name)}
     writers = [s for s in scop.statements if s.target == storage.name]
     if writers:
         handed_on = values_through(scop, storage.name)
         for place in reversed(available):
             if users <= set(place.prefixes) and place.holds(handed_on):
-                return _boxed(storage, place, writers)
+                return boxed(storage, place, writers)
     return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
 
 
-def _touches(scop: Scop, statement: str, storage: str) -> bool:
+def touches(scop: Scop, statement: str, storage: str) -> bool:
+    """Whether a statement reads or writes a storage."""
     found = scop.by_name[statement]
     return found.target == storage or any(r.get_tuple_name(isl.dim_type.out) == storage for r in found.reads)
 
@@ -81,7 +82,8 @@ def values_through(scop: Scop, storage: str) -> dict[tuple[str, str], isl.Map]:
     return {pair: m for pair, m in scop.values_between.items() if pair[0] in writers}
 
 
-def _boxed(storage: Storage, place: Place, writers: list[ScopStatement]) -> Buffer:
+def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:
+    """The buffer of a storage at a place: a register for one element unless a box is ``always`` wanted."""
     relation = None
     for writer in writers:
         access = place.prefixes[writer.name].reverse().apply_range(writer.write)
@@ -89,7 +91,7 @@ def _boxed(storage: Storage, place: Place, writers: list[ScopStatement]) -> Buff
         relation = step if relation is None else relation.union(step)
     assert relation is not None
     hull = box_hull(relation)
-    if all(extent <= 1 for extent in hull.shape):
+    if not always and (all(extent <= 1 for extent in hull.shape) or relation.is_single_valued()):
         return Buffer(storage.name, storage.dtype, "register", (), (), None, place.mark)
     return Buffer(storage.name, storage.dtype, "tile", hull.shape, (), hull.lower, place.mark)
 

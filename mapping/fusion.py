@@ -8,7 +8,8 @@ depend are given up (the grid shrinks, nothing is recomputed), and what overlap 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -24,20 +25,28 @@ from tcomp.mapping.footprint import (
 )
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
-from tcomp.mapping.tilesizes import tile_sizes
 from tcomp.scop import Scop, by_statements
 
-TILE_BYTES = 256 * 1024
-"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
 
-PARALLEL_INSTANCES = 16
-"""Shrinking the grid must leave this many independent outer instances, or all that there were."""
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """What a target asks of tiles.
+
+    ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
+    one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
+    or all that there were.
+    """
+
+    sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
+    tile_bytes: int
+    parallel_instances: int
 
 
 class _Fuser:
     """The facts about a plan that every candidate asks for."""
 
-    def __init__(self, plan: Plan, options: MappingOptions) -> None:
+    def __init__(self, tiling: Tiling, plan: Plan, options: MappingOptions) -> None:
+        self.tiling = tiling
         self.scop: Scop = plan.scop
         self.clusters = plan.clusters
         self.options = options
@@ -56,7 +65,7 @@ class _Fuser:
         """The group of ``root`` with every producer among ``free`` that may join."""
         cluster = self.clusters[root]
         members = tuple(range(cluster.rank))
-        current = self._root_group(root, members, tile_sizes(self.scop, cluster, members, self.options))
+        current = self._root_group(root, members, self.tiling.sizes(self.scop, cluster, members, self.options))
         if self.options.fusion_strategy == "min":
             return current
         for candidate in sorted(free - {root}, reverse=True):
@@ -92,7 +101,7 @@ class _Fuser:
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
                 members = tuple(m for d, m in enumerate(members) if d not in given_up)
-                sizes = tile_sizes(self.scop, self.clusters[order[-1]], members, self.options)
+                sizes = self.tiling.sizes(self.scop, self.clusters[order[-1]], members, self.options)
                 if not self._enough_parallelism(order[-1], members):
                     return "too few tiles would run in parallel"
                 continue
@@ -103,7 +112,7 @@ class _Fuser:
                 if grown is None:
                     return f"its instances would run {worst(trial):.2f} times"
                 sizes = grown
-            elif self.tile_bytes(trial) <= TILE_BYTES:
+            elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
                 return Group(order, members, sizes, trial)
             else:
                 growing = False
@@ -121,7 +130,7 @@ class _Fuser:
         for d, (extent, size) in enumerate(zip(full, sizes, strict=True)):
             larger = (*sizes[:d], min(extent, 2 * size), *sizes[d + 1 :])
             tiles = volume(tuple(-(-e // s) for e, s in zip(full, larger, strict=True)))
-            if size >= extent or tiles < PARALLEL_INSTANCES:
+            if size >= extent or tiles < self.tiling.parallel_instances:
                 continue
             found = worst(self._footprints(order, members, larger))
             if found < ratio and (best is None or found < best[0]):
@@ -156,7 +165,7 @@ class _Fuser:
         before, after = volume(full), volume(tuple(full[m] for m in members))
         if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(full)):
             return False
-        return after >= min(before, PARALLEL_INSTANCES)
+        return after >= min(before, self.tiling.parallel_instances)
 
     def _extents(self, root: int) -> tuple[int, ...]:
         return extents(self.coordinates[root])
@@ -225,9 +234,9 @@ def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
     return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
 
 
-def form_groups(plan: Plan, options: MappingOptions) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not."""
-    fuser = _Fuser(plan, options)
+    fuser = _Fuser(tiling, plan, options)
     free = {c.number for c in plan.clusters}
     found = []
     while free:

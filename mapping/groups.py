@@ -8,7 +8,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.mapping.expand import expand, tile_rows
-from tcomp.mapping.fusion import form_groups
+from tcomp.mapping.fusion import Tiling, form_groups
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, plant
@@ -16,9 +16,9 @@ from tcomp.schedule import sunk_form
 from tcomp.scop import Scop, union_set
 
 
-def fuse(plan: Plan, options: MappingOptions) -> Plan:
+def fuse(tiling: Tiling, plan: Plan, options: MappingOptions) -> Plan:
     """Fuse clusters by footprint: one band of tiles for each group, its clusters one after another below."""
-    groups, notes = form_groups(plan, options)
+    groups, notes = form_groups(tiling, plan, options)
     scop, clusters = expand(plan.scop, plan.clusters, groups)
     groups = tuple(replace(g, clusters=tuple(c for c in g.clusters if clusters[c].statements)) for g in groups)
     placed = replace(plan, scop=scop, clusters=clusters, groups=groups, notes=(*plan.notes, *notes))

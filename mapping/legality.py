@@ -13,6 +13,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.plan import Buffer, Plan
+from tcomp.mapping.threadproof import kept_by_threads, prove_barriers, prove_memories
 from tcomp.scop import Scop, ScopStatement, maps_of
 
 
@@ -27,7 +28,8 @@ def prove(plan: Plan, step: str) -> None:
         if place.mark.startswith("group"):
             _prove_tiles_independent(scop, place, step)
     for buffer in plan.buffers.values():
-        _prove_room(scop, buffer, marks.get(buffer.mark), step)
+        _prove_room(plan, buffer, marks.get(buffer.mark), step)
+    prove_memories(plan, step)
 
 
 def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
@@ -108,18 +110,21 @@ def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None
 
 
 def prove_complete(plan: Plan, step: str) -> None:
-    """Raise LegalityError if a temporary that a statement of a final plan writes has no buffer."""
+    """Raise LegalityError if a temporary of a final plan has no buffer, or threads do not wait for each other."""
     for statement in plan.scop.statements:
         storage = plan.scop.storages[statement.target]
         if storage.role == "temporary" and storage.name not in plan.buffers:
             raise LegalityError(f"pass '{step}' gives the temporary {storage.name} no buffer")
+    prove_barriers(plan, step)
 
 
-def _prove_room(scop: Scop, buffer: Buffer, place: Place | None, step: str) -> None:
+def _prove_room(plan: Plan, buffer: Buffer, place: Place | None, step: str) -> None:
     """Values stay within the place that declares the buffer, and every element written lies in its box.
 
-    What is read has been written, so reads lie in the box too.
+    What is read has been written, so reads lie in the box too.  What threads of a GPU keep for themselves is proved
+    thread by thread (``threadproof.py``).
     """
+    scop = plan.scop
     writers = [s for s in scop.statements if s.target == buffer.storage]
     if place is None:
         if buffer.space != "global":
@@ -134,6 +139,8 @@ def _prove_room(scop: Scop, buffer: Buffer, place: Place | None, step: str) -> N
             raise LegalityError(
                 f"pass '{step}' declares {buffer.storage} at {place.mark}, which its value outlives: {leaving}"
             )
+    if plan.phases and kept_by_threads(buffer):
+        return
     for writer in writers:
         _prove_box(buffer, place.prefixes[writer.name].reverse().apply_range(writer.write), step)
 

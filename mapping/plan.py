@@ -7,12 +7,14 @@ printed plan shows the tree as isl writes it and a table of the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import islpy as isl
 
+from tcomp.grammar.function import Read
 from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
 from tcomp.scop import Scop
@@ -79,13 +81,122 @@ class Group:
         return max(f.ratio for f in self.footprints.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """How one coordinate of a tile is dealt to threads.
+
+    Position ``u`` of a tile of ``extent`` belongs to thread ``u / vector % threads`` along ``dimension`` of the thread
+    shape (None: one thread has it all) and is element ``u / (vector * threads) * vector + u % vector`` of that thread.
+    A vector of 1 deals cyclically; one as long as a thread's share deals in blocks.
+    """
+
+    extent: int
+    threads: int
+    vector: int
+    dimension: int | None
+
+    @property
+    def chunks(self) -> int:
+        """Rounds of dealing."""
+        return -(-self.extent // (self.threads * self.vector))
+
+    @property
+    def elements(self) -> int:
+        """Elements that one thread has at most."""
+        return self.chunks * self.vector
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A reduction index at ``position`` of the update, which ``threads`` share along ``dimension`` of their shape."""
+
+    position: int
+    threads: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """How one cluster runs on the threads of a block.
+
+    ``form`` is "pointwise", "serial" (each thread reduces its own elements) or "shared" (threads reduce together).
+    ``deals`` has one entry per coordinate, ``shares`` the reduction indices of the form "shared"; ``shape`` are the
+    extents of the threads, outermost first.
+    """
+
+    form: str
+    deals: tuple[Deal, ...]
+    shares: tuple[Share, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads in all."""
+        return math.prod(self.shape)
+
+    @property
+    def group(self) -> int:
+        """Neighbouring threads that share one reduction."""
+        return math.prod(s.threads for s in self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the threads of a block do between two places where they may wait for each other: all below ``mark``.
+
+    ``shape`` are the extents of the threads that the phase was dealt to, outermost first; the band below the mark has
+    one member for each of ``dimensions``, and threads whose other coordinates are not 0 rest.  The mark ``lanes``
+    stands below that band.
+    """
+
+    mark: str
+    lanes: str
+    shape: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """A box of a tensor that the threads of a block fetch together whenever control reaches ``mark``.
+
+    Below the mark ``statement`` takes ``reads`` of ``storage`` from shared memory.  The box has its first element at
+    ``lower``, an affine function of the loops around the mark.  In shared memory its dimensions stand in ``order``,
+    outermost first, and ``padding`` elements follow each row.
+    """
+
+    storage: str
+    dtype: DType
+    mark: str
+    statement: str
+    reads: tuple[Read, ...]
+    shape: tuple[int, ...]
+    lower: isl.MultiAff
+    order: tuple[int, ...]
+    padding: int = 0
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """Extents of the array in shared memory, outermost first, padding included."""
+        extents = [self.shape[d] for d in self.order]
+        return (*extents[:-1], extents[-1] + self.padding)
+
+    @property
+    def bytes(self) -> int:
+        """Size in shared memory."""
+        return math.prod(self.room) * self.dtype.itemsize
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """Where a temporary lives.
 
     ``space`` is "global" (one copy, in the arena), "tile" (declared at ``mark``, a box that moves with the loops around
-    it) or "register" (one element, declared at ``mark``).  ``shape`` is the box; its first element has the logical
-    coordinates ``origin`` (global) or ``lower``, an affine function of the loops around the mark (tile).
+    it) or "register" (one element, declared at ``mark``).  On a GPU a tile is "shared" (by the threads of a block),
+    "block" (a block has it in global memory) or "private" (each thread has its own elements of it, as ``deals`` says).
+    ``shape`` is the box; its first element has the logical coordinates ``origin`` (global) or ``lower``, an affine
+    function of the loops around the mark (all tiles).
     """
 
     storage: str
@@ -95,6 +206,7 @@ class Buffer:
     origin: tuple[int, ...]
     lower: isl.MultiAff | None
     mark: str
+    deals: tuple[Deal, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -110,6 +222,8 @@ class Plan:
     """A schedule with what its passes decided.
 
     ``program`` is the Scop as it was built; ``scop`` is that or, after fusion, what tiles run of it (``expand.py``).
+    On a GPU ``phases`` say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``barriers`` at
+    the entry of which marks threads wait: for their "block" or their "warp".
     """
 
     program: Scop
@@ -119,6 +233,10 @@ class Plan:
     groups: tuple[Group, ...] = ()
     buffers: Mapping[str, Buffer] = field(default_factory=lambda: MappingProxyType({}))
     operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
+    phases: Mapping[str, Phase] = field(default_factory=lambda: MappingProxyType({}))
+    dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))
+    copies: tuple[Copy, ...] = ()
+    barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -134,5 +252,13 @@ class Plan:
             corner = f", lower {b.lower}" if b.lower is not None else ""
             lines.append(f"buffer {b.storage}: {b.dtype}{list(b.shape)} in {b.space} space{where}{corner}")
         lines += [f"operation {operation}" for operation in self.operations.values()]
+        for p in self.phases.values():
+            members = ", ".join(f"t{d}" for d in p.dimensions)
+            lines.append(f"phase {p.mark}: threads {list(p.shape)}, band [{members}]")
+        for c in self.copies:
+            layout = f" in order {list(c.order)}" if c.order != tuple(range(len(c.shape))) else ""
+            layout += f" padded by {c.padding}" if c.padding else ""
+            lines.append(f"copy {c.storage}: {c.dtype}{list(c.shape)}{layout} at {c.mark}, lower {c.lower}")
+        lines += [f"barrier before {mark}: {level}" for mark, level in self.barriers.items()]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

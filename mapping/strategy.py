@@ -9,12 +9,19 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tcomp.mapping.barriers import synchronise
 from tcomp.mapping.buffers import place_buffers
+from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.gputiles import gpu_tiling
 from tcomp.mapping.groups import fuse
 from tcomp.mapping.machine import Machine
+from tcomp.mapping.memories import place_in_memories
 from tcomp.mapping.nests import nest_clusters
 from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
+from tcomp.mapping.promotion import promote_to_shared
+from tcomp.mapping.tilesizes import CPU_TILING
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,22 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
-        Pass("fuse", fuse),
+        Pass("fuse", functools.partial(fuse, CPU_TILING)),
         Pass("nest", functools.partial(nest_clusters, machine)),
         Pass("place", place_buffers),
+    )
+
+
+def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
+    """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
+
+    Tile (3), deal point loops to threads (4, 6), keep temporaries in registers and shared memory (9), fetch operands
+    into shared memory (8), synchronise.  Tiles are mapped to blocks (7) when kernels are cut from the tree.
+    """
+    return (
+        Pass("tile", functools.partial(fuse, gpu_tiling(gpu))),
+        Pass("threads", deal_to_threads),
+        Pass("memories", place_in_memories),
+        Pass("promotion", promote_to_shared),
+        Pass("barriers", synchronise),
     )

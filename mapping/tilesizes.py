@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import strides_along
@@ -19,6 +20,9 @@ POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 512, 16
 
 TILE_ELEMENTS = 8192
 """Elements that a tile writes at most: a first-level cache of floats."""
+
+TILE_BYTES = 256 * 1024
+"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
 
 TILES = 16
 """Tiles that a group should have, so that threads which are slowed down can be made up for."""
@@ -136,3 +140,6 @@ def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[i
     width = extent if extent <= 4 * lanes else 2 * lanes
     fitting = max(1, registers // 2 // -(-width // lanes))
     return min(rows, fitting), width
+
+
+CPU_TILING = Tiling(tile_sizes, TILE_BYTES, TILES)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.arrays import KINDS, NUMPY, ArrayError, NumpyArray, View, in_place
+from tcomp.arraykinds import ArrayError, NumpyArray, View
+from tcomp.arrays import in_place, is_frozen, kind_of
+from tcomp.devices import Memory, Place
 from tcomp.errors import Diagnostic, ShapeError, SourceText
 from tcomp.evaluation import numpy_dtype
 from tcomp.grammar.function import Tensor
@@ -73,13 +75,25 @@ def read_output(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vi
             raise ArrayError(f"the number {value!r}", "pass an array that can be written")
         array = in_place(value)
         view = _checked_view(array, tensor)
-        if not view.writable:
+        if not view.writable or is_frozen(value):
             raise ArrayError("a read-only array")
         if _may_overlap_itself(view):
             raise ArrayError("an array whose elements share memory", "pass an array of its own, say a .copy()")
     except ArrayError as error:
         raise _shape_error(f"output {tensor.name}", tensor, source, error) from None
     return array, view
+
+
+def misplaced(array: Any, view: View, tensor: Tensor, place: Place, source: SourceText) -> Diagnostic:
+    """That an array lies elsewhere than the kernel, or the other arrays of the call, for which ``place`` stands."""
+    what = f"{'output' if tensor.role == 'output' else 'input'} {tensor.name}"
+    message = f"{what}: expected an array in {place.memory.value} but found one in {view.place.memory.value}"
+    if view.place.memory is place.memory:
+        message = f"{what}: expected an array on {place} like the others but found one on {view.place}"
+    hint = f"move it: {kind_of(array).transfer(tensor.name, place)}"
+    if view.place.memory is not place.memory:
+        hint += f"; or choose target={'cuda' if view.place.memory is Memory.CUDA else 'cpu'!r}"
+    return Diagnostic(message, source, tensor.span, hint)
 
 
 def constant(value: Any, tensor: Tensor, source: SourceText) -> int:
@@ -97,12 +111,10 @@ def constant(value: Any, tensor: Tensor, source: SourceText) -> int:
 
 
 def _checked_view(array: Any, tensor: Tensor) -> View:
-    kind = KINDS[type(array)]
-    assert kind is not None
+    kind = kind_of(array)
     view = kind.view(array)
     if view.dtype != tensor.dtype:
-        convert = f"astype({tensor.dtype.name!r})" if kind is NUMPY else f"to(torch.{tensor.dtype})"
-        raise ArrayError(view.dtype.name, f"convert it: {tensor.name}.{convert}")
+        raise ArrayError(view.dtype.name, f"convert it: {tensor.name}.{kind.conversion(tensor.dtype)}")
     if len(view.shape) != tensor.rank:
         raise ArrayError(f"a tensor with {_dimensions(len(view.shape))}")
     return view

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tcomp.arguments import constant, read_input, read_output
-from tcomp.arrays import View, layout_of, like
+from tcomp.arguments import constant, is_scalar, misplaced, read_input, read_output
+from tcomp.arraykinds import ArrayKind, View
+from tcomp.arrays import default_kind, kind_of, layout_of, like
+from tcomp.devices import MAIN, Memory, Place, current_place
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.function import Function, Tensor
 
@@ -32,8 +32,9 @@ class Call:
     """The arguments of one call after the checks.
 
     ``arrays`` are the arguments as arrays to read in place (integers for ``const`` parameters), ``views`` how kernels
-    see the inputs and the given outputs, by name.  ``outputs`` has None for outputs to be made, as arrays like
-    ``example``; ``results`` is what the caller gave for them.
+    see the inputs and the given outputs, by name.  ``outputs`` has None for outputs to be made, as arrays of ``kind``;
+    ``results`` is what the caller gave for them.  All arrays lie at ``place``.  ``example`` is the first array that the
+    caller gave, ``kind`` the library that reads it in place.
     """
 
     function: Function
@@ -43,6 +44,8 @@ class Call:
     outputs: Outputs
     results: Outputs
     example: Any
+    kind: ArrayKind
+    place: Place
     in_place: bool
     """Whether every argument and every output is given as an array that kernels read or write themselves."""
 
@@ -54,50 +57,88 @@ class Call:
     def finish(self, made: Outputs) -> Any:
         """What the caller gets: the arrays that were given, and the others as the same kind as the inputs."""
         results = tuple(
-            given if given is not None else like(self.example, array) if isinstance(array, np.ndarray) else array
+            given if given is not None else like(self.example, array)
             for given, array in zip(self.results, made, strict=True)
         )
         return results[0] if len(results) == 1 else results
 
 
-def check_call(function: Function, arguments: Sequence[Any], out: Any, *, runs: bool = True) -> Call:
-    """Check arguments and ``out=`` against a declaration: number, kind, type, rank.
+def check_call(
+    function: Function, arguments: Sequence[Any], out: Any, *, runs: bool = True, memory: Memory | None = None
+) -> Call:
+    """Check arguments and ``out=`` against a declaration: number, kind, type, rank, and where they lie.
 
     ``out`` is the array for a single output, a tuple of one per output (None where one is to be made), or a mapping by
-    name.  Unless the program ``runs``, outputs whose content it reads may be absent.  Raises ShapeError with every
-    problem found.
+    name.  All arrays must be in ``memory``; None stands for wherever the first one is.  Unless the program ``runs``,
+    arrays may lie anywhere, and outputs whose content it reads may be absent.  Raises ShapeError with every problem
+    found, and TargetError if there is no array and no device on which to make one.
     """
     _check_count(function, arguments)
+    results = _outputs_of(function, out, runs)
+    given, constants = _read(function, arguments, results)
+    arrays = [g for g in given if not is_scalar(g.value)]
+    place = _place_of(arrays, memory)
+    wrong = [g for g in arrays if g.view.place != place]
+    if runs and wrong:
+        raise ShapeError(*(misplaced(g.array, g.view, g.tensor, place, function.source) for g in wrong))
+    kind = kind_of(arrays[0].array) if arrays else default_kind(place)
+    if runs and place != MAIN:
+        given = [_moved(g, kind, place) if is_scalar(g.value) else g for g in given]
+    held = {g.tensor.name: g.array for g in given} | constants
+    inputs = tuple(held[t.name] for t in function.inputs)
+    outputs = tuple(held.get(t.name) for t in function.outputs)
+    in_place = all(a is b for a, b in zip((*inputs, *outputs), (*arguments, *results), strict=True))
+    views = {g.tensor.name: g.view for g in given}
+    example = arrays[0].value if arrays else None
+    return Call(function, inputs, constants, views, outputs, results, example, kind, place, in_place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What was passed for a tensor, the array that kernels read or write in place of it, and how they see that."""
+
+    tensor: Tensor
+    value: Any
+    array: Any
+    view: View
+
+
+def _read(function: Function, arguments: Sequence[Any], results: Outputs) -> tuple[list[_Given], dict[str, int]]:
+    """The arrays of a call, inputs first, and the values of its constants.  Raises ShapeError."""
     problems: list[Diagnostic] = []
-    arrays: list[Any] = []
+    given: list[_Given] = []
     constants: dict[str, int] = {}
-    views: dict[str, View] = {}
-    for tensor, value in zip(function.inputs, arguments, strict=True):
+    tensors = (*function.inputs, *function.outputs)
+    for tensor, value in zip(tensors, (*arguments, *results), strict=True):
         try:
             if tensor.role == "const":
                 constants[tensor.name] = constant(value, tensor, function.source)
-                arrays.append(constants[tensor.name])
-            else:
-                array, views[tensor.name] = read_input(value, tensor, function.source)
-                arrays.append(array)
-        except ShapeError as error:
-            problems += error.diagnostics
-    results = _outputs_of(function, out, runs)
-    outputs: list[Any] = []
-    for tensor, value in zip(function.outputs, results, strict=True):
-        try:
-            if value is None:
-                outputs.append(None)
-            else:
-                array, views[tensor.name] = read_output(value, tensor, function.source)
-                outputs.append(array)
+            elif tensor.role != "output":
+                given.append(_Given(tensor, value, *read_input(value, tensor, function.source)))
+            elif value is not None:
+                given.append(_Given(tensor, value, *read_output(value, tensor, function.source)))
         except ShapeError as error:
             problems += error.diagnostics
     if problems:
         raise ShapeError(*problems)
-    in_place = all(a is b for a, b in zip((*arrays, *outputs), (*arguments, *results), strict=True))
-    example = next(filter(_is_array, (*_tensors_of(function, arguments), *results)), None)
-    return Call(function, tuple(arrays), constants, views, tuple(outputs), results, example, in_place)
+    return given, constants
+
+
+def _place_of(arrays: Sequence[_Given], memory: Memory | None) -> Place:
+    """Where the arrays of a call have to lie: at the first one, or the first that is in ``memory``."""
+    places = [g.view.place for g in arrays]
+    if memory is None:
+        return places[0] if places else MAIN
+    found = next((place for place in places if place.memory is memory), None)
+    if found is not None:
+        return found
+    return MAIN if memory is Memory.MAIN else current_place()
+
+
+def _moved(given: _Given, kind: ArrayKind, place: Place) -> _Given:
+    """What stands for a Python number, copied to a device."""
+    array = kind.from_numpy(given.array, place)
+    return _Given(given.tensor, given.value, array, kind.view(array))
 
 
 def _check_count(function: Function, arguments: Sequence[Any]) -> None:
@@ -106,14 +147,6 @@ def _check_count(function: Function, arguments: Sequence[Any]) -> None:
         names = ", ".join(t.name for t in function.inputs)
         message = f"{function.name}: expected {count} input{'s' * (count != 1)} but found {len(arguments)}"
         raise ShapeError(Diagnostic(message, hint=f"its inputs are ({names})"))
-
-
-def _tensors_of(function: Function, arguments: Sequence[Any]) -> list[Any]:
-    return [a for tensor, a in zip(function.inputs, arguments, strict=True) if tensor.role != "const"]
-
-
-def _is_array(value: Any) -> bool:
-    return value is not None and not isinstance(value, (bool, int, float, np.generic))
 
 
 def _outputs_of(function: Function, out: Any, runs: bool) -> Outputs:

@@ -49,7 +49,7 @@ def generate_loops(plan: Plan) -> LoopNode:
 
 
 class _Places:
-    """The values of the band members around each mark at which a tile buffer is declared.
+    """The values of the band members around each mark at which a tile is declared or dealt to threads.
 
     isl leaves out loops that always have one value, so the values are expressed in the loops that exist, through the
     schedule that isl has at the mark.
@@ -59,7 +59,8 @@ class _Places:
         self.prefixes: dict[str, isl.UnionMap] = {}
         self.found: list[tuple[LoopExpr, ...]] = []
         self.failure: Exception | None = None
-        self._marks = {b.mark for b in plan.buffers.values() if b.space == "tile"}
+        self._marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
+        self._marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
         for node in nodes_of(plan.tree) if self._marks else ():
             if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() in self._marks:
                 self.prefixes[node.mark_get_id().get_name()] = node.get_prefix_schedule_union_map()

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, variables
 
+INNER_TILES = ("cluster", "steps")
+"""Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
+
 
 def separate_full_tiles(node: LoopNode) -> LoopNode:
     """Below every mark of an inner tile: one version for full tiles, chosen by a test, and the general one."""
     match node:
-        case Scope() if node.name.startswith("cluster"):
+        case Scope() if node.name.startswith(INNER_TILES):
             found = _Separation(_bound_below(node.body))
             full = found.full(node.body)
             if not found.conditions:

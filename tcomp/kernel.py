@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tcomp.arrays import View
-from tcomp.backends import native
+from tcomp.arraykinds import View
+from tcomp.backends.native import describe
 from tcomp.backends.source import Argument
 from tcomp.binding import Binding
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.driver import Compilation
 from tcomp.errors import Diagnostic, ShapeError
+from tcomp.registry import runtime_of
 from tcomp.specialisation import Specialisation
 
 
@@ -25,7 +26,9 @@ class Kernel:
         """Compile, or find the compiled kernel in the cache.  Raises TcompError."""
         self.specialisation = specialisation
         self._source, self._compilation = specialisation.source()
-        self._entry = native.load(self._source)
+        runtime = runtime_of(specialisation.target)
+        self._memory = runtime.memory
+        self._program = runtime.load(self._source)
         self._bindings: dict[tuple[Hashable, ...], Binding] = {}
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:
@@ -61,16 +64,19 @@ class Kernel:
         if binding is not None:
             results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
             return results[0] if len(results) == 1 else results
-        call = check_call(self.specialisation.function, arguments, out)
+        call = check_call(self.specialisation.function, arguments, out, memory=self._memory)
         results = self.bind(call, layouts_of(arguments, out)).run(call.arrays, call.outputs)
         return call.finish(results)
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
-        """How to run calls like this one.  Raises ShapeError if its arrays do not fit the kernel."""
+        """How to run calls like this one.
+
+        Raises ShapeError if its arrays do not fit the kernel, and TargetError if they lie where it does not run.
+        """
         problems = list(self._misfits(call))
         if problems:
             raise ShapeError(*problems)
-        binding = Binding(self._source, self._entry, call)
+        binding = Binding(self._source, self._program, call)
         if call.in_place and None not in layouts:
             self._bindings[layouts] = binding
         return binding
@@ -109,7 +115,7 @@ def _misfit(argument: Argument, view: View) -> str | None:
 def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     """A report of a few lines on a compiled program."""
     plan, source = compilation.plan, compilation.source
-    lines = [f"{native.describe(source)} on {specialisation.target}"]
+    lines = [f"{describe(source)} on {specialisation.target}"]
     sizes = ", ".join(f"{name} = {value}" for name, value in specialisation.sizes.values.items())
     lines.append(f"  sizes: {sizes or 'none'}")
     lines.append(f"  options: {specialisation.options.to_json()}")

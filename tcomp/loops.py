@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,40 @@ def variables(expr: LoopExpr) -> frozenset[str]:
             return frozenset().union(*(variables(o) for o in expr.operands))
         case Number():
             return frozenset()
+
+
+def substitute(expr: LoopExpr, name: str, value: LoopExpr) -> LoopExpr:
+    """An expression with a value in place of an iterator."""
+    match expr:
+        case Variable() if expr.name == name:
+            return value
+        case Operation():
+            return Operation(expr.operator, tuple(substitute(o, name, value) for o in expr.operands))
+        case _:
+            return expr
+
+
+def substitute_below(node: LoopNode, name: str, value: LoopExpr) -> LoopNode:
+    """A nest with a value in place of an iterator that nothing in it defines."""
+
+    def below(child: LoopNode) -> LoopNode:
+        return substitute_below(child, name, value)
+
+    match node:
+        case Block():
+            return Block(tuple(below(c) for c in node.children))
+        case For():
+            lower, upper = substitute(node.lower, name, value), substitute(node.upper, name, value)
+            return replace(node, lower=lower, upper=upper, body=below(node.body))
+        case Let():
+            return Let(node.iterator, substitute(node.value, name, value), below(node.body))
+        case If():
+            otherwise = None if node.otherwise is None else below(node.otherwise)
+            return If(substitute(node.condition, name, value), below(node.then), otherwise)
+        case Scope():
+            return Scope(node.name, tuple(substitute(e, name, value) for e in node.around), below(node.body))
+        case Execute():
+            return Execute(node.statement, tuple(substitute(a, name, value) for a in node.arguments))
 
 
 def children(node: LoopNode) -> tuple[LoopNode, ...]:

@@ -7,9 +7,11 @@ from typing import Any
 
 from tcomp import debug
 from tcomp.arguments import constant
-from tcomp.arrays import KINDS, View
+from tcomp.arraykinds import View
+from tcomp.arrays import kind_of
 from tcomp.binding import Binding
 from tcomp.calls import Call, check_call, layouts_of
+from tcomp.devices import MAIN
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.grammar.function import Function
@@ -18,11 +20,9 @@ from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL, Memo
 from tcomp.reference import interpret
-from tcomp.registry import backend_of
+from tcomp.registry import memory_of, resolve
 from tcomp.scop import Sizes, contiguous_strides
 from tcomp.specialisation import Specialisation
-
-DEFAULT_TARGET = "cpu"
 
 
 class Operation:
@@ -56,7 +56,7 @@ class Operation:
         self,
         *arguments: Any,
         out: Any = None,
-        target: str = DEFAULT_TARGET,
+        target: str | None = None,
         options: MappingOptions | None = None,
         unchecked: bool = False,
     ) -> Any:
@@ -66,7 +66,8 @@ class Operation:
             arguments: one per parameter, in order.
             out: where results go: an array for a single output, a tuple with one per output or None, or a dict by
                 name.  Required for outputs whose previous content the program reads.
-            target: where to run; see ``targets``.
+            target: where to run; see ``targets``.  None means ``cuda`` where the arrays lie on a CUDA device, else
+                ``cpu``; ``cuda`` means ``cuda:sm_90``, say, after the device that holds the arrays.
             options: how to lay the program on the machine; None lets the model choose.
             unchecked: leave out the checks of data-dependent subscripts; one that is outside reads other memory.
 
@@ -87,8 +88,8 @@ class Operation:
         if binding is not None:
             results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
             return results[0] if len(results) == 1 else results
-        call = check_call(self.function, arguments, out)
-        kernel = self._kernel(_sizes_of(call), target, options, unchecked)
+        call = check_call(self.function, arguments, out, memory=memory_of(target))
+        kernel = self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked)
         binding = kernel.bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
@@ -99,27 +100,28 @@ class Operation:
         *arguments: Any,
         sizes: Mapping[str, int] | None = None,
         out: Any = None,
-        target: str = DEFAULT_TARGET,
+        target: str | None = None,
         options: MappingOptions | None = None,
         unchecked: bool = False,
     ) -> Kernel:
         """The kernel that a call with these arguments would run, or, given ``sizes``, one for arrays in C order.
 
         Args:
-            arguments, out, target, options, unchecked: as in a call; only shapes, strides and types matter.
+            arguments, out, target, options, unchecked: as in a call; only shapes, strides and types matter, and, to
+                find out the target, where the arrays lie.
             sizes: the value of every size symbol and ``const`` parameter, instead of arguments.
 
         Raises:
             ShapeError: arguments or sizes do not fit.
             TargetError: the target, or its compiler, is not available here.
         """
+        _check_choices(target, options)
         if sizes is None:
-            return self._kernel(
-                _sizes_of(check_call(self.function, arguments, out, runs=False)), target, options, unchecked
-            )
+            call = check_call(self.function, arguments, out, runs=False)
+            return self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        return self._kernel(Sizes(self._check_sizes(sizes)), target, options, unchecked)
+        return self._kernel(Sizes(self._check_sizes(sizes)), resolve(target, MAIN), options, unchecked)
 
     def reference(self, *arguments: Any, out: Any = None) -> Any:
         """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
@@ -128,17 +130,17 @@ class Operation:
         """
         call = check_call(self.function, arguments, out)
         tensors = zip(self.function.inputs, call.arrays, strict=True)
-        inputs = {t.name: a if t.role == "const" else _numpy(a) for t, a in tensors}
+        inputs = {t.name: a if t.role == "const" else kind_of(a).to_numpy(a) for t, a in tensors}
         given = {t.name: a for t, a in zip(self.function.outputs, call.outputs, strict=True) if a is not None}
         with ISL.value:
-            results = interpret(self.function, inputs, {name: _numpy(array) for name, array in given.items()})
+            results = interpret(self.function, inputs, {name: kind_of(a).to_numpy(a) for name, a in given.items()})
         for name, array in given.items():
             if results[name].shape != tuple(array.shape):
                 tensor = self.function.tensors[name]
                 message = f"output {name}: expected shape {results[name].shape} but found {tuple(array.shape)}"
                 raise ShapeError(Diagnostic(message, self.function.source, tensor.span))
         for name, array in given.items():
-            _numpy(array)[...] = results[name]
+            kind_of(array).assign(array, results[name])
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -154,17 +156,15 @@ class Operation:
         return {name: int(sizes[name]) for name in known}
 
     def _kernel(self, sizes: Sizes, target: str, options: MappingOptions | None, unchecked: bool) -> Kernel:
-        _check_choices(target, options)
-        backend_of(target)
         made = Specialisation(self.function, sizes, options or MappingOptions(), target, bool(unchecked))
         key = (tuple(sizes.values.items()), tuple(sorted(sizes.strides.items())), made.options, target, made.unchecked)
         return self._kernels.get(key, lambda: Kernel(made))
 
 
-def _check_choices(target: str, options: MappingOptions | None) -> None:
+def _check_choices(target: str | None, options: MappingOptions | None) -> None:
     if options is not None and not isinstance(options, MappingOptions):
         raise TcompError(f"options must be MappingOptions, not {type(options).__name__}")
-    if not isinstance(target, str):
+    if target is not None and not isinstance(target, str):
         raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
 
 
@@ -183,12 +183,6 @@ def _strides(view: View) -> tuple[int, ...]:
     if 0 in view.shape:
         return usual
     return tuple(s if n > 1 else u for s, u, n in zip(view.strides, usual, view.shape, strict=True))
-
-
-def _numpy(array: Any) -> Any:
-    kind = KINDS[type(array)]
-    assert kind is not None
-    return kind.to_numpy(array)
 
 
 def _unknown_size(function: Function, name: str, known: tuple[str, ...]) -> Diagnostic:

@@ -1,18 +1,28 @@
-"""Where kernels can run: the backends by name, and which of them work on this machine."""
+"""Where kernels can run: the targets by name, and which of them work on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcomp.backends import toolchain
+from tcomp.backends import native, toolchain
 from tcomp.backends.cpu import CpuBackend
+from tcomp.backends.cuda import CudaBackend
+from tcomp.backends.cuda_runtime import CudaRuntime, architecture_at
+from tcomp.backends.host_runtime import HostRuntime
+from tcomp.backends.runtime import Runtime
+from tcomp.backends.simulator import compiler as simulator_compiler
+from tcomp.backends.simulator import simulation
+from tcomp.devices import Memory, Place, describe_devices
 from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
+from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.machine import this_machine
 
-_BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": lambda: CpuBackend(this_machine())}
-_PLANNED = ("cuda", "simulator")
+DEFAULT_TARGET = "cpu"
+"""What runs programs on arrays in main memory unless the caller says otherwise."""
+
+_DEFAULT_ON_CUDA = "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +39,66 @@ class Availability:
         return f"{'yes' if self.available else 'no'}: {self.detail}"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target: how it spells kernels and how it runs them, both for an architecture, and whether it works here.
+
+    ``architecture`` gives the one that a bare name stands for, from where the arrays are; None for targets that have
+    none to choose from, whose backend and runtime get the empty string.
+    """
+
+    backend: Callable[[str], Backend]
+    runtime: Callable[[str], Runtime]
+    memory: Memory
+    state: Callable[[], Availability]
+    architecture: Callable[[Place], str] | None = None
+
+
 def targets() -> dict[str, Availability]:
     """Every target by name, with what it runs on here or why it does not."""
-    found = {"cpu": _cpu()}
-    return found | {name: Availability(False, "not in this version of tcomp yet") for name in _PLANNED}
+    return {name: target.state() for name, target in TARGETS.items()}
+
+
+def resolve(target: str | None, place: Place) -> str:
+    """The full name of a target, such as ``cuda:sm_90`` for ``cuda``, for arrays that lie at ``place``.
+
+    None stands for the target that reads them there.  Raises TargetError if there is no such target, or no device that
+    says which architecture is meant.
+    """
+    default = _DEFAULT_ON_CUDA if place.memory is Memory.CUDA else DEFAULT_TARGET
+    name = default if target is None else target
+    row, architecture = _row(name)
+    if row.architecture is None or architecture:
+        return name
+    return f"{name}:{row.architecture(place)}"
+
+
+def memory_of(target: str | None) -> Memory | None:
+    """Where the arrays of a target lie; None if the arrays decide on the target.  Raises TargetError."""
+    return None if target is None else _row(target)[0].memory
 
 
 def backend_of(target: str) -> Backend:
     """The backend of a target such as ``cpu`` or ``cuda:sm_90``.  Raises TargetError."""
-    name = target.partition(":")[0] if isinstance(target, str) else target
-    if name in _PLANNED:
-        raise TargetError(f"the target {name} is not in this version of tcomp yet")
-    if name not in _BACKENDS or name != target:
-        raise TargetError(Diagnostic(f"there is no target {target!r}", hint=f"targets: {', '.join(_BACKENDS)}"))
-    return _BACKENDS[name]()
+    row, architecture = _row(target)
+    return row.backend(architecture)
+
+
+def runtime_of(target: str) -> Runtime:
+    """What runs the kernels of a target such as ``cpu`` or ``cuda:sm_90``.  Raises TargetError."""
+    row, architecture = _row(target)
+    return row.runtime(architecture)
+
+
+def _row(target: str) -> tuple[Target, str]:
+    """What is known of a target, and the architecture that its name ends in.  Raises TargetError."""
+    name, colon, architecture = target.partition(":") if isinstance(target, str) else (target, "", "")
+    row = TARGETS.get(name)
+    if row is None or (colon and row.architecture is None):
+        raise TargetError(Diagnostic(f"there is no target {target!r}", hint=f"targets: {', '.join(TARGETS)}"))
+    if colon:
+        gpu_of(architecture)
+    return row, architecture
 
 
 def _cpu() -> Availability:
@@ -52,3 +108,29 @@ def _cpu() -> Availability:
         return Availability(False, error.message)
     threads = "with OpenMP" if compiler.openmp else "without OpenMP, so on one thread"
     return Availability(True, f"{compiler.version}, {threads}")
+
+
+def _cuda() -> Availability:
+    try:
+        return Availability(True, describe_devices())
+    except TargetError as error:
+        hint = error.diagnostics[0].hint
+        return Availability(False, f"{error.message}; {hint}" if hint else error.message)
+
+
+def _simulator() -> Availability:
+    reason = simulator_compiler.why_not()
+    return Availability(reason is None, reason or f"{simulator_compiler.find().version}")
+
+
+TARGETS = {
+    "cpu": Target(lambda _: CpuBackend(this_machine()), lambda _: HostRuntime(native.load), Memory.MAIN, _cpu),
+    "cuda": Target(lambda name: CudaBackend(gpu_of(name)), CudaRuntime, Memory.CUDA, _cuda, architecture_at),
+    "simulator": Target(
+        lambda name: CudaBackend(gpu_of(name), "simulator"),
+        lambda _: HostRuntime(lambda source: simulation.load(source).entry),
+        Memory.MAIN,
+        _simulator,
+        lambda _: DEFAULT_ARCHITECTURE,
+    ),
+}

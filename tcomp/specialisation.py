@@ -18,7 +18,7 @@ from typing import Any
 import islpy as isl
 
 from tcomp import debug
-from tcomp.backends.source import Argument, IndexCheck, Source
+from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
 from tcomp.driver import Compilation, lower
@@ -135,8 +135,10 @@ def _checked_spans(function: Function) -> list[tuple[int, int]]:
 
 def _encode(source: Source) -> bytes:
     plain = asdict(source)
-    for argument, original in zip(plain["arguments"], source.arguments, strict=True):
-        argument["dtype"] = original.dtype.name
+    stored = (*plain["arguments"], *plain["temporaries"])
+    dtypes = (*(a.dtype for a in source.arguments), *(t.dtype for t in source.temporaries))
+    for record, dtype in zip(stored, dtypes, strict=True):
+        record["dtype"] = dtype.name
     return json.dumps(plain).encode()
 
 
@@ -149,7 +151,24 @@ def _decode(content: bytes) -> Source | None:
             for a in plain.pop("arguments")
         )
         checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))
-        return Source(arguments=arguments, checks=checks, flags=tuple(plain.pop("flags")), **plain)
+        launches = tuple(
+            Launch(
+                launch["kernel"],
+                tuple(launch["grid"]),
+                tuple(launch["block"]),
+                launch["shared_bytes"],
+                tuple(launch["arguments"]),
+                tuple((number, statement) for number, statement in launch["lines"]),
+            )
+            for launch in plain.pop("launches")
+        )
+        temporaries = tuple(
+            Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
+        )
+        flags = tuple(plain.pop("flags"))
+        return Source(
+            arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries, **plain
+        )
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -10,16 +10,16 @@ import re
 from tcomp.backends.spelling import C_VALUE_TYPES
 from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, DType
 
-_INLINE = "static inline __attribute__((always_inline))"
+INLINE = "static inline __attribute__((always_inline))"
 
 _FIXED: dict[str, str] = {
-    "tc_min": f"{_INLINE} long tc_min(long a, long b) {{ return a < b ? a : b; }}",
-    "tc_max": f"{_INLINE} long tc_max(long a, long b) {{ return a > b ? a : b; }}",
-    "tc_floordiv": f"{_INLINE} long tc_floordiv(long a, long b) "
+    "tc_min": f"{INLINE} long tc_min(long a, long b) {{ return a < b ? a : b; }}",
+    "tc_max": f"{INLINE} long tc_max(long a, long b) {{ return a > b ? a : b; }}",
+    "tc_floordiv": f"{INLINE} long tc_floordiv(long a, long b) "
     "{ return b == 0 ? 0 : a / b - ((a % b != 0) & ((a ^ b) < 0)); }",
-    "tc_mod": f"{_INLINE} long tc_mod(long a, long b) "
+    "tc_mod": f"{INLINE} long tc_mod(long a, long b) "
     "{ long r = b == 0 ? 0 : a % b; return r != 0 && ((r ^ b) < 0) ? r + b : r; }",
-    "tc_check": f"""{_INLINE} long tc_check(long i, long origin, long extent, long number, long long *report,
+    "tc_check": f"""{INLINE} long tc_check(long i, long origin, long extent, long number, long long *report,
                           const long *indices, int count) {{
   if (__builtin_expect((unsigned long)(i - origin) < (unsigned long)extent, 1)) return i;
   if (__atomic_exchange_n(&report[2], 1, __ATOMIC_ACQ_REL) == 0) {{
@@ -29,28 +29,28 @@ _FIXED: dict[str, str] = {
   }}
   return origin;
 }}""",
-    "tc_repeat_edge": f"{_INLINE} long tc_repeat_edge(long i, long origin, long extent) "
+    "tc_repeat_edge": f"{INLINE} long tc_repeat_edge(long i, long origin, long extent) "
     "{ return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : i; }",
-    "tc_repeat_image": f"""{_INLINE} long tc_repeat_image(long i, long origin, long extent) {{
+    "tc_repeat_image": f"""{INLINE} long tc_repeat_image(long i, long origin, long extent) {{
   long r = (i - origin) % extent;
   return origin + (r < 0 ? r + extent : r);
 }}""",
-    "tc_mirror_image": f"""{_INLINE} long tc_mirror_image(long i, long origin, long extent) {{
+    "tc_mirror_image": f"""{INLINE} long tc_mirror_image(long i, long origin, long extent) {{
   long r = (i - origin) % (2 * extent);
   r = r < 0 ? r + 2 * extent : r;
   return origin + (r < extent ? r : 2 * extent - 1 - r);
 }}""",
-    "tc_mirror_interior": f"""{_INLINE} long tc_mirror_interior(long i, long origin, long extent) {{
+    "tc_mirror_interior": f"""{INLINE} long tc_mirror_interior(long i, long origin, long extent) {{
   if (extent == 1) return origin;
   long r = (i - origin) % (2 * extent - 2);
   r = r < 0 ? r + 2 * extent - 2 : r;
   return origin + (r < extent ? r : 2 * extent - 2 - r);
 }}""",
-    "tc_from_bfloat16": f"""{_INLINE} float tc_from_bfloat16(unsigned short bits) {{
+    "tc_from_bfloat16": f"""{INLINE} float tc_from_bfloat16(unsigned short bits) {{
   union {{ unsigned int u; float f; }} both = {{ .u = (unsigned int)bits << 16 }};
   return both.f;
 }}""",
-    "tc_to_bfloat16": f"""{_INLINE} unsigned short tc_to_bfloat16(float value) {{
+    "tc_to_bfloat16": f"""{INLINE} unsigned short tc_to_bfloat16(float value) {{
   union {{ float f; unsigned int u; }} both = {{ .f = value }};
   if (value != value) return (unsigned short)((both.u >> 16) | 0x40);
   return (unsigned short)((both.u + 0x7fff + ((both.u >> 16) & 1)) >> 16);
@@ -64,14 +64,14 @@ def _typed(dtype: DType) -> dict[str, str]:
     if dtype.is_float:
         nan = " || a != a"
         return {
-            f"tc_min_{name}": f"{_INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b{nan} ? a : b; }}",
-            f"tc_max_{name}": f"{_INLINE} {c} tc_max_{name}({c} a, {c} b) {{ return a > b{nan} ? a : b; }}",
-            f"tc_floormod_{name}": f"{_INLINE} {c} tc_floormod_{name}({c} r, {c} b) "
+            f"tc_min_{name}": f"{INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b{nan} ? a : b; }}",
+            f"tc_max_{name}": f"{INLINE} {c} tc_max_{name}({c} a, {c} b) {{ return a > b{nan} ? a : b; }}",
+            f"tc_floormod_{name}": f"{INLINE} {c} tc_floormod_{name}({c} r, {c} b) "
             "{ return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }",
         }
     result = {
-        f"tc_min_{name}": f"{_INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b ? a : b; }}",
-        f"tc_max_{name}": f"{_INLINE} {c} tc_max_{name}({c} a, {c} b) {{ return a > b ? a : b; }}",
+        f"tc_min_{name}": f"{INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b ? a : b; }}",
+        f"tc_max_{name}": f"{INLINE} {c} tc_max_{name}({c} a, {c} b) {{ return a > b ? a : b; }}",
     }
     if dtype == BOOL:
         return result
@@ -79,20 +79,20 @@ def _typed(dtype: DType) -> dict[str, str]:
     lowest = f"({low + 1}LL - 1)" if dtype.kind == "int" else "0"
     highest = f"{high}{'LL' if dtype.kind == 'int' else 'ULL'}"
     result[f"tc_to_{name}"] = (
-        f"{_INLINE} {c} tc_to_{name}(double x) "
+        f"{INLINE} {c} tc_to_{name}(double x) "
         f"{{ return x != x ? 0 : x <= {float(low)!r} ? ({c}){lowest} "
         f": x >= {float(high)!r} ? ({c}){highest} : ({c})x; }}"
     )
     if dtype.kind == "uint":
-        result[f"tc_div_{name}"] = f"{_INLINE} {c} tc_div_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a / b; }}"
-        result[f"tc_rem_{name}"] = f"{_INLINE} {c} tc_rem_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a % b; }}"
+        result[f"tc_div_{name}"] = f"{INLINE} {c} tc_div_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a / b; }}"
+        result[f"tc_rem_{name}"] = f"{INLINE} {c} tc_rem_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a % b; }}"
         return result
-    result[f"tc_div_{name}"] = f"""{_INLINE} {c} tc_div_{name}({c} a, {c} b) {{
+    result[f"tc_div_{name}"] = f"""{INLINE} {c} tc_div_{name}({c} a, {c} b) {{
   if (b == 0) return 0;
   if (b == -1) return ({c})(0 - (unsigned long long)a);
   return ({c})(a / b - ((a % b != 0) & ((a ^ b) < 0)));
 }}"""
-    result[f"tc_rem_{name}"] = f"""{_INLINE} {c} tc_rem_{name}({c} a, {c} b) {{
+    result[f"tc_rem_{name}"] = f"""{INLINE} {c} tc_rem_{name}({c} a, {c} b) {{
   if (b == 0 || b == -1) return 0;
   {c} r = a % b;
   return r != 0 && ((r ^ b) < 0) ? r + b : r;

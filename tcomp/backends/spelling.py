@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tcomp.backends.source import IndexCheck
 from tcomp.errors import SourceText
 from tcomp.grammar.function import (
@@ -52,6 +54,45 @@ C_VALUE_TYPES: dict[str, str] = {
 
 C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {"float16": "_Float16", "bfloat16": "unsigned short"}
 """The C type of one element in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one family of C spells what the others spell otherwise.
+
+    ``index`` is the type of indices and ``suffix`` that of its literals; ``identifiers`` says how program names are
+    spelled where they are not mangled; the others spell a float16 element as a value and a value as one, and infinity
+    and NaN in single and double precision.
+    """
+
+    index: str
+    suffix: str
+    float16_load: str
+    float16_store: str
+    float16_round: str
+    infinity: tuple[str, str]
+    nan: tuple[str, str]
+    identifiers: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, name: str) -> str:
+        """The identifier of a tensor."""
+        return self.identifiers.get(name) or mangle(name)
+
+
+HOST_C = Dialect(
+    index="long",
+    suffix="L",
+    float16_load="((float){})",
+    float16_store="((_Float16){})",
+    float16_round="((float)(_Float16){})",
+    infinity=("__builtin_inff()", "__builtin_inf()"),
+    nan=('__builtin_nanf("")', '__builtin_nan("")'),
+)
+"""GNU C for the machine that this runs on."""
+
+
+_EXACT_IN_HALF = 2048
+"""Integers below are exact in every float type."""
 
 
 def mangle(name: str) -> str:
@@ -95,12 +136,15 @@ class Speller:
     needs: Needs
     checked: bool
     source: SourceText
+    dialect: Dialect = HOST_C
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
         match expr:
             case Constant():
-                return constant_text(expr.value, expr.dtype)
+                return constant_text(expr.value, expr.dtype, self.dialect)
+            case Index() if expr.dtype.name == "int32" and self.dialect.index == "int":
+                return self.indices[expr.name]
             case Index():
                 return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.indices[expr.name]})"
             case Size():
@@ -122,8 +166,20 @@ class Speller:
                 depends_on_data(expr.operand)
             ):
                 return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.subscript(expr.operand)})"
+            case Cast(dtype=DType(kind="float")) if isinstance(expr.operand, Constant | Size) and (
+                (number := fixed_value(expr.operand, self.scop.sizes)) is not None
+                and expr.operand.dtype.is_integer
+                and abs(number) < _EXACT_IN_HALF
+            ):
+                return constant_text(number, expr.dtype, self.dialect)
             case Cast():
-                return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype)
+                return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype, self.dialect)
+
+    def _as_index(self, expr: Expr) -> str:
+        """The value of an expression in the type of indices."""
+        if expr.dtype.name == "int32" and self.dialect.index == "int":
+            return bare(self.value(expr))
+        return f"(({self.dialect.index}){self.value(expr)})"
 
     def _binary(self, expr: Binary) -> str:
         dtype = expr.lhs.dtype
@@ -137,7 +193,7 @@ class Speller:
                 return f"tc_{'div' if expr.op == '/' else 'rem'}_{_suffix(dtype)}({a}, {b})"
             case "%":
                 self.needs.calls[("fmod", C_VALUE_TYPES[dtype.name])] = None
-                name = INTRINSICS["fmod"].c_name(C_VALUE_TYPES[dtype.name])
+                name = self.function_name("fmod", C_VALUE_TYPES[dtype.name])
                 return f"tc_floormod_{_suffix(dtype)}({name}({a}, {b}), {b})"
             case "+" if dtype.kind == "bool":
                 return f"({a} | {b})"
@@ -149,16 +205,20 @@ class Speller:
     def _call(self, expr: Call) -> str:
         c_type = C_VALUE_TYPES[expr.dtype.name]
         self.needs.calls[(expr.intrinsic, c_type)] = None
-        arguments = ", ".join(self.value(a) for a in expr.arguments)
-        return f"{INTRINSICS[expr.intrinsic].c_name(c_type)}({arguments})"
+        arguments = ", ".join(bare(self.value(a)) for a in expr.arguments)
+        return f"{self.function_name(expr.intrinsic, c_type)}({arguments})"
+
+    def function_name(self, intrinsic: str, c_type: str) -> str:
+        """What a kernel calls for a built-in function."""
+        return INTRINSICS[intrinsic].c_name(c_type)
 
     def subscript(self, expr: Expr) -> str:
         """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
         if depends_on_data(expr):
-            return f"((long){self.value(expr)})"
+            return self._as_index(expr)
         number = fixed_value(expr, self.scop.sizes)
         if number is not None:
-            return str(number) if abs(number) < 2**31 else f"{number}L"
+            return str(number) if abs(number) < 2**31 else f"{number}{self.dialect.suffix}"
         match expr:
             case Index():
                 return self.indices[expr.name]
@@ -177,13 +237,13 @@ class Speller:
             case Cast() if expr.operand.dtype.is_integer and expr.dtype.bits >= 32:
                 return self.subscript(expr.operand)
             case _:
-                return f"((long){self.value(expr)})"
+                return self._as_index(expr)
 
     def element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The C lvalue of an element, from the text of its logical coordinates."""
         buffer = self.buffers.get(storage)
         if buffer is not None and buffer.space == "register":
-            return mangle(storage)
+            return self.dialect.name(storage)
         if buffer is None:
             box, strides = self.scop.storages[storage].box, self.scop.storages[storage].strides
             corner, shape = tuple(str(o) for o in box.origin), box.extent
@@ -194,8 +254,8 @@ class Speller:
         for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
             if stride and extent > 1:
                 offset = text if lower == "0" else f"({text} - {lower})"
-                terms.append(offset if stride == 1 else f"{offset} * {stride}L")
-        return f"{mangle(storage)}[{' + '.join(terms) or '0'}]"
+                terms.append(offset if stride == 1 else f"{offset} * {stride}{self.dialect.suffix}")
+        return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
 
     def read(self, expr: Read) -> str:
         """A tensor element as a value, boundary rules and run-time checks included."""
@@ -216,13 +276,21 @@ class Speller:
                 self.needs.checks.append(
                     IndexCheck(expr.tensor, d, extent, origin, text_there, span.start, span.end, names)
                 )
-                place = f"(const long[]){{{', '.join(self.indices.values()) or '0'}}}, {len(names)}"
-                text = f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
+                text = self.checked_subscript(text, origin, extent, number)
                 failed.append(extent == 0)
             texts.append(text)
         if any(failed):
             return f"({', '.join(texts)}, ({C_VALUE_TYPES[dtype.name]})0)"
-        return load(self.element(expr.tensor, tuple(texts)), dtype)
+        return load(self.element_read(expr, tuple(texts)), dtype, self.dialect)
+
+    def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
+        """The C text of the element that a read names, from that of its subscripts."""
+        return self.element(expr.tensor, subscripts)
+
+    def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
+        """A data-dependent subscript, replaced and reported where it is outside."""
+        place = f"(const long[]){{{', '.join(self.indices.values()) or '0'}}}, {len(self.indices)}"
+        return f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
 
     def _boundary_read(self, expr: Read) -> str:
         assert expr.boundary is not None
@@ -237,14 +305,15 @@ class Speller:
             inside = " && ".join(
                 f"{t} >= {o} && {t} < {o + e}" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
             )
-            element = load(self.element(expr.tensor, tuple(texts)), expr.dtype)
+            element = load(self.element_read(expr, tuple(texts)), expr.dtype, self.dialect)
             return f"({inside or '1'} ? {element} : {outside})"
         if 0 in box.extent:
             return f"(({c_type})0)"
         folded = tuple(
-            f"tc_{expr.boundary.kind}({t}, {o}L, {e}L)" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
+            f"tc_{expr.boundary.kind}({t}, {o}{self.dialect.suffix}, {e}{self.dialect.suffix})"
+            for t, o, e in zip(texts, box.origin, box.extent, strict=True)
         )
-        return load(self.element(expr.tensor, folded), expr.dtype)
+        return load(self.element(expr.tensor, folded), expr.dtype, self.dialect)
 
 
 def fixed_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
@@ -288,21 +357,33 @@ def buffer_corner(buffer: Buffer) -> tuple[str, ...]:
     return tuple(names)
 
 
-def load(element: str, dtype: DType) -> str:
+def bare(text: str) -> str:
+    """The text without parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for n, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and n < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+def load(element: str, dtype: DType, dialect: Dialect = HOST_C) -> str:
     """An element in memory as a value."""
     if dtype == BFLOAT16:
         return f"tc_from_bfloat16({element})"
-    return f"((float){element})" if dtype == FLOAT16 else element
+    return dialect.float16_load.format(element) if dtype == FLOAT16 else element
 
 
-def store(value: str, dtype: DType) -> str:
+def store(value: str, dtype: DType, dialect: Dialect = HOST_C) -> str:
     """A value in the form in which memory holds it."""
     if dtype == BFLOAT16:
         return f"tc_to_bfloat16({value})"
-    return f"((_Float16){value})" if dtype == FLOAT16 else value
+    return dialect.float16_store.format(value) if dtype == FLOAT16 else value
 
 
-def convert(text: str, source: DType, target: DType) -> str:
+def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) -> str:
     """A conversion as the language defines it: floats to integers truncate and saturate, NaN gives 0."""
     if source == target:
         return text
@@ -311,22 +392,24 @@ def convert(text: str, source: DType, target: DType) -> str:
     if target == BFLOAT16:
         return f"tc_from_bfloat16(tc_to_bfloat16((float){text}))"
     if target == FLOAT16:
-        return f"((float)(_Float16){text})"
+        return dialect.float16_round.format(text)
     if source.is_float and target.is_integer:
         return f"tc_to_{target.name}({text})"
     return f"(({C_VALUE_TYPES[target.name]}){text})"
 
 
-def constant_text(value: float | int | bool, dtype: DType) -> str:
+def constant_text(value: float | int | bool, dtype: DType, dialect: Dialect = HOST_C) -> str:
     """A literal of an element type."""
     if dtype.is_float:
         number = float(value)
         suffix = "" if dtype == FLOAT64 else "f"
+        shortest = repr(number) if dtype == FLOAT64 else str(np.float32(number))
         if math.isinf(number):
-            return f"({'-' if number < 0 else ''}__builtin_inf{suffix}())"
+            text = dialect.infinity[dtype == FLOAT64]
+            return f"(-{text})" if number < 0 else text
         if math.isnan(number):
-            return f'__builtin_nan{suffix}("")'
-        return f"({number!r}{suffix})" if number < 0 else f"{number!r}{suffix}"
+            return dialect.nan[dtype == FLOAT64]
+        return f"({shortest}{suffix})" if number < 0 else f"{shortest}{suffix}"
     number = int(value)
     if dtype.kind == "uint":
         return f"(({C_VALUE_TYPES[dtype.name]}){number}ULL)"

@@ -1,13 +1,16 @@
-"""``tcomp compile``: print the source of a kernel, or any stage on the way to it.  Nothing runs."""
+"""``tcomp compile``: print the source of a kernel, any stage on the way to it, or its machine code.  Nothing runs."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tcomp.commands.display import show_line, show_source
 from tcomp.commands.exit_codes import DONE
+from tcomp.commands.machinecode import FORMS, architecture_of, machine_code
 from tcomp.commands.programs import Request, add_program_arguments, program_request, suggestion
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
@@ -24,42 +27,76 @@ class CompileRequest:
     program: Request
     emit: str
     until: str | None
+    output: Path | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``tcomp compile``."""
-    add_program_arguments(parser)
+    add_program_arguments(parser, purpose="what to compile for, such as cuda:sm_90; no GPU is needed")
     parser.add_argument(
         "--emit",
         default=_SOURCE,
         metavar="STAGE",
-        help="the stage to print; source is the last one, list names them all",
+        help=f"the stage to print; source is the last one, list names them all; for CUDA also {', '.join(FORMS)}",
     )
     parser.add_argument("--until", metavar="PASS", help="print every stage up to this one")
-    parser.set_defaults(
-        execute=lambda values: execute(CompileRequest(program_request(values), values.emit, values.until))
-    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of printing")
+    parser.set_defaults(execute=lambda values: execute(_request(values)))
+
+
+def _request(values: argparse.Namespace) -> CompileRequest:
+    return CompileRequest(program_request(values), values.emit, values.until, values.output)
 
 
 def execute(request: CompileRequest) -> int:
     """Compile a program and print what is asked for.  Raises TcompError."""
-    program = request.program.load()
-    kernel = program.operation.compile(
-        sizes=dict(request.program.sizes), target=request.program.target, options=program.options
-    )
-    stages = kernel.stages
+    program, target = request.program.load(), request.program.target
+    kernel_suffix = "c" if architecture_of(target) is None else "cu"
+    compilation = program.lower(request.program.sizes, target)
+    stages = compilation.stages
     if request.until is not None:
         last = _stage(request.until, stages)
-        for name in list(stages)[: list(stages).index(last) + 1]:
+        names = list(stages)[: list(stages).index(last) + 1]
+        if request.output is not None:
+            _write(request.output, "".join(f"==== {name}\n{_ended(stages[name])}" for name in names))
+            return DONE
+        for name in names:
             show_line(f"==== {name}", "bold")
-            show_source(stages[name], stage_suffix(name))
+            show_source(stages[name], stage_suffix(name, kernel_suffix))
     elif request.emit == _LIST:
-        for name in stages:
+        for name in (*stages, *(FORMS if kernel_suffix == "cu" else ())):
             show_line(name)
+    elif request.emit in FORMS:
+        _deliver(machine_code(compilation.source, target, request.emit), request.emit, request.output)
     else:
         name = _stage(request.emit, stages)
-        show_source(stages[name], stage_suffix(name))
+        _deliver(stages[name], stage_suffix(name, kernel_suffix), request.output)
     return DONE
+
+
+def _deliver(content: str | bytes, suffix: str, output: Path | None) -> None:
+    """Write to a file or to stdout, to a terminal only what is text."""
+    if output is not None:
+        _write(output, content)
+    elif isinstance(content, str):
+        show_source(content, suffix)
+    elif sys.stdout.isatty():
+        raise TcompError(f"a {suffix} is not text: name a file with --output, or redirect stdout to one")
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    try:
+        path.write_bytes(_ended(content).encode() if isinstance(content, str) else content)
+    except (OSError, ValueError) as error:
+        raise TcompError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else text + "\n"
 
 
 def _stage(name: str, stages: Mapping[str, str]) -> str:

@@ -18,7 +18,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     """A table on stdout: drawn on a terminal, else aligned columns two spaces apart, one row a line."""
     console = Console()
     if console.is_terminal:
-        table = Table(*columns, title=title or None, title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
         console.print(table)

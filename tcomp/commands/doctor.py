@@ -6,14 +6,16 @@ import argparse
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from tcomp.backends import toolchain
+from tcomp.arrays import fetched, moved
+from tcomp.backends import nvrtc, sass, toolchain
+from tcomp.backends.simulator import compiler as simulator_compiler
 from tcomp.cache import store
 from tcomp.commands.cache import count, directory_name, readable_size
 from tcomp.commands.display import show_line, show_table
@@ -21,7 +23,7 @@ from tcomp.commands.exit_codes import DONE, NOT_HERE, WRONG
 from tcomp.debug import VARIABLES
 from tcomp.engine import define
 from tcomp.errors import TargetError, TcompError
-from tcomp.registry import Availability, targets
+from tcomp.registry import Availability, memory_of, targets
 from tcomp.version import __version__
 
 _PACKAGES = (
@@ -34,6 +36,8 @@ _PACKAGES = (
     "torch",
     "cupy-cuda12x",
     "cupy-cuda13x",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
     "ziglang",
 )
 _VECTOR_FEATURES = (
@@ -83,13 +87,37 @@ def _software() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"
     yield "processor", _processor()
-    try:
-        compiler = toolchain.find()
-    except TargetError as error:
-        yield "C compiler", error.message
-    else:
-        parallel = "with OpenMP" if compiler.openmp else "without OpenMP: kernels run on one thread"
-        yield "C compiler", f"{' '.join(compiler.command)}: {compiler.version}, {parallel}"
+    for name, describe in _TOOLS.items():
+        try:
+            yield name, describe()
+        except TargetError as error:
+            hint = error.diagnostics[0].hint
+            yield name, f"{error.message}; {hint}" if hint else error.message
+
+
+def _c_compiler() -> str:
+    compiler = toolchain.find()
+    parallel = "with OpenMP" if compiler.openmp else "without OpenMP: kernels run on one thread"
+    return f"{' '.join(compiler.command)}: {compiler.version}, {parallel}"
+
+
+def _simulator_compiler() -> str:
+    compiler = simulator_compiler.find()
+    return f"{' '.join(compiler.command)}: {compiler.version}"
+
+
+def _nvrtc() -> str:
+    compiler = nvrtc.find()
+    return f"{'.'.join(map(str, compiler.version))}: {compiler.path}"
+
+
+_TOOLS: dict[str, Callable[[], str]] = {
+    "C compiler": _c_compiler,
+    "simulator's C++": _simulator_compiler,
+    "NVRTC": _nvrtc,
+    "disassembler": lambda: str(sass.find()),
+}
+"""What describes each tool, or raises TargetError where it is missing."""
 
 
 def _processor() -> str:
@@ -122,7 +150,7 @@ def _try_out(target: str) -> int:
     values = np.random.default_rng(0).integers(-4, 5, (2, 48, 48)).astype(np.float32)
     begin = time.perf_counter()
     try:
-        result = define(_PROGRAM).mm(*values, target=target)
+        result = fetched(define(_PROGRAM).mm(*(moved(v, memory_of(target)) for v in values), target=target))
     except TcompError as error:
         show_line(f"self-test on {target}: {error}", "red")
         return WRONG

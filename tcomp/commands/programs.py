@@ -13,11 +13,18 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
 
 from tcomp import grammar
+from tcomp.arguments import constant
 from tcomp.commands.display import show_error
+from tcomp.devices import MAIN
+from tcomp.driver import Compilation
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.function import Function
-from tcomp.mapping.options import MappingOptions
-from tcomp.operation import DEFAULT_TARGET, Operation
+from tcomp.grammar.sizes import check_sizes
+from tcomp.mapping.options import NAMED, MappingOptions
+from tcomp.operation import Operation
+from tcomp.registry import DEFAULT_TARGET, resolve
+from tcomp.scop import Sizes
+from tcomp.specialisation import Specialisation
 
 _LIBRARY = "library:"
 
@@ -50,8 +57,21 @@ class Program:
     operation: Operation
     options: MappingOptions | None
 
+    def lower(self, sizes: Mapping[str, int], target: str) -> Compilation:
+        """Every stage for a target; its compiler is not called, so it need not be here.  Raises TcompError."""
+        function = self.operation.function
+        check_sizes(function, sizes)
+        constants = [tensor for tensor in function.inputs if tensor.role == "const"]
+        for tensor in constants:
+            constant(sizes[tensor.name], tensor, function.source)
+        values = {name: sizes[name] for name in (*function.sizes, *(tensor.name for tensor in constants))}
+        options = self.options or MappingOptions()
+        return Specialisation(function, Sizes(values), options, resolve(target, MAIN), False).lower()
 
-def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_program_arguments(
+    parser: argparse.ArgumentParser, target: str = DEFAULT_TARGET, purpose: str = "where to run"
+) -> None:
     """FILE, --def, --sizes, --target and --options, which every command that compiles takes."""
     parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
     parser.add_argument(
@@ -68,13 +88,14 @@ def add_program_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M=128,N=64",
         help="values of size symbols and const parameters",
     )
-    parser.add_argument("--target", default=DEFAULT_TARGET, help=f"where to run (default: {DEFAULT_TARGET})")
+    parser.add_argument("--target", default=target, help=f"{purpose} (default: {target})")
     parser.add_argument(
         "--options",
         type=str,
         default=None,
-        metavar="JSON",
-        help="mapping options, such as '{\"tile_sizes\": [32, 32]}', or a file that holds them",
+        metavar="OPTIONS",
+        help="mapping options: tile=32x32,threads=16x16 or JSON, a file of JSON as @FILE, or the name of a set "
+        f"({', '.join(NAMED)})",
     )
 
 
@@ -96,10 +117,13 @@ def program_request(values: argparse.Namespace) -> Request:
 
 
 def read_options(text: str | None) -> MappingOptions | None:
-    """Mapping options from JSON text or from a file of it; None stays None."""
+    """Mapping options from JSON, ``@FILE`` or ``FILE.json`` with JSON in it, or a list; None stays None."""
     if text is None:
         return None
-    return MappingOptions.from_json(text if text.lstrip().startswith("{") else _read_file(text))
+    text = text.strip()
+    if text.startswith("@") or text.endswith(".json"):
+        return MappingOptions.from_json(_read_file(text.removeprefix("@")))
+    return MappingOptions.from_json(text) if text.startswith("{") else MappingOptions.from_text(text)
 
 
 def read_source(file: str) -> tuple[str, str]:

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.arrays import fetched, moved
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
 from tcomp.commands.inputs import Arguments, Array, load_arguments, random_arguments
 from tcomp.commands.programs import Request, add_program_arguments, program_request
+from tcomp.devices import wait
 from tcomp.errors import TcompError
-from tcomp.grammar.function import Function
 from tcomp.grammar.ranges import infer
+from tcomp.operation import Operation
+from tcomp.registry import memory_of
 
 _TIMING_SECONDS = 0.2
 _MOST_REPEATS = 100
@@ -48,12 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", nargs="*", metavar="A.npy", help="arrays, in the order of the parameters (default: small integers)"
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="write each output to DIR/NAME.npy")
-    parser.add_argument("--seed", type=_seed, default=0, help="of the made-up inputs (default: 0)")
+    parser.add_argument("--seed", type=parse_seed, default=0, help="of the made-up inputs (default: 0)")
     parser.add_argument("--check", action="store_true", help="compare with the reference interpreter")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
 
 
-def _seed(text: str) -> int:
+def parse_seed(text: str) -> int:
+    """The meaning of ``--seed``; raises ArgumentTypeError, which argparse turns into a usage error."""
     if not re.fullmatch(r"[0-9]{1,20}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
@@ -73,24 +77,24 @@ def execute(request: RunRequest) -> int:
     else:
         arguments = load_arguments(function, request.inputs, request.program.sizes)
 
-    def call() -> tuple[Array, ...]:
-        result = operation(
-            *arguments.values,
-            out=arguments.fresh_contents() or None,
-            target=request.program.target,
-            options=program.options,
-        )
+    memory = memory_of(request.program.target)
+    values = [moved(value, memory) for value in arguments.values]
+
+    def call() -> tuple[Any, ...]:
+        contents = {name: moved(array, memory) for name, array in arguments.fresh_contents().items()}
+        result = operation(*values, out=contents or None, target=request.program.target, options=program.options)
+        wait(memory)
         return result if isinstance(result, tuple) else (result,)
 
     begin = time.perf_counter()
-    results = call()
+    results = [fetched(array) for array in call()]
     first = time.perf_counter() - begin
     outputs = dict(zip((tensor.name for tensor in function.outputs), results, strict=True))
     show_table(("output", "type", "shape", "min", "max", "mean"), [_row(name, a) for name, a in outputs.items()])
     show_line(f"first call {_milliseconds(first)}, then {_milliseconds(_best_time(call))}")
     if request.output is not None:
         _save(outputs, request.output)
-    return _compare(operation, arguments, outputs, function) if request.check else DONE
+    return show_comparisons(compare(operation, arguments, outputs)) if request.check else DONE
 
 
 def _best_time(call: Any) -> float:
@@ -103,22 +107,44 @@ def _best_time(call: Any) -> float:
     return best
 
 
-def _compare(operation: Any, arguments: Arguments, outputs: Mapping[str, Array], function: Function) -> int:
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far an output is from the reference, and the largest difference that counts as rounding."""
+
+    output: str
+    difference: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether only rounding differs."""
+        return self.difference <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.difference == 0:
+            return f"{self.output}: equal to the reference"
+        if self.agrees:
+            rounded = f"equal to the reference up to rounding; largest difference {self.difference:.3g}"
+            return f"{self.output}: {rounded}"
+        return f"{self.output}: differs from the reference; largest difference {self.difference:.6g}"
+
+
+def compare(operation: Operation, arguments: Arguments, outputs: Mapping[str, Array]) -> tuple[Comparison, ...]:
+    """Each output against what the interpreter makes of the same arguments.  Raises TcompError."""
     result = operation.reference(*arguments.values, out=arguments.fresh_contents() or None)
     expected: Sequence[Array] = result if isinstance(result, tuple) else (result,)
-    status = DONE
-    for tensor, reference in zip(function.outputs, expected, strict=True):
+    found = []
+    for tensor, reference in zip(operation.function.outputs, expected, strict=True):
         difference, scale = largest_difference(outputs[tensor.name], reference)
-        if difference == 0:
-            show_line(f"{tensor.name}: equal to the reference", "green")
-        elif difference <= TOLERANCES.get(tensor.dtype.name, 0.0) * scale:
-            show_line(
-                f"{tensor.name}: equal to the reference up to rounding; largest difference {difference:.3g}", "green"
-            )
-        else:
-            show_line(f"{tensor.name}: differs from the reference; largest difference {difference:.6g}", "red")
-            status = WRONG
-    return status
+        found.append(Comparison(tensor.name, difference, TOLERANCES.get(tensor.dtype.name, 0.0) * scale))
+    return tuple(found)
+
+
+def show_comparisons(comparisons: Sequence[Comparison]) -> int:
+    """Print them.  Returns WRONG if one does not agree."""
+    for comparison in comparisons:
+        show_line(str(comparison), "green" if comparison.agrees else "red")
+    return DONE if all(c.agrees for c in comparisons) else WRONG
 
 
 def largest_difference(result: Array, reference: Array) -> tuple[float, float]:

@@ -312,10 +312,7 @@ def test_options_change_the_kernel_not_the_result(ops: tc.Module) -> None:
 def test_targets(ops: tc.Module) -> None:
     found = tc.targets()
     assert found["cpu"] and "OpenMP" in str(found["cpu"])
-    for name in ("cuda", "simulator"):
-        assert not found[name] and "not in this version" in found[name].detail
-        with pytest.raises(tc.TargetError, match="not in this version"):
-            ops.mm(A, B, target=name)
+    assert set(found) == {"cpu", "cuda", "simulator"}
     with pytest.raises(tc.TargetError, match="no target 'tpu'"):
         ops.mm(A, B, target="tpu")
     with pytest.raises(tc.TargetError, match="must be a name"):

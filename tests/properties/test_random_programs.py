@@ -29,9 +29,10 @@ from hypothesis import strategies as st
 import tcomp as tc
 from tcomp import registry
 from tcomp.backends import arena, cpu
-from tcomp.mapping import fusion
+from tcomp.mapping import strategy
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import FUSION_STRATEGIES
+from tcomp.mapping.tilesizes import CPU_TILING
 from tests.properties.generator import STATISTICS, Array, Line, Program, programs
 
 OPTIONS = st.builds(
@@ -60,7 +61,7 @@ class Bounds:
             for wanted, module, name, value in (
                 (self.many_threads, cpu, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
-                (self.small_cache, fusion, "TILE_BYTES", 512),
+                (self.small_cache, strategy, "CPU_TILING", replace(CPU_TILING, tile_bytes=512)),
                 (self.few_registers, registry, "this_machine", lambda: Machine(8, 6, 2)),
             ):
                 if wanted:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import array
 import ctypes
+import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from tcomp.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
-from tcomp.arrays import ALIGNMENT, KINDS, NUMPY, ArrayError, View, in_place, layout_of, like
+from tcomp.arraykinds import ALIGNMENT, NUMPY, ArrayError, View
+from tcomp.arrays import KINDS, fetched, in_place, is_frozen, layout_of, like
 from tcomp.errors import ShapeError, SourceText, Span
 from tcomp.grammar.function import Tensor
 from tcomp.operators import BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
@@ -138,6 +141,29 @@ def test_results_take_the_kind_of_the_example() -> None:
     torch = pytest.importorskip("torch")
     result = like(torch.zeros(1), a)
     assert isinstance(result, torch.Tensor) and result.data_ptr() == a.ctypes.data
+
+
+def test_contents_are_overwritten_in_place() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    a = np.zeros((4, 3), np.float32)
+    NUMPY.assign(a[::-2], values)
+    assert a[3].tolist() == [0, 1, 2] and a[1].tolist() == [3, 4, 5] and not a[::2].any()
+    torch = pytest.importorskip("torch")
+    kind = KINDS[torch.Tensor]
+    assert kind is not None
+    t = torch.zeros((3, 4), requires_grad=True)
+    kind.assign(t.T[::2], values)
+    assert t[:, 0].tolist() == [0, 1, 2] and t[:, 2].tolist() == [3, 4, 5] and fetched(t)[0, 2] == 3
+
+
+def test_cuda_arrays_need_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithCudaInterface:
+        __cuda_array_interface__: ClassVar = {"data": (64, True), "shape": (2, 2), "typestr": "<f4", "version": 3}
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    message = message_of(WithCudaInterface())
+    assert "an array in the memory of a CUDA device" in message and "the target cuda needs CuPy" in message
+    assert is_frozen(WithCudaInterface()) and not is_frozen(np.zeros(3))
 
 
 def test_a_library_with_the_array_api_gets_its_own_arrays_back() -> None:

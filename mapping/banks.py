@@ -1,0 +1,111 @@
+"""How a copy lies in shared memory so that the lanes of a warp meet in no bank.
+
+Shared memory has 32 banks of 4 bytes; lanes that need different words of one bank wait for each other (CUDA programming
+guide, "Shared memory").  The layouts tried are the tensor's order of dimensions, and the one with the dimension that
+neighbouring threads run along innermost, each with a few paddings; the addresses of one warp are counted for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tcomp.grammar.function import Expr
+from tcomp.mapping.gpu import WARP
+from tcomp.mapping.plan import Copy, Plan
+from tcomp.mapping.strides import coefficient
+from tcomp.scop import Scop, ScopStatement, contiguous_strides
+
+BANKS, BANK_BYTES = 32, 4
+
+LARGEST_PADDING = 8
+"""Elements that may be added to a row."""
+
+
+def wavefronts(addresses: Iterable[int], width: int) -> int:
+    """Passes over the banks that one access of a warp takes; ``addresses`` are in bytes, ``width`` bytes a lane.
+
+    Lanes that read the same word are served together.  Accesses of 8 and 16 bytes go by half and quarter warps.
+    """
+    lanes = list(addresses)
+    share = max(1, width // BANK_BYTES)
+    total = 0
+    for start in range(0, len(lanes), WARP // share):
+        words: set[int] = set()
+        for address in lanes[start : start + WARP // share]:
+            words.update(range(address // BANK_BYTES, (address + width - 1) // BANK_BYTES + 1))
+        counts = [0] * BANKS
+        for word in words:
+            counts[word % BANKS] += 1
+        total += max(counts)
+    return total
+
+
+def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
+    """The copy in the layout with the fewest conflicts; ``reuse`` is how often a fetched element is read."""
+    scop = plan.scop
+    statement = scop.by_name[copy.statement]
+    storage = scop.storages[copy.storage]
+    stored = _offsets_when_stored(copy.shape, storage.strides)
+    read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
+    orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    for order in sorted(orders):
+        for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
+            candidate = replace(copy, order=order, padding=padding)
+            cost = float(_cost(candidate, stored))
+            cost += reuse * sum(_cost(candidate, offsets) for offsets in read)
+            if best is None or (cost, padding) < best[:2]:
+                best = (cost, padding, order)
+    assert best is not None
+    return replace(copy, padding=best[1], order=best[2])
+
+
+def _innermost(rank: int, last: int) -> tuple[int, ...]:
+    return (*(d for d in range(rank) if d != last), last)
+
+
+def _cost(copy: Copy, offsets: Sequence[Sequence[int]]) -> int:
+    steps = contiguous_strides(copy.room)
+    strides = dict(zip(copy.order, steps, strict=True))
+    width = copy.dtype.itemsize
+    return wavefronts((width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets), width)
+
+
+def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Per lane the place in the box that it fetches first: neighbouring lanes take neighbours in memory."""
+    order = sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
+    lanes = []
+    for lane in range(min(WARP, math.prod(shape))):
+        rest, place = lane, [0] * len(shape)
+        for d in reversed(order):
+            rest, place[d] = divmod(rest, shape[d])
+        lanes.append(tuple(place))
+    return lanes
+
+
+def _offsets_when_read(plan: Plan, statement: ScopStatement, subscripts: Sequence[Expr]) -> list[tuple[int, ...]]:
+    """Per lane how far its first element lies from that of the first lane; what is not linear counts as fixed."""
+    number = next(c.number for c in plan.clusters if statement.name in c.statements)
+    dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[statement.name]
+    lanes = []
+    for lane in range(min(WARP, dealt.threads)):
+        rest, threads = lane, [0] * len(dealt.shape)
+        for dimension in reversed(range(len(dealt.shape))):
+            rest, threads[dimension] = divmod(rest, dealt.shape[dimension])
+        place = []
+        for subscript in subscripts:
+            total = 0
+            for d, own in enumerate(dealt.deals):
+                if own.dimension is not None:
+                    index = statement.indices[coordinates[d]]
+                    step = _step(plan.scop, subscript, index)
+                    total += step * own.vector * threads[own.dimension]
+            place.append(total)
+        lanes.append(tuple(place))
+    return lanes
+
+
+def _step(scop: Scop, subscript: Expr, index: str) -> int:
+    return coefficient(subscript, index, scop.sizes) or 0

@@ -1,0 +1,198 @@
+"""How the tile of a cluster is dealt to the threads of a block: which thread runs which element, and in what order.
+
+A tile is a box of the cluster's coordinates.  Each coordinate is dealt on its own (``plan.Deal``); what is left of it
+for one thread becomes serial point loops.  A reduction may be shared by threads, too: then it has the innermost
+dimensions of the thread shape, whose extents are powers of two, so that its threads are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcomp.mapping.footprint import extents
+from tcomp.mapping.gpu import WARP
+from tcomp.mapping.operations import recognise_contraction
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
+from tcomp.mapping.strides import access_stride
+from tcomp.mapping.tilesizes import main_statement, vector_position
+from tcomp.scop import Scop, ScopStatement
+
+BLOCK_THREADS = 256
+"""Threads of a block where the user gives none."""
+
+LONG_REDUCTION = 32
+"""Steps from which on threads may share a reduction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The coordinates of a contraction's tile: ``columns`` hold the index with contiguous writes, ``rows`` the others.
+
+    Both are ordered innermost first; coordinates of batch indices are in neither.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
+    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement."""
+    coordinates = cluster.coordinates[statement.name]
+    return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
+
+
+def sides_of(scop: Scop, cluster: Cluster) -> Sides | None:
+    """The two sides of a cluster that contracts with reuse on both; None for every other cluster."""
+    main = main_statement(scop, cluster)
+    contraction = recognise_contraction(main)
+    if contraction is None or not reduction_positions(cluster, main):
+        return None
+    positions = cluster.coordinates[main.name]
+    sizes = extents(main.domain)
+
+    def side(indices: Sequence[str]) -> tuple[int, ...]:
+        found = [d for d, p in enumerate(positions) if main.indices[p] in indices and sizes[p] > 1]
+        return tuple(sorted(found, key=lambda d: _write_stride(scop, main, positions[d])))
+
+    rows, columns = side(contraction.m), side(contraction.n)
+    if not rows or not columns:
+        return None
+    first = [_write_stride(scop, main, positions[s[0]]) for s in (rows, columns)]
+    return Sides(rows, columns) if first[1] <= first[0] else Sides(columns, rows)
+
+
+def _write_stride(scop: Scop, statement: ScopStatement, position: int) -> int:
+    stride = access_stride(scop, statement.target, statement.subscripts, statement.indices[position], scop.sizes)
+    return 1 << 60 if stride is None else abs(stride) or 1 << 59
+
+
+def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
+    """Whether threads share the cluster's reduction.
+
+    They do where neighbouring steps, not neighbouring elements, lie together in memory, unless it is a contraction
+    whose operands are reused on both sides: fetched into shared memory, those need no particular order.
+    """
+    main = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, main)
+    if main.kind != "update" or not positions:
+        return "pointwise"
+    sizes = extents(main.domain)
+    if not options.match_reductions or not main.plain or math.prod(sizes[p] for p in positions) < LONG_REDUCTION:
+        return "serial"
+    elements = math.prod(sizes[p] for p in cluster.coordinates[main.name])
+    if sides_of(scop, cluster) is not None and elements > WARP * WARP:
+        return "serial"
+    if elements < BLOCK_THREADS:
+        return "shared"
+    return "shared" if vector_position(scop, main) in positions else "serial"
+
+
+def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
+    """Deal a tile of extents ``box``, one per coordinate, to ``BLOCK_THREADS`` threads at most, or the user's."""
+    form = form_of(scop, cluster, options)
+    given = options.threads
+    if form == "shared":
+        return _deal_shared(scop, cluster, box, options)
+    sides = sides_of(scop, cluster) if form == "serial" else None
+    order = _innermost_first(scop, cluster)
+    if given is not None:
+        if sides is not None:
+            order = _alternating(sides, order)
+        wanted = dict(zip([d for d in order if box[d] > 1], given, strict=False))
+    elif sides is not None:
+        wanted = _two_sided(box, sides)
+    else:
+        wanted = _filled(box, order, BLOCK_THREADS)
+    return _dealt(form, box, order, wanted, options)
+
+
+def _innermost_first(scop: Scop, cluster: Cluster) -> list[int]:
+    """The coordinates, that with contiguous accesses first, then inner ones before outer ones."""
+    main = main_statement(scop, cluster)
+    vector = vector_position(scop, main)
+    positions = cluster.coordinates[main.name]
+    if vector not in positions:
+        strides = [_write_stride(scop, main, p) for p in positions]
+        return sorted(range(cluster.rank), key=lambda d: (strides[d], -d))
+    return sorted(range(cluster.rank), key=lambda d: (positions[d] != vector, -d))
+
+
+def _alternating(sides: Sides, order: list[int]) -> list[int]:
+    """A column coordinate on x, a row coordinate on y, then the rest."""
+    first = [sides.columns[0], sides.rows[0]]
+    return first + [d for d in order if d not in first]
+
+
+def _filled(box: tuple[int, ...], order: Sequence[int], threads: int) -> dict[int, int]:
+    """Threads per coordinate, as many as fit, for at most three coordinates."""
+    wanted: dict[int, int] = {}
+    for d in order:
+        if threads > 1 and box[d] > 1 and len(wanted) < 3:
+            wanted[d] = min(threads, _power_of_two_above(box[d]))
+            threads //= wanted[d]
+    return wanted
+
+
+def _two_sided(box: tuple[int, ...], sides: Sides) -> dict[int, int]:
+    """Threads for the tile of a contraction: near-square shares of up to 8 by 8 elements, columns on x."""
+    columns = math.prod(box[d] for d in sides.columns)
+    rows = math.prod(box[d] for d in sides.rows)
+    share = max(1, min(8, math.isqrt(max(1, columns * rows // BLOCK_THREADS))))
+    wanted = _filled(box, sides.columns[:2], max(1, min(BLOCK_THREADS, _power_of_two_above(-(-columns // share)))))
+    used = math.prod(wanted.values())
+    rest = min(BLOCK_THREADS // used, _power_of_two_above(-(-rows // share)))
+    return wanted | _filled(box, sides.rows[: 3 - len(wanted)], max(1, rest))
+
+
+def _dealt(
+    form: str, box: tuple[int, ...], order: Sequence[int], wanted: dict[int, int], options: MappingOptions
+) -> Dealt:
+    used = [d for d in order if min(wanted.get(d, 1), box[d]) > 1]
+    shape = tuple(min(wanted[d], box[d]) for d in reversed(used))
+    dimension = {d: len(used) - 1 - n for n, d in enumerate(used)}
+    deals = tuple(_deal_one(box[d], shape[dimension[d]], dimension[d], options) if d in dimension
+                  else Deal(box[d], 1, max(1, box[d]), None) for d in range(len(box)))  # fmt: skip
+    return Dealt(form, deals, (), shape or (1,))
+
+
+def _deal_one(extent: int, threads: int, dimension: int, options: MappingOptions) -> Deal:
+    blocked = options.distribution == "blocked"
+    return Deal(extent, threads, -(-extent // threads) if blocked else 1, dimension)
+
+
+def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
+    main = main_statement(scop, cluster)
+    sizes = extents(main.domain)
+    vector = vector_position(scop, main)
+    positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
+    budget = BLOCK_THREADS if options.threads is None else math.prod(options.threads)
+    first = options.threads[0] if options.threads is not None else BLOCK_THREADS
+    shares: list[tuple[int, int]] = []
+    for p in positions[:2]:
+        limit = first if not shares else budget // shares[0][1]
+        threads = min(_power_of_two_below(limit), _power_of_two_below(sizes[p]))
+        if threads > 1:
+            shares.append((p, threads))
+    budget //= math.prod(t for _, t in shares)
+    wanted = _filled(box, _innermost_first(scop, cluster), budget)
+    used = list(wanted)[: 3 - len(shares)]
+    shape = tuple(min(wanted[d], box[d]) for d in reversed(used))
+    deals = tuple(
+        Deal(box[d], shape[len(used) - 1 - used.index(d)], 1, len(used) - 1 - used.index(d))
+        if d in used
+        else Deal(box[d], 1, 1, None)
+        for d in range(len(box))
+    )
+    below = tuple(Share(p, threads, len(shape) + len(shares) - 1 - n) for n, (p, threads) in enumerate(shares))
+    return Dealt("shared", deals, below, (*shape, *(t for _, t in reversed(shares))) or (1,))
+
+
+def _power_of_two_above(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _power_of_two_below(n: int) -> int:
+    return 1 << (max(1, n).bit_length() - 1)

@@ -1,0 +1,231 @@
+"""How a mapping option is declared: the values it takes, what it is for, and where and when it matters."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcomp.errors import TcompError
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_SEPARATOR = re.compile(r"[x*]")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return (True, False)
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        if not isinstance(value, bool):
+            raise TcompError(f"{name} is {value!r}; it must be true or false")
+        return value
+
+    def read(self, text: str) -> object:
+        """The value that a text stands for, or the text, which ``check`` then rejects."""
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some names."""
+
+    names: tuple[str, ...]
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return self.names
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        if not isinstance(value, str) or value not in self.names:
+            raise TcompError(f"{name} is {value!r}; it must be one of {', '.join(self.names)}")
+        return value
+
+    def read(self, text: str) -> object:
+        """The value that a text stands for, or the text, which ``check`` then rejects."""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number of at least ``least``."""
+
+    least: int
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return None
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        if type(value) is not int or value < self.least:
+            raise TcompError(f"{name} is {value!r}; it must be an integer of at least {self.least}")
+        return value
+
+    def read(self, text: str) -> object:
+        """The value that a text stands for, or the text, which ``check`` then rejects."""
+        return int(text) if _INTEGER.fullmatch(text) else text
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A number of at least ``least``, kept as a float."""
+
+    least: int
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return None
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= self.least:
+            raise TcompError(f"{name} is {value!r}; it must be a number of at least {self.least}")
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+
+    def read(self, text: str) -> object:
+        """The value that a text stands for, or the text, which ``check`` then rejects."""
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """Whole numbers of at least ``least``, from ``fewest`` to ``longest`` of them, kept as a tuple.
+
+    ``what`` says what they are, where a wrong number of them needs explaining.
+    """
+
+    least: int
+    fewest: int = 0
+    longest: int | None = None
+    what: str = ""
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return None
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        if not isinstance(value, tuple | list) or any(type(v) is not int or v < self.least for v in value):
+            raise TcompError(f"{name} is {value!r}; it must be a list of integers of at least {self.least}")
+        if len(value) < self.fewest or (self.longest is not None and len(value) > self.longest):
+            wanted = self.what or f"have {self.fewest} to {self.longest} values"
+            raise TcompError(f"{name} is {value!r}; it must {wanted}")
+        return tuple(value)
+
+    def read(self, text: str) -> object:
+        """The value that a text such as ``32x8`` stands for, or the text, which ``check`` then rejects."""
+        parts = _SEPARATOR.split(text) if text else []
+        return tuple(int(part) for part in parts) if all(_INTEGER.fullmatch(part) for part in parts) else text
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """Threads of a block in x, y, z: at most ``most`` of each, and ``in_all`` together."""
+
+    most: tuple[int, ...]
+    in_all: int
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return None
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        shape = Integers(1, 1, len(self.most)).check(name, value)
+        assert isinstance(shape, tuple)
+        if math.prod(shape) > self.in_all or any(t > most for t, most in zip(shape, self.most, strict=False)):
+            most = ", ".join(map(str, self.most))
+            raise TcompError(f"{name} is {shape!r}; a block has at most {most} in x, y, z and {self.in_all} in all")
+        return shape
+
+    def read(self, text: str) -> object:
+        """The value that a text such as ``32x8`` stands for, or the text, which ``check`` then rejects."""
+        return Integers(1).read(text)
+
+
+Kind = Flag | Choice | Integer | Ratio | Integers | BlockShape
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """That an option has one of some values."""
+
+    option: str
+    values: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return f"{self.option} is {' or '.join(str(v) for v in self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """All there is to know of an option.
+
+    ``default`` is kept where the user says nothing; where it is None, a model of the target chooses.  The option
+    matters on ``targets`` (empty: on all) under all conditions of ``when``; where it does not, every value gives the
+    same code.  ``method`` is the one of ``MappingOptions`` that sets it, ``original`` what Tensor Comprehensions calls
+    it; both are empty where there is none.
+    """
+
+    kind: Kind
+    default: object
+    help: str
+    targets: tuple[str, ...]
+    when: tuple[Condition, ...]
+    method: str
+    original: str
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        return None if value is None and self.default is None else self.kind.check(name, value)
+
+    def read(self, name: str, text: str) -> object:
+        """The value that a text stands for; ``model`` gives the choice back.  Raises TcompError."""
+        if self.default is None and text == "model":
+            return None
+        return self.check(name, self.kind.read(text))
+
+
+_KEY = "option"
+
+
+def declare(
+    kind: Kind,
+    default: object,
+    help: str,  # noqa: A002 - what argparse and the debug table call it, too
+    *,
+    targets: tuple[str, ...] = (),
+    when: tuple[Condition, ...] = (),
+    method: str = "",
+    original: str = "",
+) -> Any:
+    """A field of a dataclass of options."""
+    option = Option(kind, default, help, targets, when, method, original)
+    return field(default=default, metadata={_KEY: option})
+
+
+def declaration(metadata: Any) -> Option:
+    """What was declared, from the metadata of the field."""
+    found = metadata[_KEY]
+    assert isinstance(found, Option)
+    return found

@@ -1,0 +1,104 @@
+"""Tile sizes on a GPU where the user gives none: one tile is the work of one block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcomp.mapping.dealing import BLOCK_THREADS, Sides, form_of, reduction_positions, sides_of
+from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.fusion import Tiling
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster
+from tcomp.mapping.tilesizes import main_statement, vector_position
+from tcomp.scop import Scop
+
+CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
+"""Rows and columns that a block may compute of a contraction, the most reuse first."""
+
+ELEMENTS_PER_THREAD = 4
+"""Elements of a pointwise tile that a thread has once there are blocks enough."""
+
+
+PARALLEL_BLOCKS = 32
+"""Fusion may leave this many blocks, or all that there were: idle multiprocessors cost less than a pass over memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTiles:
+    """Chooses tile sizes for a device: large enough to reuse what is fetched, small enough to fill the device."""
+
+    gpu: Gpu
+
+    def __call__(
+        self, scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions
+    ) -> tuple[int, ...]:
+        """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
+        whole = tuple(max(1, e) for e in extents(coordinate_set(scop, cluster)))
+        if options.tile_sizes is not None:
+            given = dict(enumerate(options.tile_sizes))
+            return tuple(min(given.get(m, 0) or whole[m], whole[m]) for m in members)
+        sides = sides_of(scop, cluster)
+        form = form_of(scop, cluster, options)
+        if form == "serial" and sides is not None:
+            sizes = self._contraction(whole, members, sides)
+        elif form == "shared":
+            sizes = self._shared(scop, cluster, whole, members)
+        else:
+            sizes = self._streaming(scop, cluster, whole, members)
+        return tuple(sizes[m] for m in members)
+
+    def _contraction(self, whole: tuple[int, ...], members: Sequence[int], sides: Sides) -> list[int]:
+        """The first of ``CONTRACTION_TILES`` that gives every multiprocessor a block, or the last that is not idle."""
+        sizes: list[int] = []
+        for rows, columns in CONTRACTION_TILES:
+            sizes = _one_each(whole, members)
+            _fill(sizes, whole, [d for d in sides.columns if d in members], columns)
+            _fill(sizes, whole, [d for d in sides.rows if d in members], rows)
+            if _blocks(whole, sizes, members) >= self.gpu.multiprocessors or (rows, columns) == (32, 32):
+                break
+        return sizes
+
+    def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
+        """As many elements as leave each a warp or, if its reduction is long, all threads of the block."""
+        main = main_statement(scop, cluster)
+        steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+        sizes = _one_each(whole, members)
+        _fill(sizes, whole, sorted(members, reverse=True), max(1, BLOCK_THREADS // max(32, steps // 4)))
+        return sizes
+
+    def _streaming(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
+        """A block of threads, each with several elements where there are enough."""
+        main = main_statement(scop, cluster)
+        vector = vector_position(scop, main)
+        positions = cluster.coordinates[main.name]
+        order = sorted(members, key=lambda d: (positions[d] != vector, -d))
+        inside = math.prod(e for d, e in enumerate(whole) if d not in members)
+        for elements in (ELEMENTS_PER_THREAD, 1):
+            sizes = _one_each(whole, members)
+            _fill(sizes, whole, order, max(1, BLOCK_THREADS * elements // inside))
+            if _blocks(whole, sizes, members) >= 2 * self.gpu.multiprocessors:
+                break
+        return sizes
+
+
+def _one_each(whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
+    return [1 if d in members else e for d, e in enumerate(whole)]
+
+
+def _fill(sizes: list[int], whole: tuple[int, ...], order: Sequence[int], elements: int) -> None:
+    """Enlarge the sizes of ``order``, the first most, to ``elements`` in all."""
+    for d in order:
+        sizes[d] = max(1, min(whole[d], elements))
+        elements //= sizes[d]
+
+
+def _blocks(whole: tuple[int, ...], sizes: Sequence[int], members: Sequence[int]) -> int:
+    return math.prod(-(-whole[d] // sizes[d]) for d in members)
+
+
+def gpu_tiling(gpu: Gpu) -> Tiling:
+    """What a device asks of tiles; a third of the shared memory is left for what is fetched into it."""
+    return Tiling(GpuTiles(gpu), STATIC_SHARED_BYTES * 2 // 3, PARALLEL_BLOCKS)

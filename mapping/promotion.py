@@ -1,0 +1,128 @@
+"""Pass: what the threads of a block fetch into shared memory before a phase (``docs/promotion.md``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.function import Read, depends_on_data, walk
+from tcomp.mapping.banks import without_conflicts
+from tcomp.mapping.buffers import Place, places
+from tcomp.mapping.footprint import BoxHull, box_hull
+from tcomp.mapping.memories import home_of, shared_budget
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Copy, Plan
+from tcomp.scop import ScopStatement
+
+LEAST_REUSE = 2.0
+"""Reads of a fetched element that make fetching it worth while."""
+
+
+def promote_to_shared(plan: Plan, options: MappingOptions) -> Plan:
+    """Fetch the operands of reductions that the threads of a block read more than once, while there is room."""
+    if not options.use_shared_memory:
+        return plan
+    room = shared_budget(options)
+    marks = {p.mark: p for p in places(plan.tree)}
+    copies: list[Copy] = []
+    for group in plan.groups:
+        left = room - sum(
+            b.bytes for b in plan.buffers.values() if b.space == "shared" and _in_group(plan, b.storage, group.clusters)
+        )
+        found = [c for number in group.clusters for c in _candidates(plan, number, marks)]
+        for copy in sorted(found, key=lambda c: c.bytes):
+            if copy.bytes <= left:
+                copies.append(copy)
+                left -= copy.bytes
+    return replace(plan, copies=tuple(copies))
+
+
+def _in_group(plan: Plan, storage: str, clusters: tuple[int, ...]) -> bool:
+    names = {s for c in clusters for s in plan.clusters[c].statements}
+    return any(s.target == storage for s in plan.scop.statements if s.name in names)
+
+
+def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
+    """Copies worth making for the reduction of a cluster."""
+    if plan.dealt[number].form != "serial":
+        return
+    for name in plan.clusters[number].statements:
+        statement = plan.scop.by_name[name]
+        if statement.kind == "update":
+            phase = next(p for p in plan.phases.values() if p.mark in marks and name in marks[p.mark].prefixes)
+            prefix = marks[phase.mark].prefixes[name]
+            instances = math.prod(extents_of_a_run(prefix))
+            for operand in operands(plan, statement, prefix):
+                reuse = instances / max(1, math.prod(operand.hull.shape))
+                if reuse >= LEAST_REUSE:
+                    yield without_conflicts(plan, operand.copy(plan, phase.mark, name), reuse)
+
+
+def extents_of_a_run(prefix: isl.Map) -> tuple[int, ...]:
+    """The box of the instances that run below a mark each time control reaches it."""
+    return box_hull(prefix.reverse().reset_tuple_id(isl.dim_type.out)).shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """References of a statement to one storage whose footprints overlap, and the box around them."""
+
+    storage: str
+    reads: tuple[Read, ...]
+    hull: BoxHull
+
+    def copy(self, plan: Plan, mark: str, statement: str) -> Copy:
+        """The copy of the box at a mark, in the order of the tensor."""
+        dtype, shape = plan.scop.storages[self.storage].dtype, self.hull.shape
+        return Copy(self.storage, dtype, mark, statement, self.reads, shape, self.hull.lower, tuple(range(len(shape))))
+
+
+def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[Operand]:
+    """The groups of references that can be fetched: affine, to what nothing in the group of the statement writes."""
+    group, _ = home_of(plan, statement.name)
+    written = {plan.scop.by_name[s].target for c in group.clusters for s in plan.clusters[c].statements}
+    exprs = [e for e in walk(statement.value) if isinstance(e, Read)]
+    for storage in dict.fromkeys(e.tensor for e in exprs):
+        own = [e for e in exprs if e.tensor == storage]
+        maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
+        in_memory = plan.scop.storages[storage].role != "temporary" or plan.buffers[storage].space == "global"
+        if storage in written or not in_memory or any(depends_on_data(s) for e in own for s in e.subscripts):
+            continue
+        if any(e.boundary is not None and e.boundary.kind != "constant_exterior" for e in own):
+            continue
+        if not own[0].subscripts or not maps:
+            continue
+        footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
+        yield from _grouped(storage, own, footprints)
+
+
+def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:
+    """The access relations of some of the references of a statement to a storage."""
+    exprs = [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
+    maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
+    if len(exprs) != len(maps):
+        return maps
+    return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
+
+
+def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:
+    """References joined where their footprints overlap, transitively."""
+    if len(reads) != len(footprints):
+        union = footprints[0]
+        for f in footprints[1:]:
+            union = union.union(f)
+        yield Operand(storage, tuple(reads), box_hull(union))
+        return
+    groups: list[tuple[list[Read], isl.Map]] = []
+    for read, footprint in zip(reads, footprints, strict=True):
+        touching = [g for g in groups if not g[1].is_disjoint(footprint)]
+        joined = ([read], footprint)
+        for g in touching:
+            groups.remove(g)
+            joined = (g[0] + joined[0], g[1].union(joined[1]))
+        groups.append(joined)
+    for own, footprint in groups:
+        yield Operand(storage, tuple(dict.fromkeys(own)), box_hull(footprint))

@@ -1,0 +1,207 @@
+"""Proof that the threads of a block may share a plan: what no order of tiles shows (``legality.py``).
+
+Every dependence stays in one thread or crosses a barrier: there is one at the entry of a phase whose date lies after
+that of the source's phase and not after that of the sink's.  What a buffer of a thread hands on stays in that thread,
+and no two of its elements fall on one place.  What is fetched covers what is read from it, and lies between barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.errors import LegalityError
+from tcomp.mapping.barriers import COPIED
+from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.memories import BLOCK_LEVEL
+from tcomp.mapping.plan import Buffer, Copy, Plan
+from tcomp.mapping.promotion import access_of
+from tcomp.mapping.threads import ThreadMaps
+from tcomp.mapping.tree import nodes_of
+from tcomp.scop import by_statements, maps_of
+
+
+def kept_by_threads(buffer: Buffer) -> bool:
+    """Whether every thread has elements of a tile of its block for itself."""
+    return buffer.space in ("register", "private") and buffer.mark.startswith(BLOCK_LEVEL)
+
+
+def prove_memories(plan: Plan, step: str) -> None:
+    """Raise LegalityError, naming the pass, if registers or what is fetched do not hold what is read from them."""
+    if plan.buffers and plan.phases:
+        proof = _Proof.of(plan)
+        for buffer in plan.buffers.values():
+            proof.private(buffer, step)
+        for copy in plan.copies:
+            proof.copy(copy, step)
+
+
+def prove_barriers(plan: Plan, step: str) -> None:
+    """Raise LegalityError, naming the pass and two instances, if threads exchange values without waiting.
+
+    For final plans only: barriers are the last thing that is decided.
+    """
+    if plan.phases:
+        proof = _Proof.of(plan)
+        for copy in plan.copies:
+            proof.fenced(copy, step)
+        proof.ordered(step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proof:
+    """``marks`` are the marks of the tree; ``dates`` maps instances to the date of their phase."""
+
+    plan: Plan
+    marks: Mapping[str, Place]
+    maps: ThreadMaps
+    dates: isl.UnionMap
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Proof:
+        """The facts about a plan."""
+        return cls(plan, {p.mark: p for p in places(plan.tree)}, ThreadMaps.of(plan), _phase_dates(plan))
+
+    def private(self, buffer: Buffer, step: str) -> None:
+        """A value in registers is read by the thread that wrote it, and every element has a place of its own."""
+        if not kept_by_threads(buffer):
+            return
+        for (source, sink), passed in values_through(self.plan.scop, buffer.storage).items():
+            crossing = self.maps.crossing(self.plan, source, sink, passed)
+            if not crossing.is_empty():
+                raise LegalityError(
+                    f"pass '{step}' keeps {buffer.storage} in the registers of one thread, "
+                    f"but another needs it: {crossing.wrap().sample_point()}"
+                )
+        place = self.marks[buffer.mark]
+        for writer_statement in (s for s in self.plan.scop.statements if s.target == buffer.storage):
+            name = writer_statement.name
+            rank = len(self.plan.scop.storages[buffer.storage].box.extent)
+            where = place.prefixes[name].flat_range_product(self.maps.leaders[name])
+            if buffer.space == "private":
+                where = where.flat_range_product(
+                    _local_index(buffer, place.prefixes[name], writer_statement.write, step)
+                )
+            elements = where.reverse().apply_range(own_element(writer_statement.write, rank))
+            if not elements.is_single_valued():
+                raise LegalityError(f"pass '{step}' gives two elements of {buffer.storage} one register")
+
+    def copy(self, copy: Copy, step: str) -> None:
+        """What is read from a copy is in its box, is not written meanwhile."""
+        place = self.marks[copy.mark]
+        scop = self.plan.scop
+        statement = scop.by_name[copy.statement]
+        group = next(
+            g for g in self.plan.groups if any(copy.statement in self.plan.clusters[c].statements for c in g.clusters)
+        )
+        if any(
+            scop.by_name[s].target == copy.storage for c in group.clusters for s in self.plan.clusters[c].statements
+        ):
+            raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
+        prefix = place.prefixes[copy.statement]
+        box = isl.Set.universe(isl.Space.set_alloc(prefix.get_ctx(), 0, len(copy.shape)))
+        for d, extent in enumerate(copy.shape):
+            box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0)).upper_bound_val(
+                isl.dim_type.set, d, isl.Val(extent - 1)
+            )
+        for access in access_of(statement, copy.storage, copy.reads):
+            read = prefix.reverse().apply_range(access).reset_tuple_id(isl.dim_type.out)
+            corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
+            if not read.sum(corner.neg()).range().is_subset(box):
+                raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
+
+    def fenced(self, copy: Copy, step: str) -> None:
+        """Barriers stand between what is read from a copy and what is fetched before and after."""
+        if self.plan.barriers.get(copy.mark + COPIED) != "block":
+            raise LegalityError(f"pass '{step}' reads {copy.storage} before all of it is fetched at {copy.mark}")
+        if copy.mark not in self.plan.barriers and _in_loop(self.plan, copy.mark):
+            raise LegalityError(f"pass '{step}' fetches {copy.storage} at {copy.mark} while it is still being read")
+
+    def ordered(self, step: str) -> None:
+        """Dependences between threads of a block cross a barrier."""
+        waits = self._waits()
+        for (source, sink), pairs in by_statements(self.plan.scop.dependences).items():
+            if self._group(source) != self._group(sink):
+                continue
+            crossing = self.maps.crossing(self.plan, source, sink, pairs)
+            if crossing.is_empty():
+                continue
+            timed = isl.UnionMap.from_map(crossing).apply_domain(self.dates).apply_range(self.dates)
+            for m in maps_of(timed):
+                if waits is None or not m.is_subset(waits):
+                    raise LegalityError(
+                        f"pass '{step}' lets threads exchange a value without a barrier: "
+                        f"{crossing.wrap().sample_point()}"
+                    )
+
+    def _group(self, statement: str) -> int:
+        home = next(c.number for c in self.plan.clusters if statement in c.statements)
+        return next(n for n, g in enumerate(self.plan.groups) if home in g.clusters)
+
+    def _waits(self) -> isl.Map | None:
+        """Pairs of dates of phases with a barrier in between."""
+        dates = isl.UnionSet("{ }")
+        for statement, phase in self.maps.phase_of.items():
+            if phase.mark in self.plan.barriers or phase.mark + COPIED in self.plan.barriers:
+                own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain)
+                dates = dates.union(own.apply(self.dates))
+        sets: list[isl.Set] = []
+        dates.foreach_set(sets.append)
+        if not sets:
+            return None
+        at = sets[0]
+        return isl.Map.lex_lt(at.get_space()).intersect_range(at).apply_range(isl.Map.lex_le(at.get_space()))
+
+
+def _local_index(buffer: Buffer, prefix: isl.Map, write: isl.Map, step: str) -> isl.Map:
+    """Instance to the place of the element that it writes among those of its thread."""
+    assert buffer.lower is not None
+    offsets = own_element(write, len(buffer.shape)).sum(prefix.apply_range(isl.Map.from_multi_aff(buffer.lower)).neg())
+    names = [f"o{d}" for d in range(len(buffer.shape))]
+    local = []
+    for name, deal in zip(names, buffer.deals, strict=True):
+        if deal.dimension is None:
+            local.append(name)
+        else:
+            local.append(f"{deal.vector}*floor({name}/{deal.threads * deal.vector}) + {name} mod {deal.vector}")
+    index = offsets.apply_range(isl.Map(f"{{ [{', '.join(names)}] -> [{', '.join(local)}] }}"))
+    for d, extent in enumerate(buffer.shape):
+        if index.range().is_empty():
+            break
+        low, high = index.range().dim_min_val(d).to_python(), index.range().dim_max_val(d).to_python()
+        if low < 0 or high >= extent:
+            raise LegalityError(f"pass '{step}' keeps {extent} elements of {buffer.storage}, but needs {low}..{high}")
+    return index
+
+
+def _phase_dates(plan: Plan) -> isl.UnionMap:
+    """Instance to the date of the phase in which it runs: the schedule without what lies below phases."""
+    tree = plan.tree
+    while True:
+        found = next(
+            (n for n in nodes_of(tree)
+             if n.get_type() == isl.schedule_node_type.mark and n.mark_get_id().get_name() in plan.phases
+             and n.child(0).get_type() != isl.schedule_node_type.leaf),
+            None,
+        )  # fmt: skip
+        if found is None:
+            return tree.get_map()
+        tree = found.child(0).cut().get_schedule()
+
+
+def _in_loop(plan: Plan, mark: str) -> bool:
+    """Whether control can reach a mark more than once in a tile."""
+    for node in nodes_of(plan.tree):
+        if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() == mark:
+            above = node.parent()
+            while above.get_type() != isl.schedule_node_type.domain:
+                if above.get_type() == isl.schedule_node_type.mark and above.mark_get_id().get_name().startswith(
+                    "group"
+                ):
+                    return False
+                if above.get_type() == isl.schedule_node_type.band:
+                    return True
+                above = above.parent()
+    return False

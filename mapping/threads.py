@@ -1,0 +1,65 @@
+"""Which thread of a block runs an instance, as maps: what barriers are decided by and threads are proved with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.buffers import places
+from tcomp.mapping.plan import Phase, Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadMaps:
+    """For each statement, instance to the number of a thread in its block.
+
+    ``threads`` run the instance; ``leaders`` have the result of a reduction that threads share, and otherwise are the
+    same.  ``phase_of`` gives the phase of a statement.
+    """
+
+    threads: Mapping[str, isl.Map]
+    leaders: Mapping[str, isl.Map]
+    phase_of: Mapping[str, Phase]
+
+    @classmethod
+    def of(cls, plan: Plan) -> ThreadMaps:
+        """The threads of a plan whose tiles are dealt."""
+        marks = {p.mark: p for p in places(plan.tree)}
+        threads: dict[str, isl.Map] = {}
+        leaders: dict[str, isl.Map] = {}
+        phase_of: dict[str, Phase] = {}
+        for phase in plan.phases.values():
+            for statement, prefix in marks[phase.lanes].prefixes.items():
+                depth = prefix.dim(isl.dim_type.out)
+                threads[statement] = prefix.apply_range(_number(phase, depth, set()))
+                leaders[statement] = prefix.apply_range(_number(phase, depth, shared_dimensions(plan, phase)))
+                phase_of[statement] = phase
+        return cls(threads, leaders, phase_of)
+
+    def crossing(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
+        """Those pairs of instances of which the second is run by another thread than has what the first left."""
+        target = plan.scop.by_name[source].target
+        reader = self.leaders[sink] if plan.scop.by_name[sink].target == target else self.threads[sink]
+        return pairs.subtract(self.leaders[source].apply_range(reader.reverse()))
+
+
+def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:
+    """Dimensions of the threads along which a phase shares a reduction."""
+    if phase.mark not in plan.operations:
+        return set()
+    return {s.dimension for s in plan.dealt[int(phase.mark.removeprefix("reduce"))].shares}
+
+
+def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:
+    """Values of the bands around a thread to its number; its coordinates along ``leading`` count as 0."""
+    members = len(phase.dimensions)
+    names = [f"i{d}" for d in range(depth)]
+    terms = [
+        f"{math.prod(phase.shape[dimension + 1 :])}*i{depth - members + position}"
+        for position, dimension in enumerate(phase.dimensions)
+        if dimension not in leading
+    ]
+    return isl.Map(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}")

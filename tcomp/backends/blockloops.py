@@ -1,0 +1,156 @@
+"""The loops over tiles as blocks of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tcomp.backends.devicenames import renamed
+from tcomp.backends.devicespelling import expression_text
+from tcomp.indexing import Ranges
+from tcomp.loops import For, If, LoopExpr, LoopNode, Operation, Scope, Variable
+
+LARGEST_GRID = (2**31 - 1, 65535, 65535)
+"""Blocks that a grid may have in x, y, z."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLoop:
+    """A loop over tiles: its bounds as they stand, and the ``low``est and ``high``est value that its iterator takes."""
+
+    iterator: str
+    lower: LoopExpr
+    upper: LoopExpr
+    step: int
+    condition: LoopExpr | None
+    low: int = 0
+    high: int = 0
+
+    @property
+    def extent(self) -> int:
+        """Number of values from the lowest to the highest."""
+        return max(0, (self.high - self.low) // self.step + 1)
+
+    def renamed(self, names: Mapping[str, str]) -> BlockLoop:
+        """The loop with other names for iterators."""
+        condition = None if self.condition is None else renamed(self.condition, names)
+        return replace(
+            self,
+            iterator=names.get(self.iterator, self.iterator),
+            lower=renamed(self.lower, names),
+            upper=renamed(self.upper, names),
+            condition=condition,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLoop:
+    """A loop over tiles and its place in the grid: how the iterator is had from ``blockIdx``."""
+
+    loop: BlockLoop
+    identifier: str
+    cap: int
+    axis: str
+    ranges: Ranges
+
+    @property
+    def iterator(self) -> str:
+        return self.loop.iterator
+
+    @property
+    def low(self) -> int:
+        return self.loop.low
+
+    @property
+    def high(self) -> int:
+        return max(self.loop.low, self.loop.high)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a block runs several tiles in turn."""
+        return self.loop.extent > self.cap
+
+    @property
+    def opens(self) -> bool:
+        """Whether its lines open a block of C that must be closed."""
+        return self.repeats or bool(self._guards())
+
+    def lines(self, index: str) -> list[str]:
+        """C that defines the iterator."""
+        loop, name = self.loop, self.loop.iterator
+        guards = " && ".join(expression_text(g, self.ranges, 2) for g in self._guards())
+        if self.repeats:
+            start, step = self._value(self.identifier), f"gridDim.{self.axis}"
+            step = step if loop.step == 1 else f"{loop.step} * {step}"
+            head = f"for ({index} {name} = {start}; {name} <= {loop.high}; {name} += {step}) {{"
+            return [head + (f"  if (!({guards})) continue;" if guards else "")]
+        first = f"const {index} {name} = {self._value(self.identifier)};"
+        return [first, f"if ({guards}) {{"] if guards else [first]
+
+    def _value(self, identifier: str) -> str:
+        text = identifier if self.loop.step == 1 else f"{self.loop.step} * {identifier}"
+        return text if self.loop.low == 0 else f"{self.loop.low} + {text}"
+
+    def _guards(self) -> list[LoopExpr]:
+        i = Variable(self.loop.iterator)
+        found: list[LoopExpr] = [Operation(">=", (i, self.loop.lower)), Operation("<", (i, self.loop.upper))]
+        found += [] if self.loop.condition is None else [self.loop.condition]
+        known = self.ranges.knowing(self.loop.iterator, self.loop.low, self.high)
+        return [known.condition(g) for g in found if known.decide(g) is not True]
+
+
+def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:
+    """The loops over tiles above a group, outermost first, and what is below them."""
+    found: list[BlockLoop] = []
+    condition: LoopExpr | None = None
+    ranges = Ranges({})
+    while True:
+        match node:
+            case Scope(name=name) if name.startswith("parallel"):
+                node = node.body
+            case For():
+                low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+                assert low is not None and high is not None
+                found.append(
+                    BlockLoop(node.iterator, node.lower, node.upper, node.step, condition, low[0], high[1] - 1)
+                )
+                ranges = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
+                condition = None
+                node = node.body
+            case If(otherwise=None) if condition is None and isinstance(node.then, For):
+                condition = node.condition
+                node = node.then
+            case _:
+                return found, node
+
+
+def grid_of(loops: list[BlockLoop], blocks: tuple[int, ...] | None) -> tuple[list[MappedLoop], tuple[int, int, int]]:
+    """Loops on the axes of a grid, innermost on x; what is outside three goes on z together.  Also the grid."""
+    given = blocks or ()
+    caps = [min(given[n] if n < len(given) else most, most) for n, most in enumerate(LARGEST_GRID)]
+    mapped: list[MappedLoop] = []
+    grid = [1, 1, 1]
+    ranges = Ranges({})
+    together = loops[: max(0, len(loops) - 2)]
+    for position, loop in enumerate(loops):
+        axis = min(len(loops) - 1 - position, 2)
+        identifier, cap = f"blockIdx.{'xyz'[axis]}", caps[axis]
+        if axis == 2 and len(together) > 1:
+            inner = 1
+            for later in together[position + 1 :]:
+                inner *= later.extent
+            identifier = identifier if inner == 1 else f"{identifier} / {inner}"
+            identifier = (
+                identifier
+                if position == 0
+                else f"({identifier}) % {loop.extent}"
+                if inner > 1
+                else f"{identifier} % {loop.extent}"
+            )
+            cap = loop.extent
+            grid[2] *= loop.extent
+        else:
+            grid[axis] = min(loop.extent, cap)
+        mapped.append(MappedLoop(loop, identifier, cap, "xyz"[axis], ranges))
+        ranges = ranges.knowing(loop.iterator, loop.low, max(loop.low, loop.high))
+    return mapped, (grid[0], grid[1], grid[2])

@@ -1,0 +1,80 @@
+"""Device functions that CUDA kernels may call; only what a kernel mentions is put in front of it.
+
+The functions on element types are those of the CPU target (``prelude.py``).  What needs a PTX instruction is left to
+the simulator's header where the text is compiled for the CPU.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tcomp.backends.prelude import INLINE, definitions
+
+_DEVICE = "static __device__ __forceinline__"
+
+_INDEX = {
+    "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
+    "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
+    "tc_floordiv": "$D $I tc_floordiv($I a, $I b) { return b == 0 ? 0 : a / b - ((a % b != 0) & ((a ^ b) < 0)); }",
+    "tc_mod": "$D $I tc_mod($I a, $I b) { $I r = b == 0 ? 0 : a % b; return r != 0 && ((r ^ b) < 0) ? r + b : r; }",
+    "tc_check": """template <class... Indices>
+$D $I tc_check(long long i, $I origin, $I extent, int number, long long *report, Indices... at) {
+  if (i >= origin && i < (long long)origin + extent) return ($I)i;
+  if (atomicExch((unsigned long long *)&report[2], 1ULL) == 0) {
+    const long long values[] = {(long long)at..., 0};
+    report[0] = number;
+    report[1] = i;
+    for (int d = 0; d < (int)sizeof...(at); d++) report[3 + d] = values[d];
+  }
+  return origin;
+}""",
+    "tc_repeat_edge": "$D $I tc_repeat_edge($I i, $I origin, $I extent) "
+    "{ return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : i; }",
+    "tc_repeat_image": """$D $I tc_repeat_image($I i, $I origin, $I extent) {
+  $I r = (i - origin) % extent;
+  return origin + (r < 0 ? r + extent : r);
+}""",
+    "tc_mirror_image": """$D $I tc_mirror_image($I i, $I origin, $I extent) {
+  $I r = (i - origin) % (2 * extent);
+  r = r < 0 ? r + 2 * extent : r;
+  return origin + (r < extent ? r : 2 * extent - 1 - r);
+}""",
+    "tc_mirror_interior": """$D $I tc_mirror_interior($I i, $I origin, $I extent) {
+  if (extent == 1) return origin;
+  $I r = (i - origin) % (2 * extent - 2);
+  r = r < 0 ? r + 2 * extent - 2 : r;
+  return origin + (r < extent ? r : 2 * extent - 2 - r);
+}""",
+    "tc_from_bfloat16": "$D float tc_from_bfloat16(unsigned short bits) "
+    "{ return __uint_as_float((unsigned int)bits << 16); }",
+    "tc_to_bfloat16": """$D unsigned short tc_to_bfloat16(float value) {
+  const unsigned int bits = __float_as_uint(value);
+  if (value != value) return (unsigned short)((bits >> 16) | 0x40);
+  return (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}""",
+    "tc_from_float16": """#ifdef __CUDACC__
+$D float tc_from_float16(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+#endif""",
+    "tc_to_float16": """#ifdef __CUDACC__
+$D unsigned short tc_to_float16(float value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+#endif""",
+}
+"""Functions of indices (``$I`` is their type) and conversions that the CPU target spells otherwise."""
+
+_NAME = re.compile(r"\btc_\w+")
+
+
+def cuda_prelude(text: str, index: str) -> str:
+    """The definitions that ``text`` calls, for indices of type ``index``."""
+    table = {name: body.replace(INLINE, _DEVICE) for name, body in definitions().items()}
+    table |= {name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in _INDEX.items()}
+    used = dict.fromkeys(_NAME.findall(text))
+    return "".join(table[name] + "\n" for name in used if name in table)

@@ -1,0 +1,135 @@
+"""One group of a GPU plan as one CUDA kernel: tiles on blocks, phases on threads, point loops inside.
+
+Control flow down to a phase is the same for all threads of a block; below its band of threads each goes its own way.
+Copies and barriers are therefore spelled at the entry of phases and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tcomp.backends.blockloops import MappedLoop, block_loops, grid_of
+from tcomp.backends.devicenames import IteratorNames
+from tcomp.backends.devicephases import PhaseWriter
+from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, Program, SharedArray
+from tcomp.backends.source import REPORT, Launch
+from tcomp.indexing import Ranges
+from tcomp.loops import LoopNode
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES
+from tcomp.mapping.plan import Plan
+
+LONGEST_LINE = 110
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """The lines of a kernel, its launch (lines counted from its own first), and the blocks that it was cut for."""
+
+    lines: tuple[str, ...]
+    launch: Launch
+    storages: tuple[str, ...]
+    blocks: int
+
+
+def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> KernelText:
+    """The kernel for the loops of a group."""
+    plan = program.plan
+    shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
+    writer = KernelWriter(program, max(shapes, key=math.prod))
+    names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
+    loops, inside = block_loops(names.rename(node, {}))
+    mapped, grid = grid_of(loops, program.options.blocks)
+    ranges, depth = Ranges({}), 1
+    for loop in mapped:
+        for line in loop.lines(program.dialect.index):
+            writer.put(depth, line)
+        ranges = ranges.knowing(loop.iterator, loop.low, loop.high)
+        depth += loop.opens
+    PhaseWriter(writer).uniform(inside, depth, ranges)
+    _close(writer, mapped, depth)
+    return _framed(writer, number, name, grid)
+
+
+def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
+    """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other."""
+    for loop in reversed(mapped):
+        if loop.opens:
+            if loop.repeats and (writer.shared or writer.plan.barriers):
+                writer.put(depth, "__syncthreads();")
+            depth -= 1
+            writer.put(depth, "}")
+
+
+def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, int]) -> KernelText:
+    storages = _in_program_order(writer)
+    x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
+    shared_bytes = sum(a.bytes for a in writer.shared)
+    dynamic = shared_bytes > STATIC_SHARED_BYTES
+    head = [f'extern "C" __global__ void __launch_bounds__({writer.threads})', *_signature(writer, number, name), "{"]
+    if writer.uses_thread:
+        head.append(f"  const int thread = {_linear_thread(writer.shape)};")
+    index = writer.program.dialect.index
+    head += [f"  const {index} {t} = {text};" for t, text in writer.thread_ids.items()]
+    head += [f"  {line}" for line in (_dynamic_arrays(writer.shared) if dynamic else _static_arrays(writer.shared))]
+    lines = (*head, *writer.lines, "}")
+    where = tuple((len(head) + n, s) for n, s in writer.where)
+    arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
+    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where)
+    return KernelText(lines, launch, tuple(storages), math.prod(grid))
+
+
+def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
+    parameters = [_parameter(writer, number, s) for s in _in_program_order(writer)]
+    if REPORT in writer.used:
+        parameters.append("long long *__restrict__ report")
+    joined = f"{name}({', '.join(parameters)})"
+    if len(joined) <= LONGEST_LINE:
+        return [joined]
+    return [f"{name}(", *(f"    {p}," for p in parameters[:-1]), f"    {parameters[-1]})"]
+
+
+def _in_program_order(writer: KernelWriter) -> list[str]:
+    """The storages that a kernel takes: inputs, then outputs, as the program lists them, then temporaries."""
+    function = writer.program.function
+    listed = [t.name for t in (*function.inputs, *function.outputs)]
+    order = {name: position for position, name in enumerate([*listed, *writer.plan.scop.storages])}
+    order |= {name: position for position, name in enumerate(listed)}
+    return sorted((s for s in writer.used if s != REPORT), key=lambda s: order[s])
+
+
+def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
+    plan: Plan = writer.plan
+    written = {writer.statements[s].target for c in plan.groups[number].clusters for s in plan.clusters[c].statements}
+    const = "" if storage in written else "const "
+    element = DEVICE_TYPES[plan.scop.storages[storage].dtype.name]
+    return f"{const}{element} *__restrict__ {writer.program.dialect.name(storage)}"
+
+
+def _static_arrays(arrays: list[SharedArray]) -> list[str]:
+    return [f"__shared__ {a.element} {a.name}{_extents(a)};" for a in arrays]
+
+
+def _dynamic_arrays(arrays: list[SharedArray]) -> list[str]:
+    """Arrays cut out of the memory that a launch asks for: more than a kernel may declare."""
+    lines = ["extern __shared__ __align__(16) unsigned char tc_dynamic[];"]
+    offset = 0
+    for a in arrays:
+        cut = f"*reinterpret_cast<{a.element} (*){_extents(a)}>(tc_dynamic + {offset})"
+        lines.append(f"{a.element} (&{a.name}){_extents(a)} = {cut};")
+        offset += a.bytes
+    return lines
+
+
+def _extents(array: SharedArray) -> str:
+    return "".join(f"[{e}]" for e in array.shape)
+
+
+def _linear_thread(shape: tuple[int, ...]) -> str:
+    """The number of a thread in its block; ``shape`` is outermost first."""
+    axes = "xyz"[: len(shape)]
+    text = f"threadIdx.{axes[-1]}"
+    for n in range(len(axes) - 2, -1, -1):
+        inner = f"({text})" if " " in text else text
+        text = f"threadIdx.{axes[n]} + {shape[len(shape) - 1 - n]} * {inner}"
+    return text

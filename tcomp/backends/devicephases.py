@@ -1,0 +1,176 @@
+"""The phases of a kernel: control flow down to them, and the point loops of each thread in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcomp.backends.devicelanes import deal_out, described
+from tcomp.backends.devicememory import declare, fetch
+from tcomp.backends.devicereductions import share_reduction
+from tcomp.backends.devicestatements import execute
+from tcomp.backends.devicewriter import KernelWriter
+from tcomp.backends.pointloops import FEW_TRIPS, from_zero, guarded
+from tcomp.grammar.function import Read, depends_on_data
+from tcomp.grammar.function import walk as walk_expression
+from tcomp.indexing import Ranges
+from tcomp.loops import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Operation,
+    Scope,
+    Variable,
+    walk,
+)
+from tcomp.mapping.barriers import COPIED
+from tcomp.mapping.plan import Phase
+
+LONGEST_UNROLLED = 64
+"""Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
+
+
+class PhaseWriter:
+    """Writes everything below the tile of a block."""
+
+    def __init__(self, writer: KernelWriter) -> None:
+        self.writer = writer
+
+    def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
+        match node:
+            case Block():
+                for child in node.children:
+                    self.uniform(child, depth, ranges)
+            case For():
+                self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
+            case Let():
+                self.writer.let(node, depth, ranges, self.uniform)
+            case If():
+                self.writer.branch(node, depth, ranges, self.uniform)
+            case Scope() if node.name in self.writer.plan.phases:
+                self._phase(node, self.writer.plan.phases[node.name], depth, ranges)
+            case Scope():
+                before = dict(self.writer.locals)
+                for buffer in self.writer.plan.buffers.values():
+                    if buffer.mark == node.name:
+                        declare(self.writer, buffer, node.around, depth)
+                self.uniform(node.body, depth, ranges)
+                self.writer.locals = before
+            case Execute():
+                raise AssertionError(f"{node.statement} is outside every phase")
+
+    def _phase(self, node: Scope, phase: Phase, depth: int, ranges: Ranges) -> None:
+        self._barrier(phase.mark, depth)
+        before = self.writer.fetched
+        for copy in self.writer.plan.copies:
+            if copy.mark == phase.mark:
+                self.writer.fetched = (*self.writer.fetched, fetch(self.writer, copy, node.around, depth, ranges))
+        self._barrier(phase.mark + COPIED, depth)
+        if phase.mark in self.writer.plan.operations:
+            share_reduction(self.writer, node.body, phase, depth, ranges)
+        else:
+            self.writer.put(depth, f"// {described(self.writer, node, phase)}")
+            deal_out(self.writer, node.body, phase, depth, ranges, self._serial)
+        self.writer.fetched = before
+
+    def _barrier(self, place: str, depth: int) -> None:
+        level = self.writer.plan.barriers.get(place)
+        if level is not None and self.writer.threads > 1:
+            self.writer.put(depth, "__syncthreads();" if level == "block" else "__syncwarp();")
+
+    def _serial(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
+        match node:
+            case Block():
+                for child in node.children:
+                    self._serial(child, depth, ranges)
+            case For():
+                self._point_loop(node, depth, ranges)
+            case Let():
+                self.writer.let(node, depth, ranges, self._serial)
+            case If():
+                self.writer.branch(node, depth, ranges, self._serial)
+            case Scope():
+                before = dict(self.writer.locals)
+                for buffer in self.writer.plan.buffers.values():
+                    if buffer.mark == node.name:
+                        declare(self.writer, buffer, node.around, depth)
+                self._serial(node.body, depth, ranges)
+                self.writer.locals = before
+            case Execute():
+                execute(self.writer, node, depth, ranges)
+
+    def _point_loop(self, node: For, depth: int, ranges: Ranges) -> None:
+        """A loop in one thread; unrolled with its guard inside where it runs over elements that the thread keeps."""
+        node = from_zero(node, ranges)
+        low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+        if low is not None and high is not None and node.step == 1:
+            constant = low[0] == low[1] and high[0] == high[1]
+            trips = max(0, high[1] - low[0])
+            kept = self._indexes_registers(node) and trips <= LONGEST_UNROLLED
+            if kept or (trips <= FEW_TRIPS and self._is_simple(node)):
+                self.writer.put(depth, "#pragma unroll")
+                if not constant:
+                    node = guarded(node, low[0], high[1], ranges)
+            elif constant and trips * self._copies(node.body) <= self.writer.program.options.unroll:
+                self.writer.put(depth, "#pragma unroll")
+        self.writer.loop(node, depth, ranges, self._serial, "")
+
+    def _is_simple(self, node: For) -> bool:
+        """Whether a loop has no loop in it, and no run-time check, of which copies cost registers and save nothing."""
+        if any(isinstance(n, For) for n in walk(node.body)):
+            return False
+        statements = {n.statement for n in walk(node.body) if isinstance(n, Execute)}
+        values = [self.writer.statements[s].value for s in statements]
+        reads = [e for v in values for e in walk_expression(v) if isinstance(e, Read)]
+        return not (self.writer.program.checked and any(depends_on_data(s) for r in reads for s in r.subscripts))
+
+    def _copies(self, node: LoopNode) -> int:
+        """Statement instances that unrolling everything below would write out."""
+        match node:
+            case Block():
+                return sum(self._copies(c) for c in node.children)
+            case For():
+                bounds = Ranges({}).bounds(Operation("-", (node.upper, node.lower)))
+                return (LONGEST_UNROLLED if bounds is None else max(1, bounds[1])) * self._copies(node.body)
+            case Let() | Scope():
+                return self._copies(node.body)
+            case If():
+                return self._copies(node.then) + (0 if node.otherwise is None else self._copies(node.otherwise))
+            case Execute():
+                return 1
+
+    def _indexes_registers(self, node: For) -> bool:
+        """Whether the loop's iterator occurs in the place of an element that the thread keeps."""
+        for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
+            statement = self.writer.statements[instance.statement]
+            cluster = next(c for c in self.writer.plan.clusters if statement.name in c.statements)
+            touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
+            kept = [b for b in self.writer.plan.buffers.values() if b.space == "private" and b.storage in touched]
+            if any(math.prod(b.shape) > 1 for b in kept):
+                arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
+                if any(_mentions(a, node.iterator) for a in arguments):
+                    return True
+        return False
+
+
+def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:
+    """What a loop that all threads of a block share runs over."""
+    kind = "tiles of steps" if node.iterator.endswith("_tile") else "rounds of elements"
+    count = len({n.name for n in walk(node.body) if isinstance(n, Scope) and n.name in phases})
+    return kind if count == 1 else f"{kind}, {count} phases in each"
+
+
+def _mentions(expr: LoopExpr, name: str) -> bool:
+    match expr:
+        case Variable():
+            return expr.name == name
+        case Operation():
+            return any(_mentions(o, name) for o in expr.operands)
+        case _:
+            return False

@@ -1,0 +1,145 @@
+"""The text of one kernel while it is written, and the control flow of C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.devicespelling import Fetched, Local, expression_text
+from tcomp.backends.readableguards import readable
+from tcomp.backends.spelling import C_STORAGE_TYPES, Dialect, Needs
+from tcomp.grammar.function import Function
+from tcomp.indexing import Ranges
+from tcomp.loops import For, If, Let, LoopExpr, LoopNode
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Plan
+
+DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
+"""The C type of one element in memory."""
+
+Body = Callable[[LoopNode, int, Ranges], None]
+"""Writes a node at a depth of indentation, under known ranges of iterators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What all kernels of a program share."""
+
+    function: Function
+    plan: Plan
+    options: MappingOptions
+    checked: bool
+    needs: Needs
+    dialect: Dialect
+    indices: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArray:
+    """An array in shared memory; extents outermost first, ``itemsize`` in bytes."""
+
+    element: str
+    name: str
+    shape: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes, rounded up so that the next array is aligned, too."""
+        return -(-math.prod(self.shape) * self.itemsize // 16) * 16
+
+
+class KernelWriter:
+    """Lines of a kernel, what it has used so far, and what is in force where it stands.
+
+    ``used`` are the storages (and ``report``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
+    in force; ``declared`` the indices that the C block around has declared; ``thread_ids`` the thread's coordinates.
+    """
+
+    def __init__(self, program: Program, shape: tuple[int, ...]) -> None:
+        self.program = program
+        self.plan = program.plan
+        self.statements = program.plan.scop.by_name
+        self.shape = shape
+        self.threads = math.prod(shape)
+        self.lines: list[str] = []
+        self.where: list[tuple[int, str]] = []
+        self.used: dict[str, None] = {}
+        self.locals: dict[str, Local] = {}
+        self.fetched: tuple[Fetched, ...] = ()
+        self.shared: list[SharedArray] = []
+        self.taken: set[str] = set(program.dialect.identifiers.values())
+        self.uses_thread = False
+        self.thread_ids: dict[str, str] = {}
+        self.declared: dict[str, LoopExpr] = {}
+
+    def put(self, depth: int, text: str) -> None:
+        """Add a line."""
+        self.lines.append("  " * depth + text)
+
+    def fresh(self, name: str) -> str:
+        """The name, or one like it that nothing else in the kernel has."""
+        base, number = name, 0
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def at(self, statement: str) -> None:
+        """Note that the last line executes a statement."""
+        self.where.append((len(self.lines), statement))
+
+    def scoped(self, write: Callable[[], None]) -> None:
+        """Write what stands in a C block of its own: indices declared there are unknown behind it."""
+        before = self.declared
+        self.declared = dict(before)
+        write()
+        self.declared = before
+
+    def loop(self, node: For, depth: int, ranges: Ranges, body: Body, comment: str = "") -> None:
+        """A loop; ``body`` writes what is in it."""
+        lower, upper = ranges.simplify(node.lower), ranges.simplify(node.upper)
+        low, high = ranges.bounds(lower), ranges.bounds(upper)
+        index, i = self.program.dialect.index, node.iterator
+        step = f"++{i}" if node.step == 1 else f"{i} += {node.step}"
+        first, end = expression_text(lower, ranges), expression_text(upper, ranges, 4)
+        head = f"for ({index} {i} = {first}; {i} < {end}; {step}) {{"
+        self.put(depth, f"{head}  // {comment}" if comment else head)
+        inner = ranges if low is None or high is None else ranges.knowing(i, low[0], max(low[0], high[1] - 1))
+        self.scoped(lambda: body(node.body, depth + 1, inner))
+        self.put(depth, "}")
+
+    def let(self, node: Let, depth: int, ranges: Ranges, body: Body) -> None:
+        """A loop of one iteration."""
+        bounds = ranges.bounds(node.value)
+        value = ranges.simplify(node.value)
+        inner = ranges if bounds is None else ranges.knowing(node.iterator, *bounds)
+        if bounds is None or bounds[0] != bounds[1]:
+            self.put(depth, "{")
+            self.put(
+                depth + 1, f"const {self.program.dialect.index} {node.iterator} = {expression_text(value, ranges)};"
+            )
+            self.scoped(lambda: body(node.body, depth + 1, inner))
+            self.put(depth, "}")
+        else:
+            body(node.body, depth, inner)
+
+    def branch(self, node: If, depth: int, ranges: Ranges, body: Body) -> None:
+        """A test, left out where ranges decide it."""
+        decided = ranges.decide(node.condition)
+        if decided is True:
+            body(node.then, depth, ranges)
+        elif decided is False:
+            if node.otherwise is not None:
+                body(node.otherwise, depth, ranges)
+        else:
+            condition = readable(node.condition, node.then, ranges, self.statements)
+            self.put(depth, f"if ({expression_text(condition, ranges)}) {{")
+            self.scoped(lambda: body(node.then, depth + 1, ranges))
+            otherwise = node.otherwise
+            if otherwise is not None:
+                self.put(depth, "} else {")
+                self.scoped(lambda: body(otherwise, depth + 1, ranges))
+            self.put(depth, "}")

@@ -1,0 +1,87 @@
+"""Whether 32-bit integers hold every index of a program, every subscript on the way to it, and every offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcomp.backends.spelling import fixed_value
+from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
+from tcomp.mapping.plan import Plan
+from tcomp.scop import ScopStatement
+
+Range = tuple[int, int]
+
+LIMIT = 2**31 - 2**16
+"""Room is left for what loops run past their bounds by: tiles and grids."""
+
+
+def index_type(plan: Plan) -> str:
+    """The C type in which indices and offsets are computed: ``int`` wherever it suffices, else ``long long``."""
+    return "int" if _largest(plan) < LIMIT else "long long"
+
+
+def _largest(plan: Plan) -> int:
+    largest = 0
+    for storage in plan.scop.storages.values():
+        span = sum(abs(s) * max(0, e - 1) for s, e in zip(storage.strides, storage.box.extent, strict=True))
+        largest = max(
+            largest, span + sum(abs(o) * abs(s) for o, s in zip(storage.box.origin, storage.strides, strict=True))
+        )
+    for buffer in plan.buffers.values():
+        largest = max(largest, buffer.bytes // buffer.dtype.itemsize)
+    for statement in plan.scop.statements:
+        ranges = _index_ranges(statement)
+        subscripts = list(statement.subscripts)
+        subscripts += [s for e in walk(statement.value) if isinstance(e, Read) for s in e.subscripts]
+        for low, high in [*ranges.values(), *(r for s in subscripts for r in _within(s, ranges, plan.scop.sizes))]:
+            largest = max(largest, abs(low), abs(high))
+    return largest
+
+
+def _index_ranges(statement: ScopStatement) -> dict[str, Range]:
+    domain: isl.Set = statement.domain
+    return {
+        index: (domain.dim_min_val(d).to_python(), domain.dim_max_val(d).to_python())
+        for d, index in enumerate(statement.indices)
+    }
+
+
+def _within(expr: Expr, ranges: Mapping[str, Range], sizes: Mapping[str, int]) -> list[Range]:
+    """The ranges of an affine expression and of everything in it, its own first; empty where it depends on data."""
+    number = fixed_value(expr, sizes)
+    if number is not None:
+        return [(number, number)]
+    if depends_on_data(expr):
+        return []
+    match expr:
+        case Index():
+            return [ranges[expr.name]]
+        case Unary() | Cast():
+            inner = _within(expr.operand, ranges, sizes)
+            return [(-inner[0][1], -inner[0][0]), *inner] if isinstance(expr, Unary) else inner
+        case Select():
+            then, otherwise = _within(expr.then, ranges, sizes), _within(expr.otherwise, ranges, sizes)
+            union = (min(then[0][0], otherwise[0][0]), max(then[0][1], otherwise[0][1]))
+            return [union, *then, *otherwise]
+        case Binary():
+            a, b = _within(expr.lhs, ranges, sizes), _within(expr.rhs, ranges, sizes)
+            return [_combined(expr.op, a[0], b[0]), *a, *b]
+        case _:
+            return [(-LIMIT, LIMIT)]
+
+
+def _combined(operator: str, a: Range, b: Range) -> Range:
+    match operator:
+        case "+":
+            return a[0] + b[0], a[1] + b[1]
+        case "-":
+            return a[0] - b[1], a[1] - b[0]
+        case "*":
+            corners = [x * y for x in a for y in b]
+            return min(corners), max(corners)
+        case _:
+            # Quotients, remainders, extrema and comparisons are no larger than what they are made of.
+            largest = max(map(abs, (*a, *b)))
+            return -largest, largest

@@ -1,0 +1,47 @@
+"""Loops of one thread in the form that unrolls: counted from 0 to a number, with a test inside for partial tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.indexing import Ranges
+from tcomp.loops import For, If, LoopExpr, Number, Operation, Variable, substitute_below
+
+FEW_TRIPS = 8
+"""Loops of so few trips are unrolled whatever they do: their loads go out together."""
+
+
+def from_zero(loop: For, ranges: Ranges) -> For:
+    """A loop over the steps of a tile, counted from the first: then its trips are a number, at least in full tiles."""
+    lower = ranges.simplify(loop.lower)
+    name = f"{loop.iterator}_part"
+    if isinstance(lower, Number) or loop.step != 1 or name in ranges.known:
+        return loop
+    ends = [ranges.simplify(Operation("-", (end, lower))) for end in _least(loop.upper)]
+    if not any(isinstance(end, Number) for end in ends):
+        return loop
+    upper = ends[0]
+    for end in ends[1:]:
+        upper = Operation("min", (upper, end))
+    body = substitute_below(loop.body, loop.iterator, Operation("+", (lower, Variable(name))))
+    return replace(loop, iterator=name, lower=Number(0), upper=upper, body=body)
+
+
+def _least(expr: LoopExpr) -> list[LoopExpr]:
+    """The expressions of which one is the least."""
+    if isinstance(expr, Operation) and expr.operator == "min":
+        return [e for o in expr.operands for e in _least(o)]
+    return [expr]
+
+
+def guarded(loop: For, low: int, high: int, ranges: Ranges) -> For:
+    """The loop with constant bounds, and a test inside for what its own bounds exclude."""
+    i = Variable(loop.iterator)
+    inner = ranges.knowing(loop.iterator, low, high - 1)
+    tests = [Operation(">=", (i, loop.lower)), Operation("<", (i, loop.upper))]
+    kept = [t for t in tests if inner.decide(t) is not True]
+    body = loop.body
+    if kept:
+        condition: LoopExpr = kept[0] if len(kept) == 1 else Operation("&&", (kept[0], kept[1]))
+        body = If(condition, body, None)
+    return replace(loop, lower=Number(low), upper=Number(high), body=body)

@@ -1,0 +1,236 @@
+"""A module that stands for CuPy where there is no GPU: device memory is main memory, and kernels are Python functions.
+
+It has what tcomp calls of CuPy, with the signatures of CuPy 14, and notes every launch, copy and change of device.
+Memory remembers its device; reading an array's content on another one, or where the thread has no context, is an error
+as it is in CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+Body = Callable[..., None]
+
+
+class CudaError(RuntimeError):
+    """Stands for CUDARuntimeError and CUDADriverError."""
+
+
+class OutOfMemoryError(MemoryError):
+    """Stands for the error of CuPy's memory pool."""
+
+
+class Memory:
+    """Stands for a MemoryPointer."""
+
+    def __init__(self, ptr: int, device_id: int) -> None:
+        self.ptr = ptr
+        self.device_id = device_id
+
+
+class Stream:
+    """Stands for a CUDA stream."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+class Function:
+    """A kernel of a module that was loaded on a device."""
+
+    def __init__(self, ptr: int, name: str, device: int) -> None:
+        self.ptr = ptr
+        self.name = name
+        self.device = device
+        self.shared_allowed = 0
+
+
+class ndarray:  # noqa: N801
+    """Stands for cupy.ndarray."""
+
+    def __init__(self, host: np.ndarray, device: int) -> None:
+        self.host = host
+        self.data = Memory(host.ctypes.data, device)
+        self.dtype, self.shape, self.strides, self.itemsize = host.dtype, host.shape, host.strides, host.itemsize
+
+    def __getitem__(self, key: Any) -> ndarray:
+        return ndarray(self.host[key], self.data.device_id)
+
+    def __setitem__(self, key: Any, value: ndarray) -> None:
+        self.host[key] = value.host
+
+    @property
+    def T(self) -> ndarray:  # noqa: N802
+        return ndarray(self.host.T, self.data.device_id)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise AssertionError("nothing has to export a CuPy array")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.data.device_id
+
+
+class FakeCupy(types.ModuleType):
+    """The module.  ``bodies`` are the kernels by name: called with the grid, the block and the arguments' addresses."""
+
+    __version__ = "14.2.0"
+
+    def __init__(self, capabilities: tuple[str, ...] = ("90",)) -> None:
+        super().__init__("cupy")
+        self.capabilities = capabilities
+        self.bodies: dict[str, Body] = {}
+        self.events: list[tuple[Any, ...]] = []
+        self.failures: dict[str, Exception] = {}
+        self.functions: dict[int, Function] = {}
+        self.streams: dict[int, Stream] = {}
+        self.loaded: list[tuple[int, bytes]] = []
+        self._thread = threading.local()
+        self.ndarray = ndarray
+        self.cuda = types.SimpleNamespace(
+            runtime=types.SimpleNamespace(
+                getDeviceCount=lambda: self._checked("getDeviceCount") or len(self.capabilities),
+                getDevice=self._current,
+                setDevice=self._set_device,
+                memGetInfo=self._open_context,
+                driverGetVersion=lambda: 13000,
+                getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
+                memsetAsync=self._memset,
+                memcpyAsync=self._memcpy,
+                memcpyDeviceToHost=2,
+                streamSynchronize=lambda stream: self._note("synchronize", stream),
+                pointerGetAttributes=lambda ptr: types.SimpleNamespace(device=self.owners[ptr]),
+            ),
+            driver=types.SimpleNamespace(launchKernel=self._launch, funcSetAttribute=self._set_attribute),
+            Device=self._device,
+            Module=self._module,
+            get_current_stream=lambda number: self.streams.get(number, Stream(0)),
+        )
+        self.owners: dict[int, int] = {}
+
+    def on(self, values: np.ndarray, device: int = 0) -> ndarray:
+        """An array with these values on a device."""
+        return ndarray(np.array(values), device)
+
+    def names(self) -> list[str]:
+        """The kernels that ran, in order."""
+        return [event[1] for event in self.events if event[0] == "launch"]
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> ndarray:
+        self._checked("empty")
+        made = ndarray(np.full(shape, 77, dtype), self._current())
+        self._note("empty", made.data.device_id, made.host.nbytes)
+        return made
+
+    def asarray(self, values: Any) -> ndarray:
+        if isinstance(values, ndarray):
+            assert values.data.device_id == self._current(), "CuPy would copy it"
+            return values
+        if hasattr(values, "__cuda_array_interface__"):
+            return ndarray(values.host, self._current())
+        self._note("upload", self._current(), np.asarray(values).nbytes)
+        return ndarray(np.array(values), self._current())
+
+    def asnumpy(self, array: ndarray) -> np.ndarray:
+        assert array.data.device_id == self._current()
+        return array.host.copy()
+
+    def from_dlpack(self, value: Any) -> ndarray:
+        return ndarray(value.host, value.__dlpack_device__()[1])
+
+    def _note(self, *event: Any) -> None:
+        self.events.append(event)
+        self._checked(event[0])
+
+    def _checked(self, what: str) -> None:
+        if what in self.failures:
+            raise self.failures[what]
+
+    def _current(self) -> int:
+        return getattr(self._thread, "device", 0)
+
+    def _set_device(self, number: int) -> None:
+        assert 0 <= number < len(self.capabilities)
+        self._note("device", number)
+        self._thread.device = number
+
+    def _open_context(self) -> tuple[int, int]:
+        self._thread.__dict__.setdefault("contexts", set()).add(self._current())
+        return 1, 2
+
+    def _device(self, number: int | None = None) -> Any:
+        number = self._current() if number is None else number
+
+        @contextmanager
+        def guard() -> Iterator[None]:
+            before = self._current()
+            self._thread.device = number
+            try:
+                yield
+            finally:
+                self._thread.device = before
+
+        manager = guard()
+        manager.compute_capability = self.capabilities[number]  # type: ignore[attr-defined]
+        manager.synchronize = lambda: self._note("device synchronize", number)  # type: ignore[attr-defined]
+        return manager
+
+    def _module(self) -> Any:
+        def load(image: bytes) -> None:
+            self._note("load", self._current(), image)
+            self._open_context()
+
+        def get_function(name: str) -> Function:
+            function = Function(1000 + len(self.functions), name, self._current())
+            self.functions[function.ptr] = function
+            return function
+
+        return types.SimpleNamespace(load=load, get_function=get_function)
+
+    def _set_attribute(self, function: int, attribute: int, value: int) -> None:
+        assert attribute == 8
+        self._note("attribute", self.functions[function].name, value)
+        self.functions[function].shared_allowed = value
+
+    def _memset(self, address: int, value: int, count: int, stream: int) -> None:
+        self._note("memset", count, stream)
+        ctypes.memset(address, value, count)
+
+    def _memcpy(self, target: int, source: int, count: int, kind: int, stream: int) -> None:
+        assert kind == 2
+        self._note("copy", count, stream)
+        ctypes.memmove(target, source, count)
+
+    def _launch(self, function: int, *rest: int) -> None:
+        *extents, shared, stream, parameters, extra = rest
+        known = self.functions[function]
+        if self._current() not in getattr(self._thread, "contexts", ()):
+            raise CudaError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
+        if known.device != self._current():
+            raise CudaError("CUDA_ERROR_INVALID_HANDLE: invalid resource handle")
+        if shared > known.shared_allowed:
+            raise CudaError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        assert len(extents) == 6 and extra == 0 and min(extents) > 0
+        grid, block = tuple(extents[:3]), tuple(extents[3:])
+        self._note("launch", known.name, grid, block, shared, stream, known.device)
+        body = self.bodies[known.name]
+        count = body.__code__.co_argcount - 2
+        pointers = (ctypes.c_void_p * count).from_address(parameters)
+        body(grid, block, *(ctypes.c_uint64.from_address(pointer).value for pointer in pointers))
+
+
+def floats(address: int, *shape: int) -> np.ndarray:
+    """The float32 array at an address, in C order."""
+    count = int(np.prod(shape, dtype=int))
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address)).reshape(shape)
+
+
+def words(address: int, count: int) -> np.ndarray:
+    """The 64-bit integers at an address."""
+    return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(address))
