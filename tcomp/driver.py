@@ -64,7 +64,7 @@ class Compilation:
     @property
     def nest(self) -> str:
         """The shape of the loops in one line (``tcomp.nest``)."""
-        return nest(self.loops, {s.name: s.indices for s in self.plan.scop.statements})
+        return nest(self.loops, {s.name: s.indices for s in self.plan.scop.statements}, self.plan.phases)
 
     @property
     def stages(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tcomp.arraykinds import View
 from tcomp.backends.native import describe
-from tcomp.backends.source import Argument
+from tcomp.backends.source import Argument, Launch
 from tcomp.binding import Binding
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.driver import Compilation
@@ -124,8 +124,11 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
         tiles = " x ".join(map(str, group.sizes))
         lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
     lines.append(f"  loops: {compilation.nest}")
+    lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
     lines += [f"  operation {operation}" for operation in plan.operations.values()]
     lines += [f"  buffer {line}" for line in _buffers(compilation)]
+    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies]
+    lines += [f"  barrier before {mark}, for the {level}" for mark, level in plan.barriers.items()]
     lines += [f"  note: {note}" for note in plan.notes]
     lines.append(f"  scratch memory: {source.scratch_bytes} bytes")
     if source.checks:
@@ -135,6 +138,19 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     times = ", ".join(f"{stage} {1e3 * seconds:.0f} ms" for stage, seconds in compilation.seconds.items())
     lines.append(f"  compile time: {times}")
     return "\n".join(lines) + "\n"
+
+
+def _describe_launch(launch: Launch) -> str:
+    """A launch in a few words: ``mm_0: 8 x 8 blocks of 16 x 16 threads``, innermost extents first."""
+    grid, block = (" x ".join(map(str, _without_ones(extents))) for extents in (launch.grid, launch.block))
+    shared = f", {launch.shared_bytes} bytes of dynamic shared memory" if launch.shared_bytes else ""
+    return f"{launch.kernel}: {grid} blocks of {block} threads{shared}"
+
+
+def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]
+    return extents
 
 
 def _buffers(compilation: Compilation) -> list[str]:

@@ -2,39 +2,54 @@
 
 ``p0 p1 (m n S0i ; m kk n S0 ; m n S0f)`` reads: two parallel tile loops around three nests, each loop named after the
 index it runs over, each nest after its statement.  ``t`` is a loop over inner tiles; the versions of a loop for full
-and partial tiles have one shape and are shown once.
+and partial tiles have one shape and are shown once.  On a GPU ``b0 b1`` are tile loops mapped to blocks, and ``t0 t1``
+loops mapped to threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from tcomp.loops import Block, Execute, For, If, Let, LoopNode, Scope, Variable, walk
 
 
-def nest(loops: LoopNode, indices: Mapping[str, tuple[str, ...]]) -> str:
-    """The shape of ``loops``; ``indices`` names the indices of each statement."""
-    return _shape(loops, indices, 0)
+def nest(loops: LoopNode, indices: Mapping[str, tuple[str, ...]], phases: Collection[str] = ()) -> str:
+    """The shape of ``loops``; ``indices`` names the indices of each statement, ``phases`` the marks above threads."""
+    return _Shape(indices, phases).of(loops, "")
 
 
-def _shape(node: LoopNode, indices: Mapping[str, tuple[str, ...]], tiles: int) -> str:
-    match node:
-        case Block():
-            parts = [_shape(child, indices, 0) for child in node.children]
-            return parts[0] if len(parts) == 1 else f"({' ; '.join(parts)})"
-        case For():
-            label = f"p{tiles - 1}" if tiles else _index(node, indices)
-            return f"{label} {_shape(node.body, indices, tiles + 1 if tiles else 0)}"
-        case Scope():
-            return _shape(node.body, indices, 1 if node.name.startswith("parallel") else 0)
-        case Let():
-            return _shape(node.body, indices, tiles)
-        case If():
-            then = _shape(node.then, indices, 0)
-            otherwise = then if node.otherwise is None else _shape(node.otherwise, indices, 0)
-            return then if then == otherwise else f"({then} | {otherwise})"
-        case Execute():
-            return node.statement
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    indices: Mapping[str, tuple[str, ...]]
+    phases: Collection[str]
+
+    def of(self, node: LoopNode, kind: str, depth: int = 0) -> str:
+        """The shape of a node; ``kind`` is the letter of the band that it is in, below ``depth`` loops of that."""
+        match node:
+            case Block():
+                parts = [self.of(child, "") for child in node.children]
+                return parts[0] if len(parts) == 1 else f"({' ; '.join(parts)})"
+            case For():
+                label = f"{kind}{depth}" if kind else _index(node, self.indices)
+                return f"{label} {self.of(node.body, kind, depth + 1)}"
+            case Scope():
+                return self.of(node.body, self._kind(node.name))
+            case Let():
+                return self.of(node.body, kind, depth)
+            case If():
+                then = self.of(node.then, kind, depth)
+                otherwise = then if node.otherwise is None else self.of(node.otherwise, kind, depth)
+                return then if then == otherwise else f"({then} | {otherwise})"
+            case Execute():
+                return node.statement
+
+    def _kind(self, mark: str) -> str:
+        if mark in self.phases:
+            return "t"
+        if mark.startswith("parallel"):
+            return "b" if self.phases else "p"
+        return ""
 
 
 def _index(loop: For, indices: Mapping[str, tuple[str, ...]]) -> str:
