@@ -82,12 +82,20 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
     sizes = extents(main.domain)
     if not options.match_reductions or not main.plain or math.prod(sizes[p] for p in positions) < LONG_REDUCTION:
         return "serial"
+    if not _starts_in(scop, cluster):
+        return "serial"
     elements = math.prod(sizes[p] for p in cluster.coordinates[main.name])
     if sides_of(scop, cluster) is not None and elements > WARP * WARP:
         return "serial"
     if elements < BLOCK_THREADS:
         return "shared"
     return "shared" if vector_position(scop, main) in positions else "serial"
+
+
+def _starts_in(scop: Scop, cluster: Cluster) -> bool:
+    """Whether the cluster also starts its reduction, element by element: results go where that says."""
+    others = [scop.by_name[s] for s in cluster.statements if scop.by_name[s].kind != "update"]
+    return any(s.kind == "init" for s in others) and not any(reduction_positions(cluster, s) for s in others)
 
 
 def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:

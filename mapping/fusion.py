@@ -50,6 +50,7 @@ class _Fuser:
         self.scop: Scop = plan.scop
         self.clusters = plan.clusters
         self.options = options
+        self.stored = plan.stored
         home = {s: c.number for c in plan.clusters for s in c.statements}
         pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}
         self.successors = {c.number: {b for a, b in pairs if a == c.number and b != a} for c in plan.clusters}
@@ -71,7 +72,12 @@ class _Fuser:
         for candidate in sorted(free - {root}, reverse=True):
             consumers = self.successors[candidate]
             inside = set(current.clusters)
-            if not consumers or not consumers <= inside or any((candidate, c) in self.conflicts for c in inside):
+            if (
+                self._is_stored(candidate)
+                or not consumers
+                or not consumers <= inside
+                or any((candidate, c) in self.conflicts for c in inside)
+            ):
                 continue
             joined = self._join(current, candidate)
             if isinstance(joined, Group):
@@ -81,6 +87,10 @@ class _Fuser:
                 self.notes.append(f"{names} stays outside the tiles of its consumers: {joined}")
         stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
         return self.grow(root, free - stray) if stray else current
+
+    def _is_stored(self, number: int) -> bool:
+        """Whether a cluster's results must go through global memory, to a later kernel."""
+        return any(self.scop.by_name[s].target in self.stored for s in self.clusters[number].statements)
 
     def _fellow_writers(self, number: int) -> set[int]:
         """Clusters that write a storage which this one writes: if tiles have copies of it, all must be inside."""

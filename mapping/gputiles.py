@@ -22,7 +22,7 @@ ELEMENTS_PER_THREAD = 4
 """Elements of a pointwise tile that a thread has once there are blocks enough."""
 
 
-PARALLEL_BLOCKS = 32
+PARALLEL_BLOCKS = 4
 """Fusion may leave this many blocks, or all that there were: idle multiprocessors cost less than a pass over memory."""
 
 

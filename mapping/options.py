@@ -120,10 +120,10 @@ class MappingOptions:
         method="match_library_calls",
         original="matchLibraryCalls",
     )
-    split_reduction: int = declare(
+    split_reduction: int | None = declare(
         Integer(1),
-        1,
-        "blocks that share one reduction; a second kernel combines what they found",
+        None,
+        "parts of a reduction that different blocks compute and a second kernel combines; None lets the model choose",
         targets=GPU_TARGETS,
     )
     unroll: int = declare(

@@ -21,6 +21,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.promotion import promote_to_shared
+from tcomp.mapping.splitting import split_reductions
 from tcomp.mapping.tilesizes import CPU_TILING
 
 
@@ -44,10 +45,12 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
-    Tile (3), deal point loops to threads (4, 6), keep temporaries in registers and shared memory (9), fetch operands
-    into shared memory (8), synchronise.  Tiles are mapped to blocks (7) when kernels are cut from the tree.
+    Split reductions between blocks, tile (3), deal point loops to threads (4, 6), keep temporaries in registers and
+    shared memory (9), fetch operands into shared memory (8), synchronise.  Tiles are mapped to blocks (7) when kernels
+    are cut from the tree.
     """
     return (
+        Pass("split", functools.partial(split_reductions, gpu)),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu))),
         Pass("threads", deal_to_threads),
         Pass("memories", place_in_memories),

@@ -158,6 +158,8 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
 
     None where isl returns no outer band over all statements, or one that is not made of plain indices.
     """
+    if all(s.plain and s.coordinates == 0 for s in statements):
+        return {s.name: () for s in statements}
     projections = {s.name: _coordinates_of(s) for s in statements}
     domain = union_set([projections[s.name].range() for s in statements])
     order = {pair: m for pair, m in scop.pairs_in_order.items() if projections.keys() >= {*pair}}

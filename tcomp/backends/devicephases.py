@@ -67,6 +67,9 @@ class PhaseWriter:
 
     def _phase(self, node: Scope, phase: Phase, depth: int, ranges: Ranges) -> None:
         self._barrier(phase.mark, depth)
+        for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
+            if self.writer.statements[instance.statement].kind == "init":
+                self.writer.starts[self.writer.statements[instance.statement].target] = (node.body, phase)
         before = self.writer.fetched
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark:

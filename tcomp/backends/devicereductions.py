@@ -63,13 +63,15 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
             value = combine(reduction, part, f"{warps}[thread / {WARP} + warp]", dtype)
             writer.put(depth, f"for (int warp = 1; warp < {group // WARP}; ++warp) {assignment(part, bare(value))}")
             writer.at(statement.name)
-        execute = next(n for n in walk(body) if isinstance(n, Execute))
-        own = speller(writer, execute, ranges)
-        target = own.target(statement.target, statement.subscripts)
+        start = next(n for n in walk(body) if isinstance(n, Execute))
+        own = speller(writer, start, ranges)
+        target = own.target(statement.target, writer.statements[start.statement].subscripts)
         value = combine(reduction, load(target, dtype, CUDA_C), part, dtype)
         assign(writer, depth, own, target, store(bare(value), dtype, CUDA_C), statement.name)
 
-    deal_out(writer, node, phase, depth, ranges, finish, frozenset(s.dimension for s in dealt.shares))
+    # The result goes to every element that was started: guards on steps would leave some out, or none at all.
+    started, starting = writer.starts[statement.target]
+    deal_out(writer, started, starting, depth, ranges, finish)
 
 
 def _mask(writer: KernelWriter, width: int) -> str:

@@ -13,7 +13,7 @@ from tcomp.grammar.function import Function
 from tcomp.indexing import Ranges
 from tcomp.loops import For, If, Let, LoopExpr, LoopNode
 from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Plan
+from tcomp.mapping.plan import Phase, Plan
 
 DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
 """The C type of one element in memory."""
@@ -53,8 +53,9 @@ class SharedArray:
 class KernelWriter:
     """Lines of a kernel, what it has used so far, and what is in force where it stands.
 
-    ``used`` are the storages (and ``report``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
-    in force; ``declared`` the indices that the C block around has declared; ``thread_ids`` the thread's coordinates.
+    ``used`` are the storages (and ``REPORT``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
+    in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
+    around has declared, ``thread_ids`` the thread's coordinates.
     """
 
     def __init__(self, program: Program, shape: tuple[int, ...]) -> None:
@@ -73,6 +74,7 @@ class KernelWriter:
         self.uses_thread = False
         self.thread_ids: dict[str, str] = {}
         self.declared: dict[str, LoopExpr] = {}
+        self.starts: dict[str, tuple[LoopNode, Phase]] = {}
 
     def put(self, depth: int, text: str) -> None:
         """Add a line."""

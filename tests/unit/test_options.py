@@ -304,7 +304,7 @@ class TestMatters:
         assert code(program, target, replace(options, **changes)) == code(program, target, options)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("target", BACKENDS)
-    @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "split_reduction"])
+    @pytest.mark.parametrize("name", list(OPTIONS))
     def test_what_matters_changes_some_program(self, name: str, target: str) -> None:
         small = MappingOptions(tile_sizes=(16,)) if name == "recompute_limit" else MappingOptions()
         if not matters(small, name, target):

@@ -1,0 +1,201 @@
+"""Pass: share a long reduction between blocks.
+
+``acc(i) += f(i, k)`` becomes ``parts(p, i) += f(i, k)`` for the steps ``k`` of part ``p``, and
+``acc(i) += parts(p, i)``: split-K of matrix products, and the two kernels of a full sum.  The parts are kept in global
+memory, so the second reduction runs in a kernel of its own.  This reassociates the reduction, as every schedule may.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.errors import LegalityError
+from tcomp.grammar.function import Constant, Index, Read
+from tcomp.grammar.ranges import Box
+from tcomp.mapping.dealing import reduction_positions, sides_of
+from tcomp.mapping.footprint import extents
+from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster, Plan
+from tcomp.mapping.tilesizes import main_statement
+from tcomp.operators import INT64, REDUCTIONS
+from tcomp.schedule import schedule
+from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
+
+LEAST_WORK = 1 << 22
+"""Instances of an update from which on a second kernel costs less than idle multiprocessors."""
+
+LEAST_STEPS = 256
+"""Steps that a part has at least."""
+
+TILE_OF_A_BLOCK = 32 * 32
+"""Elements of a contraction that a block computes at least."""
+
+
+def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
+    scop = plan.scop
+    stored: set[str] = set()
+    for cluster in plan.clusters:
+        parts = parts_of(gpu, plan.scop, cluster, options)
+        if parts > 1:
+            scop, storage = split(scop, main_statement(plan.scop, cluster), parts)
+            stored.add(storage)
+    if not stored:
+        return plan
+    return replace(schedule(scop, options), stored=frozenset(stored), notes=plan.notes)
+
+
+def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:
+    """Into how many parts the reduction of a cluster is split."""
+    statement = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, statement)
+    if statement.kind != "update" or not statement.plain or not positions or statement.domain.is_empty():
+        return 1
+    sizes = extents(statement.domain)
+    longest = max(sizes[p] for p in positions)
+    if options.split_reduction is not None:
+        return min(options.split_reduction, longest)
+    steps = math.prod(sizes[p] for p in positions)
+    elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
+    blocks = -(-elements // TILE_OF_A_BLOCK) if sides_of(scop, cluster) else elements
+    if elements * steps < LEAST_WORK or 2 * blocks > gpu.multiprocessors:
+        return 1
+    return max(1, min(gpu.multiprocessors // blocks, steps // LEAST_STEPS, longest))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """The update that is split, the index whose steps are shared, the ``first`` of them and how many a part has."""
+
+    statement: ScopStatement
+    position: int
+    steps: int
+    first: int
+
+    def parted(self) -> isl.Map:
+        """Instance to the same instance behind the number of its part."""
+        names = [f"i{d}" for d in range(len(self.statement.indices))]
+        part = f"floor((i{self.position} - {self.first})/{self.steps})"
+        text = f"{{ {self.statement.name}[{', '.join(names)}] -> [{', '.join([part, *names])}] }}"
+        return isl.Map(text).intersect_domain(self.statement.domain)
+
+
+def split(scop: Scop, statement: ScopStatement, parts: int) -> tuple[Scop, str]:
+    """The program with a reduction in two steps, and the storage of what the first one leaves."""
+    sizes = extents(statement.domain)
+    positions = range(statement.coordinates, len(statement.indices))
+    position = max(positions, key=lambda p: sizes[p])
+    first = statement.domain.dim_min_val(position).to_python()
+    own = _Split(statement, position, -(-sizes[position] // parts), first)
+    accumulator = scop.storages[statement.target]
+    count = -(-sizes[position] // own.steps)
+    box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
+    name = f"{statement.target}_parts"
+    strides = contiguous_strides(box.extent)
+    parted = Storage(name, accumulator.dtype, box, "temporary", strides)
+    start, update, combine = _start(own, parted), _update(own, parted), _combine(own, parted)
+    _prove(own, update, combine)
+    statements: list[ScopStatement] = []
+    for s in scop.statements:
+        if s.name == statement.name:
+            statements += [combine]
+        elif s.name == f"{statement.name}i":
+            statements += [start, update, s]
+        else:
+            statements.append(s)
+    return Scop({**scop.storages, name: parted}, tuple(statements), scop.sizes), name
+
+
+def _prefix(own: _Split) -> isl.Map:
+    """Instance to the element of the parts that it goes to, without a name."""
+    rank = 1 + len(own.statement.indices)
+    names = [f"i{d}" for d in range(rank)]
+    kept = names[: 1 + own.statement.coordinates]
+    return own.parted().apply_range(isl.Map(f"{{ [{', '.join(names)}] -> [{', '.join(kept)}] }}"))
+
+
+def _indices(own: _Split) -> tuple[str, ...]:
+    part = "part"
+    while part in own.statement.indices:
+        part += "_"
+    return (part, *own.statement.indices)
+
+
+def _start(own: _Split, parts: Storage) -> ScopStatement:
+    s = own.statement
+    assert s.reduction is not None
+    name = f"{s.name}pi"
+    domain = _prefix(own).range().set_tuple_name(name)
+    indices = _indices(own)[: 1 + s.coordinates]
+    span = s.value.span
+    identity = Constant(REDUCTIONS[s.reduction].identity(parts.dtype), parts.dtype, span)
+    subscripts = tuple(Index(i, INT64, span) for i in indices)
+    return ScopStatement(
+        name,
+        "init",
+        domain,
+        indices,
+        parts.name,
+        subscripts,
+        identity,
+        None,
+        _elements(domain, parts, len(indices)),
+        (),
+        s.origin,
+    )
+
+
+def _update(own: _Split, parts: Storage) -> ScopStatement:
+    s = own.statement
+    name = f"{s.name}p"
+    to_parted = own.parted().set_tuple_name(isl.dim_type.out, name)
+    domain = to_parted.range()
+    indices = _indices(own)
+    reads = tuple(to_parted.reverse().apply_range(r) for r in s.reads)
+    subscripts = (Index(indices[0], INT64, s.value.span), *s.subscripts)
+    write = _elements(domain, parts, 1 + s.coordinates)
+    return ScopStatement(
+        name, "update", domain, indices, parts.name, subscripts, s.value, s.reduction, write, reads, s.origin
+    )
+
+
+def _combine(own: _Split, parts: Storage) -> ScopStatement:
+    s = own.statement
+    rank = 1 + s.coordinates
+    names = [f"i{d}" for d in range(rank)]
+    turn = isl.Map(f"{{ [{', '.join(names)}] -> {s.name}[{', '.join([*names[1:], names[0]])}] }}")
+    domain = _prefix(own).range().apply(turn)
+    indices = (*s.indices[: s.coordinates], _indices(own)[0])
+    span = s.value.span
+    value = Read(parts.name, tuple(Index(i, INT64, span) for i in (indices[-1], *indices[:-1])), parts.dtype, span)
+    back = turn.reverse().intersect_domain(domain).set_tuple_name(isl.dim_type.out, parts.name)
+    target = ", ".join(names[: s.coordinates])
+    write = isl.Map(f"{{ {s.name}[{', '.join(names)}] -> {s.target}[{target}] }}").intersect_domain(domain)
+    subscripts = tuple(Index(i, INT64, span) for i in indices[:-1])
+    return ScopStatement(
+        s.name, "update", domain, indices, s.target, subscripts, value, s.reduction, write, (back,), s.origin
+    )
+
+
+def _elements(domain: isl.Set, storage: Storage, rank: int) -> isl.Map:
+    """Instance to the element that its leading indices name."""
+    names = [f"i{d}" for d in range(domain.dim(isl.dim_type.set))]
+    text = f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> {storage.name}[{', '.join(names[:rank])}] }}"
+    return isl.Map(text).intersect_domain(domain)
+
+
+def _prove(own: _Split, update: ScopStatement, combine: ScopStatement) -> None:
+    """Raise LegalityError unless every step goes to one part of its element, which is combined into it once."""
+    names = [f"i{d}" for d in range(len(update.indices))]
+    back = isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {own.statement.name}[{', '.join(names[1:])}] }}")
+    once = back.intersect_domain(update.domain)
+    through = (
+        once.reverse().apply_range(update.write).apply_range(combine.reads[0].reverse()).apply_range(combine.write)
+    )
+    whole = bool(once.is_injective()) and bool(once.range().is_equal(own.statement.domain))
+    if not (whole and through.is_equal(own.statement.write) and combine.reads[0].is_injective()):
+        raise LegalityError(f"pass 'split' does not reduce every step of {own.statement.name} once")
