@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcomp.grammar.function import Read, walk
 from tcomp.mapping.dealing import BLOCK_THREADS, Sides, form_of, reduction_positions, sides_of
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
+from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, vector_position
-from tcomp.scop import Scop
+from tcomp.scop import Scop, ScopStatement
 
 CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
 """Rows and columns that a block may compute of a contraction, the most reuse first."""
@@ -21,6 +23,9 @@ CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 3
 ELEMENTS_PER_THREAD = 4
 """Elements of a pointwise tile that a thread has once there are blocks enough."""
 
+
+TRANSPOSED_TILE = 32
+"""Extent in both directions of a tile that is read along the one and written along the other."""
 
 PARALLEL_BLOCKS = 4
 """Fusion may leave this many blocks, or all that there were: idle multiprocessors cost less than a pass over memory."""
@@ -69,6 +74,20 @@ class GpuTiles:
         _fill(sizes, whole, sorted(members, reverse=True), max(1, BLOCK_THREADS // max(32, steps // 4)))
         return sizes
 
+    @staticmethod
+    def _transposed(scop: Scop, cluster: Cluster, members: Sequence[int]) -> int | None:
+        """The coordinate along which a statement reads neighbouring elements of what it transposes, if it does."""
+        main = main_statement(scop, cluster)
+        vector, positions = vector_position(scop, main), cluster.coordinates[main.name]
+        for read in (e for e in walk(main.value) if isinstance(e, Read) and len(e.subscripts) > 1):
+            index = _contiguous(scop, main, read)
+            if index is not None and vector is not None and index != main.indices[vector]:
+                found = [d for d in members if main.indices[positions[d]] == index]
+                along = access_stride(scop, read.tensor, read.subscripts, main.indices[vector], scop.sizes)
+                if found and along not in (0, 1, -1):
+                    return found[0]
+        return None
+
     def _streaming(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
         """A block of threads, each with several elements where there are enough."""
         main = main_statement(scop, cluster)
@@ -76,12 +95,26 @@ class GpuTiles:
         positions = cluster.coordinates[main.name]
         order = sorted(members, key=lambda d: (positions[d] != vector, -d))
         inside = math.prod(e for d, e in enumerate(whole) if d not in members)
+        across = self._transposed(scop, cluster, members)
+        if across is not None and len(order) > 1 and positions[order[0]] == vector and across != order[0]:
+            sizes = _one_each(whole, members)
+            _fill(sizes, whole, order[:1], TRANSPOSED_TILE)
+            _fill(sizes, whole, [across], TRANSPOSED_TILE)
+            return sizes
         for elements in (ELEMENTS_PER_THREAD, 1):
             sizes = _one_each(whole, members)
             _fill(sizes, whole, order, max(1, BLOCK_THREADS * elements // inside))
             if _blocks(whole, sizes, members) >= 2 * self.gpu.multiprocessors:
                 break
         return sizes
+
+
+def _contiguous(scop: Scop, statement: ScopStatement, read: Read) -> str | None:
+    """The index along which a read touches neighbouring elements."""
+    for index in statement.indices[statement.tile_rank :]:
+        if access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) in (1, -1):
+            return index
+    return None
 
 
 def _one_each(whole: tuple[int, ...], members: Sequence[int]) -> list[int]:

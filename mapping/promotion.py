@@ -15,7 +15,11 @@ from tcomp.mapping.footprint import BoxHull, box_hull
 from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
+from tcomp.mapping.strides import access_stride
 from tcomp.scop import ScopStatement
+
+SHORTEST_RUN = 8
+"""Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
 
 LEAST_REUSE = 2.0
 """Reads of a fetched element that make fetching it worth while."""
@@ -46,12 +50,11 @@ def _in_group(plan: Plan, storage: str, clusters: tuple[int, ...]) -> bool:
 
 
 def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
-    """Copies worth making for the reduction of a cluster."""
-    if plan.dealt[number].form != "serial":
-        return
+    """Copies worth making for a cluster: what is read again and again, or by lanes that lie far apart."""
+    form = plan.dealt[number].form
     for name in plan.clusters[number].statements:
         statement = plan.scop.by_name[name]
-        if statement.kind == "update":
+        if form == "serial" and statement.kind == "update":
             phase = next(p for p in plan.phases.values() if p.mark in marks and name in marks[p.mark].prefixes)
             prefix = marks[phase.mark].prefixes[name]
             instances = math.prod(extents_of_a_run(prefix))
@@ -59,6 +62,35 @@ def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Co
                 reuse = instances / max(1, math.prod(operand.hull.shape))
                 if reuse >= LEAST_REUSE:
                     yield without_conflicts(plan, operand.copy(plan, phase.mark, name), reuse)
+
+        elif form == "pointwise" and statement.kind == "assign":
+            yield from _transposed(plan, statement, marks)
+
+
+def _transposed(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:
+    """Copies of what neighbouring lanes read far apart, but neighbouring elements of the box lie together."""
+    phase = next(p for p in plan.phases.values() if statement.name in marks[p.lanes].prefixes)
+    prefix = marks[phase.mark].prefixes[statement.name]
+    instances = math.prod(extents_of_a_run(prefix))
+    lane = index_of_lanes(plan, statement)
+    if lane is None:
+        return
+    for operand in operands(plan, statement, prefix):
+        strides = plan.scop.storages[operand.storage].strides
+        apart = [access_stride(plan.scop, operand.storage, r.subscripts, lane, plan.scop.sizes) for r in operand.reads]
+        runs = max((e for e, s in zip(operand.hull.shape, strides, strict=True) if abs(s) == 1), default=1)
+        box = math.prod(operand.hull.shape)
+        if runs >= SHORTEST_RUN and box <= instances and all(s is not None and abs(s) > 1 for s in apart):
+            yield without_conflicts(plan, operand.copy(plan, phase.mark, statement.name), instances / box)
+
+
+def index_of_lanes(plan: Plan, statement: ScopStatement) -> str | None:
+    """The index of a statement that neighbouring threads run along."""
+    number = home_of(plan, statement.name)[1]
+    dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[statement.name]
+    innermost = len(dealt.shape) - 1
+    found = [d for d, own in enumerate(dealt.deals) if own.dimension == innermost]
+    return statement.indices[coordinates[found[0]]] if found else None
 
 
 def extents_of_a_run(prefix: isl.Map) -> tuple[int, ...]:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.mapping.barriers import COPIED
+from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.memories import BLOCK_LEVEL
-from tcomp.mapping.plan import Buffer, Copy, Plan
+from tcomp.mapping.plan import Buffer, Copy, Phase, Plan
 from tcomp.mapping.promotion import access_of
 from tcomp.mapping.threads import ThreadMaps
-from tcomp.mapping.tree import nodes_of
+from tcomp.mapping.tree import below, nodes_of
 from tcomp.scop import by_statements, maps_of
 
 
@@ -32,6 +32,8 @@ def prove_memories(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass, if registers or what is fetched do not hold what is read from them."""
     if plan.buffers and plan.phases:
         proof = _Proof.of(plan)
+        for phase in plan.phases.values():
+            proof.dealt(phase, step)
         for buffer in plan.buffers.values():
             proof.private(buffer, step)
         for copy in plan.copies:
@@ -47,6 +49,8 @@ def prove_barriers(plan: Plan, step: str) -> None:
         proof = _Proof.of(plan)
         for copy in plan.copies:
             proof.fenced(copy, step)
+        for phase in plan.phases.values():
+            proof.scratch(phase, step)
         proof.ordered(step)
 
 
@@ -89,35 +93,63 @@ class _Proof:
                 raise LegalityError(f"pass '{step}' gives two elements of {buffer.storage} one register")
 
     def copy(self, copy: Copy, step: str) -> None:
-        """What is read from a copy is in its box, is not written meanwhile."""
-        place = self.marks[copy.mark]
-        scop = self.plan.scop
-        statement = scop.by_name[copy.statement]
-        group = next(
-            g for g in self.plan.groups if any(copy.statement in self.plan.clusters[c].statements for c in g.clusters)
-        )
-        if any(
-            scop.by_name[s].target == copy.storage for c in group.clusters for s in self.plan.clusters[c].statements
-        ):
+        """What is read from a copy is in its box, which has a place for each element, and is not written meanwhile."""
+        prefix = self.marks[copy.mark].prefixes.get(copy.statement) if copy.mark in self.marks else None
+        if prefix is None:
+            raise LegalityError(f"pass '{step}' fetches {copy.storage} where {copy.statement} does not run")
+        if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0:
+            raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
+        written = {s.target for s in self.plan.scop.statements if self._group(s.name) == self._group(copy.statement)}
+        if copy.storage in written:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
-        prefix = place.prefixes[copy.statement]
         box = isl.Set.universe(isl.Space.set_alloc(prefix.get_ctx(), 0, len(copy.shape)))
         for d, extent in enumerate(copy.shape):
-            box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0)).upper_bound_val(
-                isl.dim_type.set, d, isl.Val(extent - 1)
-            )
-        for access in access_of(statement, copy.storage, copy.reads):
+            box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
+            box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
+        for access in access_of(self.plan.scop.by_name[copy.statement], copy.storage, copy.reads):
             read = prefix.reverse().apply_range(access).reset_tuple_id(isl.dim_type.out)
             corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
             if not read.sum(corner.neg()).range().is_subset(box):
                 raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
 
+    def dealt(self, phase: Phase, step: str) -> None:
+        """Every thread that a phase is dealt to exists, and a reduction that is not shared runs in one thread."""
+        for statement, prefix in self.marks[phase.lanes].prefixes.items():
+            depth = prefix.dim(isl.dim_type.out)
+            values = prefix.range()
+            for member, dimension in enumerate(phase.dimensions):
+                place = depth - len(phase.dimensions) + member
+                if not values.is_empty() and not (
+                    values.dim_min_val(place).to_python() >= 0
+                    and values.dim_max_val(place).to_python() < phase.shape[dimension]
+                ):
+                    raise LegalityError(f"pass '{step}' deals {statement} to threads that do not exist")
+            together = self.plan.scop.pairs_in_order.get((statement, statement))
+            if together is not None:
+                leader = self.maps.leaders[statement]
+                apart = together.subtract(leader.apply_range(leader.reverse()))
+                if not apart.is_empty():
+                    raise LegalityError(
+                        f"pass '{step}' lets several threads reduce one element: {apart.wrap().sample_point()}"
+                    )
+
     def fenced(self, copy: Copy, step: str) -> None:
         """Barriers stand between what is read from a copy and what is fetched before and after."""
         if self.plan.barriers.get(copy.mark + COPIED) != "block":
             raise LegalityError(f"pass '{step}' reads {copy.storage} before all of it is fetched at {copy.mark}")
-        if copy.mark not in self.plan.barriers and _in_loop(self.plan, copy.mark):
+        if self.plan.barriers.get(copy.mark) != "block" and _in_loop(self.plan, copy.mark):
             raise LegalityError(f"pass '{step}' fetches {copy.storage} at {copy.mark} while it is still being read")
+
+    def scratch(self, phase: Phase, step: str) -> None:
+        """The partial results that warps exchange are read before they are overwritten in the next round."""
+        wide = shares_beyond_a_warp(self.plan, phase)
+        if wide and _in_loop(self.plan, phase.mark) and not self._waits_around(phase.mark):
+            raise LegalityError(f"pass '{step}' lets warps overwrite the partial results of {phase.mark}")
+
+    def _waits_around(self, mark: str) -> bool:
+        """Whether a barrier stands in the innermost loop around a mark."""
+        inside = _phases_in_loop(self.plan, mark)
+        return any(self.plan.barriers.get(m) == "block" or m + COPIED in self.plan.barriers for m in inside)
 
     def ordered(self, step: str) -> None:
         """Dependences between threads of a block cross a barrier."""
@@ -141,18 +173,23 @@ class _Proof:
         return next(n for n, g in enumerate(self.plan.groups) if home in g.clusters)
 
     def _waits(self) -> isl.Map | None:
-        """Pairs of dates of phases with a barrier in between."""
-        dates = isl.UnionSet("{ }")
+        """Pairs of dates of phases with a barrier in between: at the entry of a later one, or inside one between."""
+        entries, insides = isl.UnionSet("{ }"), isl.UnionSet("{ }")
         for statement, phase in self.maps.phase_of.items():
-            if phase.mark in self.plan.barriers or phase.mark + COPIED in self.plan.barriers:
-                own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain)
-                dates = dates.union(own.apply(self.dates))
-        sets: list[isl.Set] = []
-        dates.foreach_set(sets.append)
-        if not sets:
-            return None
-        at = sets[0]
-        return isl.Map.lex_lt(at.get_space()).intersect_range(at).apply_range(isl.Map.lex_le(at.get_space()))
+            own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain).apply(self.dates)
+            if "block" in (self.plan.barriers.get(phase.mark), self.plan.barriers.get(phase.mark + COPIED)):
+                entries = entries.union(own)
+            if shares_beyond_a_warp(self.plan, phase):
+                insides = insides.union(own)
+        found: isl.Map | None = None
+        for dates, after in ((entries, isl.Map.lex_le), (insides, isl.Map.lex_lt)):
+            sets: list[isl.Set] = []
+            dates.foreach_set(sets.append)
+            for at in sets:
+                space = at.get_space()
+                waits = isl.Map.lex_lt(space).intersect_range(at).apply_range(after(space))
+                found = waits if found is None else found.union(waits)
+        return found
 
 
 def _local_index(buffer: Buffer, prefix: isl.Map, write: isl.Map, step: str) -> isl.Map:
@@ -193,15 +230,27 @@ def _phase_dates(plan: Plan) -> isl.UnionMap:
 
 def _in_loop(plan: Plan, mark: str) -> bool:
     """Whether control can reach a mark more than once in a tile."""
-    for node in nodes_of(plan.tree):
-        if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() == mark:
-            above = node.parent()
-            while above.get_type() != isl.schedule_node_type.domain:
-                if above.get_type() == isl.schedule_node_type.mark and above.mark_get_id().get_name().startswith(
-                    "group"
-                ):
-                    return False
-                if above.get_type() == isl.schedule_node_type.band:
-                    return True
-                above = above.parent()
-    return False
+    return _loop_around(plan, mark) is not None
+
+
+def _phases_in_loop(plan: Plan, mark: str) -> list[str]:
+    """The phases in the innermost loop around a mark."""
+    loop = _loop_around(plan, mark)
+    if loop is None:
+        return []
+    marks = [n.mark_get_id().get_name() for n in below(loop) if n.get_type() == isl.schedule_node_type.mark]
+    return [m for m in marks if m in plan.phases]
+
+
+def _loop_around(plan: Plan, mark: str) -> isl.ScheduleNode | None:
+    """The innermost band above a mark and below its tile."""
+    kinds = isl.schedule_node_type
+    marks = [n for n in nodes_of(plan.tree) if n.get_type() == kinds.mark]
+    above = next(n for n in marks if n.mark_get_id().get_name() == mark).parent()
+    while above.get_type() != kinds.domain:
+        if above.get_type() == kinds.mark and above.mark_get_id().get_name().startswith("group"):
+            return None
+        if above.get_type() == kinds.band:
+            return above
+        above = above.parent()
+    return None

@@ -74,13 +74,18 @@ def _grow(leaf: isl.ScheduleNode, subtree: Subtree) -> isl.ScheduleNode:
 
 def nodes_of(tree: isl.Schedule) -> list[isl.ScheduleNode]:
     """All nodes, parents first."""
+    return below(tree.get_root())
+
+
+def below(top: isl.ScheduleNode) -> list[isl.ScheduleNode]:
+    """A node and everything below it, parents first."""
     nodes: list[isl.ScheduleNode] = []
 
     def collect(node: isl.ScheduleNode) -> bool:
         nodes.append(node.copy())
         return True
 
-    tree.get_root().foreach_descendant_top_down(collect)
+    top.foreach_descendant_top_down(collect)
     return nodes
 
 

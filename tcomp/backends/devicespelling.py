@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tcomp.backends.source import REPORT
@@ -145,13 +145,25 @@ class DeviceSpeller(Speller):
         local = self.locals.get(expr.tensor)
         return None if local is None else self._local(local, expr.subscripts)
 
+    def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
+        """The element whose subscripts a boundary has folded back into the tensor."""
+        local = self.locals.get(storage)
+        if local is not None:
+            return self._local_at(local, [Variable(text) for text in subscripts])
+        self.used[storage] = None
+        return self.element(storage, subscripts)
+
     def _fetched(self, fetched: Fetched, subscripts: tuple[Expr, ...]) -> str:
-        offsets = self._offsets(subscripts, fetched.corner)
+        offsets = self._offsets([self.loop_expression(s) for s in subscripts], fetched.corner)
         room = dict(zip(fetched.copy.order, fetched.copy.room, strict=True))
         places = [offsets[d] for d in fetched.copy.order if room[d] > 1]
         return fetched.name + "".join(f"[{expression_text(p, self.ranges)}]" for p in places)
 
     def _local(self, local: Local, subscripts: tuple[Expr, ...]) -> str:
+        return self._local_at(local, [self.loop_expression(s) for s in subscripts])
+
+    def _local_at(self, local: Local, subscripts: Sequence[LoopExpr]) -> str:
+        """The place of an element in a buffer that is in force."""
         buffer = local.buffer
         if not buffer.shape:
             return f"{local.name}[0]" if buffer.space == "block" else local.name
@@ -176,12 +188,9 @@ class DeviceSpeller(Speller):
         element = Operation("mod", (offset, Number(deal.vector)))
         return self.ranges.simplify(Operation("+", (Operation("*", (chunk, Number(deal.vector))), element)))
 
-    def _offsets(self, subscripts: tuple[Expr, ...], corner: tuple[LoopExpr, ...]) -> list[LoopExpr]:
+    def _offsets(self, subscripts: Sequence[LoopExpr], corner: tuple[LoopExpr, ...]) -> list[LoopExpr]:
         """The distance of each subscript from a corner."""
-        return [
-            self.ranges.simplify(Operation("-", (self.loop_expression(s), c)))
-            for s, c in zip(subscripts, corner, strict=True)
-        ]
+        return [self.ranges.simplify(Operation("-", (s, c))) for s, c in zip(subscripts, corner, strict=True)]
 
     def loop_expression(self, expr: Expr) -> LoopExpr:
         """An affine subscript in the iterators of the loops around."""

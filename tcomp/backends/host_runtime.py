@@ -76,6 +76,7 @@ class HostProgram:
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
         """Run on the arguments at these addresses; see ``Run``."""
         scratch = arena = None
+        _WORKSPACE.report[2] = 0
         if self._scratch_bytes:
             try:
                 scratch, arena = _WORKSPACE.scratch(self._scratch_bytes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.spelling import fixed_value
-from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
+from tcomp.grammar.function import Binary, Cast, Expr, Index, Select, Unary, depends_on_data, walk
 from tcomp.mapping.plan import Plan
 from tcomp.scop import ScopStatement
 
@@ -33,9 +33,9 @@ def _largest(plan: Plan) -> int:
         largest = max(largest, buffer.bytes // buffer.dtype.itemsize)
     for statement in plan.scop.statements:
         ranges = _index_ranges(statement)
-        subscripts = list(statement.subscripts)
-        subscripts += [s for e in walk(statement.value) if isinstance(e, Read) for s in e.subscripts]
-        for low, high in [*ranges.values(), *(r for s in subscripts for r in _within(s, ranges, plan.scop.sizes))]:
+        integers = [e for e in walk(statement.value) if e.dtype.is_integer and not depends_on_data(e)]
+        exprs = [*statement.subscripts, *integers]
+        for low, high in [*ranges.values(), *(r for e in exprs for r in _within(e, ranges, plan.scop.sizes))]:
             largest = max(largest, abs(low), abs(high))
     return largest
 

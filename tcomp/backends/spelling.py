@@ -313,7 +313,11 @@ class Speller:
             f"tc_{expr.boundary.kind}({t}, {o}{self.dialect.suffix}, {e}{self.dialect.suffix})"
             for t, o, e in zip(texts, box.origin, box.extent, strict=True)
         )
-        return load(self.element(expr.tensor, folded), expr.dtype, self.dialect)
+        return load(self.folded_element(expr.tensor, folded), expr.dtype, self.dialect)
+
+    def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
+        """The element whose subscripts a boundary has folded back into the tensor."""
+        return self.element(storage, subscripts)
 
 
 def fixed_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
