@@ -2,8 +2,8 @@
 
 Phases are walked in execution order with the accesses since the last barrier in hand; a barrier stands before the first
 phase that conflicts with one of them.  For a sequence of intervals that is the fewest barriers (each barrier stands as
-late as it may, as in stabbing intervals with points).  The body of a loop is walked twice, so that the accesses of an
-iteration meet those of the next.
+late as it may, as in stabbing intervals with points).  Where only threads of one warp meet, the warp waits.  The body
+of a loop is walked twice, so that the accesses of an iteration meet those of the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from tcomp.mapping.plan import Phase, Plan
 from tcomp.mapping.threads import ThreadMaps
 from tcomp.mapping.tree import nodes_of
 from tcomp.scop import by_statements
+
+LEVELS = ("", "warp", "block")
+"""Who waits at a barrier: nobody, the threads of each warp for one another, or all threads of the block."""
 
 COPIED = ":copied"
 """Follows a mark's name: behind the copies that are made at its entry."""
@@ -45,13 +48,14 @@ def _mark(tree: isl.Schedule, name: str) -> isl.ScheduleNode:
 class _Accesses:
     """What a phase touches that other threads may touch, too; memory that is used again and again is in ``folded``.
 
-    ``statements`` are those that run in it.
+    ``statements`` are those that run in it; ``warps_waited`` says that each warp has waited for its own threads since.
     """
 
     statements: tuple[str, ...]
     reads: frozenset[str]
     writes: frozenset[str]
     folded: frozenset[str] = frozenset()
+    warps_waited: bool = False
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class _Walk:
     pairs: Mapping[tuple[str, str], isl.Map]
     barriers: dict[str, str]
     pending: list[_Accesses] = field(default_factory=list)
-    known: dict[tuple[str, str], bool] = field(default_factory=dict)
+    known: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def visit(self, node: isl.ScheduleNode) -> None:
         """Walk a subtree in execution order."""
@@ -90,11 +94,10 @@ class _Walk:
         own = _Accesses(statements, reads, writes, frozenset(s for s in reads | writes if self._is_folded(s)))
         fill = _Accesses((), frozenset(), fetched | scratch, fetched | scratch)
         if fetched:
-            if self._conflicts(fill):
-                self._wait(phase.mark)
-            self._wait(phase.mark + COPIED)
-        elif self._conflicts(fill) or self._conflicts(own):
-            self._wait(phase.mark)
+            self._wait(phase.mark, self._conflicts(fill))
+            self._wait(phase.mark + COPIED, "block")
+        else:
+            self._wait(phase.mark, max(self._conflicts(fill), self._conflicts(own), key=LEVELS.index))
         if scratch:
             # The barrier inside a shared reduction stands behind the reads of its steps.
             self.pending.clear()
@@ -102,29 +105,39 @@ class _Walk:
         self.pending.append(own)
         self.pending.append(_Accesses((), fetched | scratch, frozenset(), fetched | scratch))
 
-    def _conflicts(self, later: _Accesses) -> bool:
-        return any(self._conflict(earlier, later) for earlier in self.pending)
+    def _conflicts(self, later: _Accesses) -> str:
+        """Who must wait between what is pending and a later phase: one of ``LEVELS``."""
+        return max((self._conflict(earlier, later) for earlier in self.pending), key=LEVELS.index, default="")
 
-    def _conflict(self, earlier: _Accesses, later: _Accesses) -> bool:
+    def _conflict(self, earlier: _Accesses, later: _Accesses) -> str:
         met = (earlier.writes & (later.reads | later.writes)) | (earlier.reads & later.writes)
         if not met:
-            return False
+            return ""
         if met & (earlier.folded | later.folded):
-            return True
-        return any(self._crosses(source, sink) for source in earlier.statements for sink in later.statements)
+            return "block"
+        crossings = [self._crosses(source, sink) for source in earlier.statements for sink in later.statements]
+        level = max(crossings, key=LEVELS.index, default="")
+        return "" if level == "warp" and earlier.warps_waited else level
 
-    def _crosses(self, source: str, sink: str) -> bool:
-        """Whether an instance of the second statement depends on one of the first in another thread."""
+    def _crosses(self, source: str, sink: str) -> str:
+        """How far apart the threads are of which the second statement's depend on the first's."""
         pairs = self.pairs.get((source, sink))
         if pairs is None:
-            return False
+            return ""
         if (source, sink) not in self.known:
-            self.known[source, sink] = not self.maps.crossing(self.plan, source, sink, pairs).is_empty()
+            crossing = self.maps.crossing(self.plan, source, sink, pairs)
+            beyond = crossing if crossing.is_empty() else self.maps.beyond_warps(self.plan, source, sink, crossing)
+            self.known[source, sink] = "" if crossing.is_empty() else "warp" if beyond.is_empty() else "block"
         return self.known[source, sink]
 
-    def _wait(self, place: str) -> None:
-        self.barriers[place] = "block"
-        self.pending.clear()
+    def _wait(self, place: str, level: str) -> None:
+        if not level:
+            return
+        self.barriers[place] = max(level, self.barriers.get(place, ""), key=LEVELS.index)
+        if level == "block":
+            self.pending.clear()
+        else:
+            self.pending = [replace(earlier, warps_waited=True) for earlier in self.pending]
 
     def _is_folded(self, storage: str) -> bool:
         """Whether rounds of a loop use the same memory for different elements."""

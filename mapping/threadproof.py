@@ -7,7 +7,8 @@ and no two of its elements fall on one place.  What is fetched covers what is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -153,31 +154,41 @@ class _Proof:
 
     def ordered(self, step: str) -> None:
         """Dependences between threads of a block cross a barrier."""
-        waits = self._waits()
+        block = functools.cache(lambda: self._waits(("block",)))
+        warp = functools.cache(lambda: self._waits(("block", "warp")))
         for (source, sink), pairs in by_statements(self.plan.scop.dependences).items():
             if self._group(source) != self._group(sink):
                 continue
             crossing = self.maps.crossing(self.plan, source, sink, pairs)
             if crossing.is_empty():
                 continue
-            timed = isl.UnionMap.from_map(crossing).apply_domain(self.dates).apply_range(self.dates)
-            for m in maps_of(timed):
-                if waits is None or not m.is_subset(waits):
-                    raise LegalityError(
-                        f"pass '{step}' lets threads exchange a value without a barrier: "
-                        f"{crossing.wrap().sample_point()}"
-                    )
+            far = self.maps.beyond_warps(self.plan, source, sink, crossing)
+            self._covered(far, block, step)
+            if not crossing.is_equal(far):
+                self._covered(crossing.subtract(far), warp, step)
+
+    def _covered(self, pairs: isl.Map, waits: Callable[[], isl.Map | None], step: str) -> None:
+        """Every pair has a barrier in between."""
+        if pairs.is_empty():
+            return
+        for timed in maps_of(isl.UnionMap.from_map(pairs).apply_domain(self.dates).apply_range(self.dates)):
+            between = waits()
+            if between is None or not timed.is_subset(between):
+                raise LegalityError(
+                    f"pass '{step}' lets threads exchange a value without a barrier: {pairs.wrap().sample_point()}"
+                )
 
     def _group(self, statement: str) -> int:
         home = next(c.number for c in self.plan.clusters if statement in c.statements)
         return next(n for n, g in enumerate(self.plan.groups) if home in g.clusters)
 
-    def _waits(self) -> isl.Map | None:
+    def _waits(self, levels: tuple[str, ...]) -> isl.Map | None:
         """Pairs of dates of phases with a barrier in between: at the entry of a later one, or inside one between."""
         entries, insides = isl.UnionSet("{ }"), isl.UnionSet("{ }")
         for statement, phase in self.maps.phase_of.items():
             own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain).apply(self.dates)
-            if "block" in (self.plan.barriers.get(phase.mark), self.plan.barriers.get(phase.mark + COPIED)):
+            at_entry = (self.plan.barriers.get(phase.mark), self.plan.barriers.get(phase.mark + COPIED))
+            if any(level in levels for level in at_entry):
                 entries = entries.union(own)
             if shares_beyond_a_warp(self.plan, phase):
                 insides = insides.union(own)

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.mapping.buffers import places
+from tcomp.mapping.gpu import WARP
 from tcomp.mapping.plan import Phase, Plan
+
+_WARP_OF_THREAD = isl.Map(f"{{ [t] -> [floor(t/{WARP})] }}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +44,19 @@ class ThreadMaps:
 
     def crossing(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
         """Those pairs of instances of which the second is run by another thread than has what the first left."""
+        writer, reader = self._ends(plan, source, sink)
+        return pairs.subtract(writer.apply_range(reader.reverse()))
+
+    def beyond_warps(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
+        """Those pairs of which the second is run in another warp than the first."""
+        writer, reader = (m.apply_range(_WARP_OF_THREAD) for m in self._ends(plan, source, sink))
+        return pairs.subtract(writer.apply_range(reader.reverse()))
+
+    def _ends(self, plan: Plan, source: str, sink: str) -> tuple[isl.Map, isl.Map]:
+        """The threads that have what the first statement leaves, and that need it for the second."""
         target = plan.scop.by_name[source].target
         reader = self.leaders[sink] if plan.scop.by_name[sink].target == target else self.threads[sink]
-        return pairs.subtract(self.leaders[source].apply_range(reader.reverse()))
+        return self.leaders[source], reader
 
 
 def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:
