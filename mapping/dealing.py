@@ -23,6 +23,9 @@ from tcomp.scop import Scop, ScopStatement
 BLOCK_THREADS = 256
 """Threads of a block where the user gives none."""
 
+REDUCTION_TILE = 16
+"""Steps of a contraction between two fetches of its operands."""
+
 LONG_REDUCTION = 32
 """Steps from which on threads may share a reduction."""
 

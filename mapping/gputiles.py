@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.dealing import BLOCK_THREADS, Sides, form_of, reduction_positions, sides_of
+from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, reduction_positions, sides_of
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
+from tcomp.mapping.gpumodel import TileShape, contraction_seconds
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride
@@ -48,23 +49,42 @@ class GpuTiles:
         sides = sides_of(scop, cluster)
         form = form_of(scop, cluster, options)
         if form == "serial" and sides is not None:
-            sizes = self._contraction(whole, members, sides)
+            sizes = self._contraction(scop, cluster, whole, members, sides, options)
         elif form == "shared":
             sizes = self._shared(scop, cluster, whole, members)
         else:
             sizes = self._streaming(scop, cluster, whole, members)
         return tuple(sizes[m] for m in members)
 
-    def _contraction(self, whole: tuple[int, ...], members: Sequence[int], sides: Sides) -> list[int]:
-        """The first of ``CONTRACTION_TILES`` that gives every multiprocessor a block, or the last that is not idle."""
-        sizes: list[int] = []
+    def _contraction(
+        self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
+        options: MappingOptions,
+    ) -> list[int]:  # fmt: skip
+        """The tile among ``CONTRACTION_TILES`` that the model of the device finds fastest; of equals the largest."""
+        best: tuple[float, list[int]] | None = None
         for rows, columns in CONTRACTION_TILES:
             sizes = _one_each(whole, members)
             _fill(sizes, whole, [d for d in sides.columns if d in members], columns)
             _fill(sizes, whole, [d for d in sides.rows if d in members], rows)
-            if _blocks(whole, sizes, members) >= self.gpu.multiprocessors or (rows, columns) == (32, 32):
-                break
-        return sizes
+            seconds = self._seconds(scop, cluster, whole, members, sides, sizes, options)
+            if best is None or seconds < best[0]:
+                best = (seconds, sizes)
+        assert best is not None
+        return best[1]
+
+    def _seconds(
+        self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
+        sizes: list[int], options: MappingOptions,
+    ) -> float:  # fmt: skip
+        main = main_statement(scop, cluster)
+        dealt = deal(scop, cluster, tuple(sizes), options)
+        rows, columns = (math.prod(sizes[d] for d in side) for side in (sides.rows, sides.columns))
+        share = tuple(math.prod(dealt.deals[d].elements for d in side) for side in (sides.rows, sides.columns))
+        itemsize = scop.storages[main.target].dtype.itemsize
+        wanted = options.reduction_tile or REDUCTION_TILE
+        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize)
+        steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+        return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
         """As many elements as leave each a warp or, if its reduction is long, all threads of the block."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.mapping.dealing import deal, reduction_positions, sides_of
+from tcomp.mapping.dealing import REDUCTION_TILE, deal, reduction_positions, sides_of
 from tcomp.mapping.expand import tile_rows
 from tcomp.mapping.footprint import box_hull, extents
 from tcomp.mapping.groups import group_tree
@@ -23,9 +23,6 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Dealt, Footprint, Group, Phase, Plan
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree
 from tcomp.scop import Scop, ScopStatement, maps_of, union_map, union_set
-
-REDUCTION_TILE = 16
-"""Steps of a contraction between two fetches of its operands."""
 
 
 def deal_to_threads(plan: Plan, options: MappingOptions) -> Plan:

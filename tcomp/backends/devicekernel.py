@@ -21,6 +21,9 @@ from tcomp.mapping.plan import Plan
 
 LONGEST_LINE = 110
 
+BLOCKS_RESIDENT = 1
+"""Blocks that a multiprocessor must hold at least.  Left to choose, ptxas spills a few bytes to hold more."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
@@ -66,7 +69,8 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
     shared_bytes = sum(a.bytes for a in writer.shared)
     dynamic = shared_bytes > STATIC_SHARED_BYTES
-    head = [f'extern "C" __global__ void __launch_bounds__({writer.threads})', *_signature(writer, number, name), "{"]
+    bounds = f"__launch_bounds__({writer.threads}, {BLOCKS_RESIDENT})"
+    head = [f'extern "C" __global__ void {bounds}', *_signature(writer, number, name), "{"]
     if writer.uses_thread:
         head.append(f"  const int thread = {_linear_thread(writer.shape)};")
     index = writer.program.dialect.index

@@ -1,0 +1,50 @@
+"""The model that ranks tiles of contractions: facts that hold whatever its constants are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tcomp import grammar
+from tcomp.build import build
+from tcomp.mapping.gpu import gpu_of
+from tcomp.mapping.gpumodel import TileShape, contraction_seconds, resident_blocks
+from tcomp.mapping.gputiles import GpuTiles
+from tcomp.mapping.options import MappingOptions
+from tcomp.schedule import schedule
+from tcomp.scop import Sizes
+
+H100 = gpu_of("sm_90")
+TILE = TileShape(64, 64, 256, (4, 4), 16, 4)
+
+
+def test_what_does_not_fit_takes_for_ever() -> None:
+    assert contraction_seconds(H100, replace(TILE, steps=4096), 100, 1024) == math.inf
+    assert contraction_seconds(H100, replace(TILE, share=(16, 16)), 100, 1024) == math.inf
+    assert resident_blocks(H100, replace(TILE, threads=1024)) <= 2
+
+
+def test_a_wave_costs_the_same_however_full_it_is() -> None:
+    large = TileShape(128, 128, 256, (8, 8), 16, 4)
+    one = contraction_seconds(H100, large, H100.multiprocessors, 1 << 20)
+    assert contraction_seconds(H100, large, H100.multiprocessors // 2, 1 << 20) == pytest.approx(one)
+    assert contraction_seconds(H100, large, H100.multiprocessors + 1, 1 << 20) > 1.2 * one
+
+
+def test_larger_shares_read_less_from_shared_memory() -> None:
+    small = contraction_seconds(H100, replace(TILE, share=(2, 2)), H100.multiprocessors, 4096)
+    assert contraction_seconds(H100, replace(TILE, share=(8, 8)), H100.multiprocessors, 4096) < small
+
+
+@pytest.mark.parametrize(
+    ("sizes", "smallest", "largest"),
+    [((4096, 4096, 4096), 128 * 128, 128 * 128), ((64, 64, 64), 1, 32 * 32), ((1024, 1024, 1024), 32 * 32, 128 * 128)],
+)
+def test_tiles_grow_with_the_problem(sizes: tuple[int, int, int], smallest: int, largest: int) -> None:
+    text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }"
+    scop = build(grammar.define(text)["mm"], Sizes(dict(zip(("M", "N", "K"), sizes, strict=True))))
+    cluster = schedule(scop, MappingOptions()).clusters[0]
+    tile = GpuTiles(H100)(scop, cluster, (0, 1), MappingOptions())
+    assert smallest <= math.prod(tile) <= largest
