@@ -7,6 +7,7 @@ place can hold is a global array in the arena.  This is the one promotion mechan
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -40,15 +41,34 @@ class Place:
         )
 
 
-def places(tree: isl.Schedule) -> list[Place]:
+class _Tree:
+    """A schedule as a key: trees are the same if they are one object, which nothing ever changes."""
+
+    def __init__(self, tree: isl.Schedule) -> None:
+        self.tree = tree
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tree) and self.tree is other.tree
+
+    def __hash__(self) -> int:
+        return id(self.tree)
+
+
+def places(tree: isl.Schedule) -> tuple[Place, ...]:
     """All marks of a schedule, outer ones first."""
+    return _places(_Tree(tree))
+
+
+@functools.lru_cache(maxsize=4)
+def _places(key: _Tree) -> tuple[Place, ...]:
+    tree = key.tree
     found = []
     for node in nodes_of(tree):
         if node.get_type() == isl.schedule_node_type.mark:
             above = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
             prefixes = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(above)}
             found.append(Place(node.mark_get_id().get_name(), prefixes))
-    return found
+    return tuple(found)
 
 
 def place_buffers(plan: Plan, options: MappingOptions) -> Plan:

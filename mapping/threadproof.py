@@ -57,17 +57,16 @@ def prove_barriers(plan: Plan, step: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Proof:
-    """``marks`` are the marks of the tree; ``dates`` maps instances to the date of their phase."""
+    """``marks`` are the marks of the tree, ``maps`` the threads of its statements."""
 
     plan: Plan
     marks: Mapping[str, Place]
     maps: ThreadMaps
-    dates: isl.UnionMap
 
     @classmethod
     def of(cls, plan: Plan) -> _Proof:
         """The facts about a plan."""
-        return cls(plan, {p.mark: p for p in places(plan.tree)}, ThreadMaps.of(plan), _phase_dates(plan))
+        return cls(plan, {p.mark: p for p in places(plan.tree)}, ThreadMaps.of(plan))
 
     def private(self, buffer: Buffer, step: str) -> None:
         """A value in registers is read by the thread that wrote it, and every element has a place of its own."""
@@ -154,8 +153,9 @@ class _Proof:
 
     def ordered(self, step: str) -> None:
         """Dependences between threads of a block cross a barrier."""
-        block = functools.cache(lambda: self._waits(("block",)))
-        warp = functools.cache(lambda: self._waits(("block", "warp")))
+        dates = _phase_dates(self.plan)
+        block = functools.cache(lambda: self._waits(dates, ("block",)))
+        warp = functools.cache(lambda: self._waits(dates, ("block", "warp")))
         for (source, sink), pairs in by_statements(self.plan.scop.dependences).items():
             if self._group(source) != self._group(sink):
                 continue
@@ -163,15 +163,16 @@ class _Proof:
             if crossing.is_empty():
                 continue
             far = self.maps.beyond_warps(self.plan, source, sink, crossing)
-            self._covered(far, block, step)
+            self._covered(far, dates, block, step)
             if not crossing.is_equal(far):
-                self._covered(crossing.subtract(far), warp, step)
+                self._covered(crossing.subtract(far), dates, warp, step)
 
-    def _covered(self, pairs: isl.Map, waits: Callable[[], isl.Map | None], step: str) -> None:
+    @staticmethod
+    def _covered(pairs: isl.Map, dates: isl.UnionMap, waits: Callable[[], isl.Map | None], step: str) -> None:
         """Every pair has a barrier in between."""
         if pairs.is_empty():
             return
-        for timed in maps_of(isl.UnionMap.from_map(pairs).apply_domain(self.dates).apply_range(self.dates)):
+        for timed in maps_of(isl.UnionMap.from_map(pairs).apply_domain(dates).apply_range(dates)):
             between = waits()
             if between is None or not timed.is_subset(between):
                 raise LegalityError(
@@ -182,20 +183,20 @@ class _Proof:
         home = next(c.number for c in self.plan.clusters if statement in c.statements)
         return next(n for n, g in enumerate(self.plan.groups) if home in g.clusters)
 
-    def _waits(self, levels: tuple[str, ...]) -> isl.Map | None:
+    def _waits(self, dates: isl.UnionMap, levels: tuple[str, ...]) -> isl.Map | None:
         """Pairs of dates of phases with a barrier in between: at the entry of a later one, or inside one between."""
         entries, insides = isl.UnionSet("{ }"), isl.UnionSet("{ }")
         for statement, phase in self.maps.phase_of.items():
-            own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain).apply(self.dates)
+            own = isl.UnionSet.from_set(self.plan.scop.by_name[statement].domain).apply(dates)
             at_entry = (self.plan.barriers.get(phase.mark), self.plan.barriers.get(phase.mark + COPIED))
             if any(level in levels for level in at_entry):
                 entries = entries.union(own)
             if shares_beyond_a_warp(self.plan, phase):
                 insides = insides.union(own)
         found: isl.Map | None = None
-        for dates, after in ((entries, isl.Map.lex_le), (insides, isl.Map.lex_lt)):
+        for barriers, after in ((entries, isl.Map.lex_le), (insides, isl.Map.lex_lt)):
             sets: list[isl.Set] = []
-            dates.foreach_set(sets.append)
+            barriers.foreach_set(sets.append)
             for at in sets:
                 space = at.get_space()
                 waits = isl.Map.lex_lt(space).intersect_range(at).apply_range(after(space))
