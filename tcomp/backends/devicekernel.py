@@ -21,8 +21,11 @@ from tcomp.mapping.plan import Plan
 
 LONGEST_LINE = 110
 
-BLOCKS_RESIDENT = 1
-"""Blocks that a multiprocessor must hold at least.  Left to choose, ptxas spills a few bytes to hold more."""
+BLOCKS_RESIDENT = 16
+"""Blocks that every architecture can hold."""
+
+THREADS_RESIDENT = 512
+"""Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     return _framed(writer, number, name, grid)
 
 
+def _resident(threads: int) -> int:
+    """Blocks of so many threads that a multiprocessor must hold at least."""
+    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // threads))
+
+
 def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
     """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other."""
     for loop in reversed(mapped):
@@ -69,7 +77,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
     shared_bytes = sum(a.bytes for a in writer.shared)
     dynamic = shared_bytes > STATIC_SHARED_BYTES
-    bounds = f"__launch_bounds__({writer.threads}, {BLOCKS_RESIDENT})"
+    bounds = f"__launch_bounds__({writer.threads}, {_resident(writer.threads)})"
     head = [f'extern "C" __global__ void {bounds}', *_signature(writer, number, name), "{"]
     if writer.uses_thread:
         head.append(f"  const int thread = {_linear_thread(writer.shape)};")

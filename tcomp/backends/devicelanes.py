@@ -110,11 +110,12 @@ def deal_out(
         writer.put(depth, "}")
 
 
-def described(writer: KernelWriter, node: LoopNode, phase: Phase) -> str:
+def described(writer: KernelWriter, node: LoopNode, phase: Phase, more: str = "") -> str:
     """What a phase does and on how many threads, for readers: the statements of the program."""
     names = dict.fromkeys(n.statement for n in walk(node) if isinstance(n, Execute))
     texts = dict.fromkeys(_in_words(writer, writer.statements[name]) for name in names)
-    return f"{'; '.join(texts)} ({' x '.join(map(str, phase.shape))} threads)"
+    threads = "1 thread" if math.prod(phase.shape) == 1 else f"{' x '.join(map(str, phase.shape))} threads"
+    return f"{'; '.join(texts)} ({threads}{more})"
 
 
 def _in_words(writer: KernelWriter, statement: ScopStatement) -> str:

@@ -32,7 +32,7 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
     element = C_VALUE_TYPES[dtype.name]
     identity = constant_text(REDUCTIONS[reduction].identity(dtype), dtype, CUDA_C)
     part = writer.fresh(f"{writer.program.dialect.name(statement.target)}_part")
-    writer.put(depth, f"// {described(writer, node, phase)}, {dealt.group} to an element")
+    writer.put(depth, f"// {described(writer, node, phase, f', {dealt.group} to an element')}")
     writer.put(depth, f"{element} {part} = {bare(identity)};")
 
     def accumulate(body: LoopNode, depth: int, ranges: Ranges) -> None:
@@ -60,7 +60,9 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
 
     def finish(body: LoopNode, depth: int, ranges: Ranges) -> None:
         if warps:
-            value = combine(reduction, part, f"{warps}[thread / {WARP} + warp]", dtype)
+            value = combine(
+                reduction, part, f"{warps}[{'warp' if group == writer.threads else f'thread / {WARP} + warp'}]", dtype
+            )
             writer.put(depth, f"for (int warp = 1; warp < {group // WARP}; ++warp) {assignment(part, bare(value))}")
             writer.at(statement.name)
         start = next(n for n in walk(body) if isinstance(n, Execute))
@@ -75,7 +77,7 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
 
 
 def _mask(writer: KernelWriter, width: int) -> str:
-    if writer.threads % WARP == 0:
+    if writer.threads % WARP == 0 or width == WARP:
         return FULL_MASK
     writer.uses_thread = True
     return f"0x{(1 << width) - 1:x}u << (thread % {WARP} / {width} * {width})"

@@ -80,8 +80,8 @@ def test_operator(name: str) -> None:
     checks: Callable[[Draw], Cases] = getattr(FAMILIES[family](), definition)
     operator = OPERATORS[name]
     for case in checks(Draw(sum(name.encode()))):
-        _compare(operator(*case.arguments), case)
-        _compare(operator.reference(*case.arguments), case)
+        compare(operator(*case.arguments), case)
+        compare(operator.reference(*case.arguments), case)
 
 
 REFUSED: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...]]] = {
@@ -104,7 +104,7 @@ def test_operator_refuses(name: str) -> None:
         OPERATORS[name](*arrays, *constants)
 
 
-def _compare(results: Any, case: Case) -> None:
+def compare(results: Any, case: Case) -> None:
     found = results if isinstance(results, tuple) else (results,)
     assert len(found) == len(case.expected)
     for number, (array, expected) in enumerate(zip(map(np.asarray, found), case.expected, strict=True)):

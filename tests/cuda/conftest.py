@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -34,3 +35,12 @@ def one(machine: MakeDevices) -> FakeDevices:
 def two(machine: MakeDevices) -> FakeDevices:
     """Two devices of different architectures."""
     return machine("90", "86")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Add the line "simulated: N programs, ..." where ``test_corpus.py`` ran."""
+    reports = (r for rs in terminalreporter.stats.values() for r in rs if getattr(r, "when", "") == "call")
+    outcomes = Counter(str(v) for r in reports for name, v in r.user_properties if name == "simulated")
+    if outcomes:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        terminalreporter.write_line(f"simulated: {outcomes.total()} programs, {counts}")

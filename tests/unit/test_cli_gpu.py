@@ -152,7 +152,7 @@ class TestOptions:
             spelling = f"@{tmp_path / 'o'}"
             (tmp_path / "o").write_text(MappingOptions(tile_sizes=(8, 16), threads=(16, 8)).to_json())
         assert run("compile", mm, *SIZES, *SM, "--options", spelling) == 0
-        assert "__launch_bounds__(128, 1)" in capsys.readouterr().out
+        assert "__launch_bounds__(128, 4)" in capsys.readouterr().out
 
     def test_sets_are_listed(self, mm: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("compile", "--help") == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tcomp
+
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "examples").glob("*.py"))
 SECONDS = 120
@@ -34,8 +36,17 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"an index outside the table: ShapeError",
     ),
     "06_inspect.py": (r"stage schedule: \d+ lines", r"dumped repro\.py", r"nothing fused: 4 loop nests, [\d,]+ bytes"),
+    "07_gpu_on_the_simulator.py": (
+        r'extern "C" __global__ void',
+        r"sm_90 \(H100, 132 multiprocessors\)|no table of resources: .*NVRTC",
+        r"naive: tiles of 32 x 32, 8,388,608 bytes read",
+        r"the kernel reads \d+ times fewer bytes",
+    ),
 }
 """What the output of each lesson must match."""
+
+SIMULATED = "07_gpu_on_the_simulator.py"
+"""The lesson that needs what the simulator needs."""
 
 PACKAGES = {"PIL": "pillow", "scipy": "scipy", "sklearn": "scikit-learn"}
 
@@ -75,6 +86,9 @@ def test_lessons_are_numbered_and_say_what_they_teach() -> None:
 def test_lesson(lesson: Path, tmp_path: Path) -> None:
     for package in packages(lesson):
         pytest.importorskip(package, reason=f"pip install {PACKAGES[package]}")
+    simulator = tcomp.targets()["simulator"]
+    if lesson.name == SIMULATED and not simulator:
+        pytest.skip(simulator.detail)
     done = run(lesson, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -1,0 +1,167 @@
+"""Ways to make a plan for a GPU wrong: one fact of it changed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.function import Read, walk
+from tcomp.mapping.barriers import COPIED
+from tcomp.mapping.buffers import places
+from tcomp.mapping.plan import Buffer, Copy, Deal, Phase, Plan
+
+KINDS = (
+    "barrier removed",
+    "barrier of a warp only",
+    "barrier late",
+    "copy too small",
+    "copy shifted",
+    "copy elsewhere",
+    "copy with rows that overlap",
+    "copy without an order",
+    "copy of what is written",
+    "buffer too small",
+    "buffer shifted",
+    "buffer dropped",
+    "buffer declared inside",
+    "private buffer too small",
+    "shared made private",
+    "shared made a register",
+    "private made a register",
+    "deal changed",
+    "dimensions swapped",
+    "threads missing",
+    "sharing forgotten",
+)
+"""What mutants have wrong with them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mutant:
+    """A plan that must be refused, and what was done to it."""
+
+    kind: str
+    change: str
+    plan: Plan
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.change}"
+
+
+def mutants(plan: Plan) -> Iterator[Mutant]:
+    """All mutants of a plan, kind by kind."""
+    yield from _barriers(plan)
+    for number, copy in enumerate(plan.copies):
+        for kind, change, changed in _copies(plan, copy):
+            copies = (*plan.copies[:number], changed, *plan.copies[number + 1 :])
+            yield Mutant(kind, f"{copy.storage} at {copy.mark}: {change}", replace(plan, copies=copies))
+    yield from _copies_of_what_is_written(plan)
+    for buffer in plan.buffers.values():
+        for kind, change, other in _buffers(plan, buffer):
+            buffers = {**plan.buffers, buffer.storage: other}
+            yield Mutant(kind, f"{buffer.storage}: {change}", replace(plan, buffers=buffers))
+        without = {name: b for name, b in plan.buffers.items() if name != buffer.storage}
+        yield Mutant("buffer dropped", buffer.storage, replace(plan, buffers=without))
+    for phase in plan.phases.values():
+        for kind, change, moved in _phases(phase):
+            yield Mutant(kind, f"{phase.mark}: {change}", replace(plan, phases={**plan.phases, phase.mark: moved}))
+    yield from _sharing(plan)
+
+
+def _barriers(plan: Plan) -> Iterator[Mutant]:
+    order = [place for mark in plan.phases for place in (mark, mark + COPIED)]
+    for place, level in plan.barriers.items():
+        rest = {p: other for p, other in plan.barriers.items() if p != place}
+        yield Mutant("barrier removed", place, replace(plan, barriers=rest))
+        yield Mutant("barrier of a warp only", place, replace(plan, barriers={**plan.barriers, place: "warp"}))
+        later = next((p for p in order[order.index(place) + 1 :] if p not in plan.barriers), None)
+        if later is not None and not later.endswith(COPIED):
+            yield Mutant("barrier late", f"{place} to {later}", replace(plan, barriers={**rest, later: level}))
+
+
+def _copies(plan: Plan, copy: Copy) -> Iterator[tuple[str, str, Copy]]:
+    for d, extent in enumerate(copy.shape):
+        smaller = tuple(e - (k == d) for k, e in enumerate(copy.shape))
+        yield "copy too small", f"{extent - 1} elements of dimension {d}", replace(copy, shape=smaller)
+        for step in (-1, 1):
+            yield "copy shifted", f"{step} in dimension {d}", replace(copy, lower=_shifted(copy.lower, d, step))
+    for mark in plan.phases:
+        if mark != copy.mark:
+            yield "copy elsewhere", mark, replace(copy, mark=mark)
+    yield "copy with rows that overlap", "padding -1", replace(copy, padding=-1)
+    if len(copy.shape) > 1:
+        yield "copy without an order", "one dimension twice", replace(copy, order=(0,) * len(copy.shape))
+
+
+def _shifted(lower: isl.MultiAff, d: int, step: int) -> isl.MultiAff:
+    return lower.set_at(d, lower.get_at(d).add_constant_val(isl.Val(step)))
+
+
+def _copies_of_what_is_written(plan: Plan) -> Iterator[Mutant]:
+    """Tensors that a group writes, fetched as if they were there before it starts."""
+    marks = {p.mark: p for p in places(plan.tree)}
+    for group in plan.groups:
+        names = [s for c in group.clusters for s in plan.clusters[c].statements]
+        written = {plan.scop.by_name[s].target for s in names}
+        for phase in plan.phases.values():
+            for name in marks[phase.mark].prefixes:
+                statement = plan.scop.by_name[name]
+                reads = tuple(e for e in walk(statement.value) if isinstance(e, Read) and e.tensor in written)
+                for storage in dict.fromkeys(e.tensor for e in reads):
+                    if name in names and storage != statement.target:
+                        copy = _whole(plan, storage, phase, name, tuple(e for e in reads if e.tensor == storage))
+                        barriers = {**plan.barriers, phase.mark: "block", phase.mark + COPIED: "block"}
+                        changed = replace(plan, copies=(*plan.copies, copy), barriers=barriers)
+                        yield Mutant("copy of what is written", f"{storage} at {phase.mark}", changed)
+
+
+def _whole(plan: Plan, storage: str, phase: Phase, statement: str, reads: tuple[Read, ...]) -> Copy:
+    box = plan.scop.storages[storage].box
+    depth = {p.mark: p for p in places(plan.tree)}[phase.mark].prefixes[statement].dim(isl.dim_type.out)
+    space = isl.Space.alloc(plan.tree.get_domain().get_ctx(), 0, depth, len(box.extent))
+    lower = isl.MultiAff.zero(space)
+    dtype = plan.scop.storages[storage].dtype
+    return Copy(storage, dtype, phase.mark, statement, reads, box.extent, lower, tuple(range(len(box.extent))))
+
+
+def _buffers(plan: Plan, buffer: Buffer) -> Iterator[tuple[str, str, Buffer]]:
+    for d, extent in enumerate(buffer.shape):
+        smaller = tuple(e - (k == d) for k, e in enumerate(buffer.shape))
+        kind = "private buffer too small" if buffer.space == "private" else "buffer too small"
+        yield kind, f"{extent - 1} elements of dimension {d}", replace(buffer, shape=smaller)
+        if buffer.space in ("shared", "block") and buffer.lower is not None:
+            yield "buffer shifted", f"1 in dimension {d}", replace(buffer, lower=_shifted(buffer.lower, d, 1))
+    if buffer.space == "shared":
+        alone = tuple(Deal(e, 1, max(1, e), None) for e in buffer.shape)
+        yield "shared made private", "a thread has all of it", replace(buffer, space="private", deals=alone)
+        yield "shared made a register", "", replace(buffer, space="register", shape=(), lower=None)
+    if buffer.space == "private" and max(buffer.shape, default=1) > 1:
+        yield "private made a register", "", replace(buffer, space="register", shape=(), lower=None)
+        for d, deal in enumerate(buffer.deals):
+            if deal.dimension is not None and deal.elements > 1:
+                doubled = [replace(deal, threads=deal.threads * 2)] if deal.chunks > 1 else []
+                for other in (*doubled, replace(deal, vector=deal.vector + 1)):
+                    deals = tuple(other if k == d else own for k, own in enumerate(buffer.deals))
+                    yield "deal changed", f"{deal} to {other}", replace(buffer, deals=deals)
+    for mark in plan.phases:
+        if buffer.space in ("shared", "private", "register", "block") and mark != buffer.mark:
+            yield "buffer declared inside", mark, replace(buffer, mark=mark)
+            break
+
+
+def _phases(phase: Phase) -> Iterator[tuple[str, str, Phase]]:
+    if len(phase.dimensions) > 1 and phase.shape[phase.dimensions[0]] != phase.shape[phase.dimensions[1]]:
+        swapped = (phase.dimensions[1], phase.dimensions[0], *phase.dimensions[2:])
+        yield "dimensions swapped", str(list(swapped)), replace(phase, dimensions=swapped)
+    for position in phase.dimensions:
+        fewer = tuple(e - (k == position) for k, e in enumerate(phase.shape))
+        yield "threads missing", str(list(fewer)), replace(phase, shape=fewer)
+
+
+def _sharing(plan: Plan) -> Iterator[Mutant]:
+    """Reductions of several threads taken for those of one."""
+    for mark in plan.operations:
+        rest = {name: operation for name, operation in plan.operations.items() if name != mark}
+        yield Mutant("sharing forgotten", mark, replace(plan, operations=rest))
