@@ -16,26 +16,30 @@ import islpy as isl
 from tcomp.grammar.function import Expr, Index, Read, walk
 from tcomp.mapping.buffers import Place, boxed, places, touches, values_through
 from tcomp.mapping.footprint import box_hull
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Deal, Group, Plan
 from tcomp.scop import ScopStatement, Storage
+
+SCRATCH_BYTES = 2048
+"""Room for the partial results of warps, 32 of 8 bytes for each of several reductions."""
 
 BLOCK_LEVEL = ("group", "round")
 """Marks that all threads of a block reach together."""
 
 
-def place_in_memories(plan: Plan, options: MappingOptions) -> Plan:
+def place_in_memories(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Give every temporary its smallest scope and its memory."""
     available = [p for p in places(plan.tree) if p.mark.startswith((*BLOCK_LEVEL, "point"))]
     placer = _Placer(plan, options, available)
     buffers = {s.name: placer.place(s) for s in plan.scop.storages.values() if s.role == "temporary"}
-    return replace(plan, buffers=_within_budget(plan, buffers, shared_budget(options)))
+    return replace(plan, buffers=_within_budget(plan, buffers, shared_budget(gpu, options)))
 
 
-def shared_budget(options: MappingOptions) -> int:
-    """Bytes of shared memory that a block may use."""
-    return STATIC_SHARED_BYTES if options.max_shared_memory is None else options.max_shared_memory
+def shared_budget(gpu: Gpu, options: MappingOptions) -> int:
+    """Bytes of shared memory that a block may use for tiles; warps that share a reduction need some more."""
+    most = gpu.shared_per_block - SCRATCH_BYTES
+    return min(most, STATIC_SHARED_BYTES if options.max_shared_memory is None else options.max_shared_memory)
 
 
 @dataclass(frozen=True, slots=True)

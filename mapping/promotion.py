@@ -12,6 +12,7 @@ from tcomp.grammar.function import Read, depends_on_data, walk
 from tcomp.mapping.banks import without_conflicts
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.footprint import BoxHull, box_hull
+from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
@@ -25,11 +26,11 @@ LEAST_REUSE = 2.0
 """Reads of a fetched element that make fetching it worth while."""
 
 
-def promote_to_shared(plan: Plan, options: MappingOptions) -> Plan:
+def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Fetch the operands of reductions that the threads of a block read more than once, while there is room."""
     if not options.use_shared_memory:
         return plan
-    room = shared_budget(options)
+    room = shared_budget(gpu, options)
     marks = {p.mark: p for p in places(plan.tree)}
     copies: list[Copy] = []
     for group in plan.groups:

@@ -53,7 +53,7 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("split", functools.partial(split_reductions, gpu)),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu))),
         Pass("threads", deal_to_threads),
-        Pass("memories", place_in_memories),
-        Pass("promotion", promote_to_shared),
+        Pass("memories", functools.partial(place_in_memories, gpu)),
+        Pass("promotion", functools.partial(promote_to_shared, gpu)),
         Pass("barriers", synchronise),
     )

@@ -13,6 +13,7 @@ import tcomp
 from tcomp import grammar
 from tcomp.errors import ShapeError
 from tcomp.intrinsics import INTRINSICS
+from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.reference import interpret
 from tests.cpu.test_semantics import INTEGERS, SPECIAL
@@ -339,3 +340,15 @@ def test_intrinsics(c_type: str) -> None:
             statements.append(f"O_{name}(i) = {name}({'1 + ' * (name == 'acosh')}{arguments})")
         outputs = ", ".join(f"O_{name}" for name, _ in chosen)
         agrees(f"def f({parameters}) -> ({outputs}) {{ {' '.join(statements)} }}", *inputs, rtol=rtol)
+
+
+@pytest.mark.parametrize(("architecture", "least"), [("sm_75", 0), ("sm_80", 128 << 10), ("sm_90", 128 << 10)])
+def test_no_block_takes_more_shared_memory_than_the_device_has(architecture: str, least: int) -> None:
+    """What a user allows beyond that is not used; beyond 48 KiB it is asked for at the launch."""
+    text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }"
+    options = tcomp.MappingOptions(tile_sizes=(128, 128), reduction_tile=128, max_shared_memory=1 << 20)
+    sizes = {"M": 256, "N": 256, "K": 256}
+    kernel = tcomp.define(text).mm.compile(sizes=sizes, target=f"cuda:{architecture}", options=options)
+    asked = [launch.shared_bytes for launch in kernel.compilation.source.launches]
+    most = gpu_of(architecture).shared_per_block
+    assert all(least <= count <= most for count in asked), asked
