@@ -47,14 +47,15 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     scop = plan.scop
     statement = scop.by_name[copy.statement]
     storage = scop.storages[copy.storage]
-    stored = _offsets_when_stored(copy.shape, storage.strides)
+    stored = _offsets_when_stored(copy.shape, storage.strides, copy.vector)
+    fastest = fetch_order(copy.shape, storage.strides)[-1] if copy.shape else 0
     read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
     orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
     best: tuple[float, int, tuple[int, ...]] | None = None
     for order in sorted(orders):
         for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
-            cost = float(_cost(candidate, stored))
+            cost = float(_cost_of_storing(candidate, stored, fastest))
             cost += reuse * sum(_cost(candidate, offsets) for offsets in read)
             if best is None or (cost, padding) < best[:2]:
                 best = (cost, padding, order)
@@ -66,19 +67,38 @@ def _innermost(rank: int, last: int) -> tuple[int, ...]:
     return (*(d for d in range(rank) if d != last), last)
 
 
-def _cost(copy: Copy, offsets: Sequence[Sequence[int]]) -> int:
+def fetch_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """The dimensions of a box from the largest stride in the tensor to the smallest: the last runs along lanes."""
+    return sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
+
+
+def stores_whole_vectors(copy: Copy, fastest: int) -> bool:
+    """Whether the elements that a thread fetches at a time also lie together, and aligned, in shared memory."""
+    return copy.vector > 1 and copy.order[-1] == fastest and copy.room[-1] % copy.vector == 0
+
+
+def _cost_of_storing(copy: Copy, offsets: Sequence[tuple[int, ...]], fastest: int) -> int:
+    if copy.vector == 1:
+        return _cost(copy, offsets)
+    if stores_whole_vectors(copy, fastest):
+        return _cost(copy, offsets, copy.vector)
+    shifted = [[(*o[:fastest], o[fastest] + i, *o[fastest + 1 :]) for o in offsets] for i in range(copy.vector)]
+    return sum(_cost(copy, lanes) for lanes in shifted)
+
+
+def _cost(copy: Copy, offsets: Sequence[Sequence[int]], elements: int = 1) -> int:
     steps = contiguous_strides(copy.room)
     strides = dict(zip(copy.order, steps, strict=True))
     width = copy.dtype.itemsize
-    return wavefronts((width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets), width)
+    return wavefronts((width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets), width * elements)
 
 
-def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...], vector: int) -> list[tuple[int, ...]]:
     """Per lane the place in the box that it fetches first: neighbouring lanes take neighbours in memory."""
-    order = sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
+    order = fetch_order(shape, strides)
     lanes = []
-    for lane in range(min(WARP, math.prod(shape))):
-        rest, place = lane, [0] * len(shape)
+    for lane in range(min(WARP, math.prod(shape) // vector)):
+        rest, place = lane * vector, [0] * len(shape)
         for d in reversed(order):
             rest, place[d] = divmod(rest, shape[d])
         lanes.append(tuple(place))

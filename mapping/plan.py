@@ -163,7 +163,8 @@ class Copy:
 
     Below the mark ``statement`` takes ``reads`` of ``storage`` from shared memory.  The box has its first element at
     ``lower``, an affine function of the loops around the mark.  In shared memory its dimensions stand in ``order``,
-    outermost first, and ``padding`` elements follow each row.
+    outermost first, and ``padding`` elements follow each row.  A thread fetches ``vector`` elements at a time, which
+    are neighbours in the tensor.
     """
 
     storage: str
@@ -175,6 +176,7 @@ class Copy:
     lower: isl.MultiAff
     order: tuple[int, ...]
     padding: int = 0
+    vector: int = 1
 
     @property
     def room(self) -> tuple[int, ...]:
@@ -260,6 +262,7 @@ class Plan:
         for c in self.copies:
             layout = f" in order {list(c.order)}" if c.order != tuple(range(len(c.shape))) else ""
             layout += f" padded by {c.padding}" if c.padding else ""
+            layout += f", {c.vector} at a time," if c.vector > 1 else ""
             lines.append(f"copy {c.storage}: {c.dtype}{list(c.shape)}{layout} at {c.mark}, lower {c.lower}")
         lines += [f"barrier before {mark}: {level}" for mark, level in self.barriers.items()]
         lines += [f"note: {note}" for note in self.notes]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, depends_on_data, walk
-from tcomp.mapping.banks import without_conflicts
+from tcomp.mapping.banks import fetch_order, without_conflicts
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.footprint import BoxHull, box_hull
 from tcomp.mapping.gpu import Gpu
@@ -17,7 +17,7 @@ from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import access_stride
-from tcomp.scop import ScopStatement
+from tcomp.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
@@ -109,8 +109,10 @@ class Operand:
 
     def copy(self, plan: Plan, mark: str, statement: str) -> Copy:
         """The copy of the box at a mark, in the order of the tensor."""
-        dtype, shape = plan.scop.storages[self.storage].dtype, self.hull.shape
-        return Copy(self.storage, dtype, mark, statement, self.reads, shape, self.hull.lower, tuple(range(len(shape))))
+        storage, shape = plan.scop.storages[self.storage], self.hull.shape
+        order = tuple(range(len(shape)))
+        vector = vector_of(storage, self.hull)
+        return Copy(self.storage, storage.dtype, mark, statement, self.reads, shape, self.hull.lower, order, 0, vector)
 
 
 def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[Operand]:
@@ -130,6 +132,28 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
             continue
         footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
         yield from _grouped(storage, own, footprints)
+
+
+VECTOR_BYTES = 16
+"""The widest load that a thread issues."""
+
+
+def vector_of(storage: Storage, hull: BoxHull) -> int:
+    """How many neighbouring elements of a box a thread may fetch at a time.
+
+    They must lie together in the tensor; every row of the tensor, of the box and of the space between must be a whole
+    number of vectors, so that none is half outside.  Where the tensor begins is looked at when the kernel runs.
+    """
+    vector = VECTOR_BYTES // storage.dtype.itemsize
+    fastest = fetch_order(hull.shape, storage.strides)[-1]
+    rest = [
+        s for d, (s, e) in enumerate(zip(storage.strides, storage.box.extent, strict=True)) if d != fastest and e > 1
+    ]
+    corner = hull.lower.get_at(fastest)
+    steps = [corner.get_coefficient_val(isl.dim_type.in_, d).to_python() for d in range(corner.dim(isl.dim_type.in_))]
+    start = corner.get_constant_val().to_python() - storage.box.origin[fastest]
+    whole = (hull.shape[fastest], storage.box.extent[fastest], start, *steps, *rest)
+    return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1
 
 
 def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import LegalityError
+from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.memories import BLOCK_LEVEL
@@ -99,6 +100,8 @@ class _Proof:
             raise LegalityError(f"pass '{step}' fetches {copy.storage} where {copy.statement} does not run")
         if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0:
             raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
+        if not self._vectors_are_whole(copy):
+            raise LegalityError(f"pass '{step}' fetches vectors of {copy.storage} that are half outside at {copy.mark}")
         written = {s.target for s in self.plan.scop.statements if self._group(s.name) == self._group(copy.statement)}
         if copy.storage in written:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
@@ -111,6 +114,23 @@ class _Proof:
             corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
             if not read.sum(corner.neg()).range().is_subset(box):
                 raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
+
+    def _vectors_are_whole(self, copy: Copy) -> bool:
+        """Whether every vector that is fetched begins at a multiple of its length, and the tensor ends at one."""
+        if copy.vector == 1:
+            return True
+        storage = self.plan.scop.storages[copy.storage]
+        run = fetch_order(copy.shape, storage.strides)[-1]
+        if storage.strides[run] != 1 or copy.shape[run] % copy.vector or storage.box.extent[run] % copy.vector:
+            return False
+        rows = [s for d, s in enumerate(storage.strides) if d != run and storage.box.extent[d] > 1]
+        corners = isl.Map.from_multi_aff(copy.lower).intersect_domain(
+            self.marks[copy.mark].prefixes[copy.statement].range()
+        )
+        rank = len(copy.shape)
+        names = ", ".join(f"e{d}" for d in range(rank))
+        whole = isl.Set(f"{{ [{names}] : (e{run} - {storage.box.origin[run]}) mod {copy.vector} = 0 }}")
+        return all(s % copy.vector == 0 for s in rows) and bool(corners.range().is_subset(whole))
 
     def dealt(self, phase: Phase, step: str) -> None:
         """Every thread that a phase is dealt to exists, and a reduction that is not shared runs in one thread."""

@@ -28,6 +28,21 @@ $D $I tc_check(long long i, $I origin, $I extent, int number, long long *report,
   }
   return origin;
 }""",
+    "tc_fetch16": """// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
+template <class T>
+$D void tc_fetch16(T *shared, const int apart, const T *global) {
+  constexpr int count = 16 / sizeof(T);
+  if ((unsigned long long)global % 16 == 0) {
+    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
+    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+      *reinterpret_cast<uint4 *>(shared) = whole;
+    } else {
+      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+    }
+  } else {
+    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+  }
+}""",
     "tc_repeat_edge": "$D $I tc_repeat_edge($I i, $I origin, $I extent) "
     "{ return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : i; }",
     "tc_repeat_image": """$D $I tc_repeat_image($I i, $I origin, $I extent) {

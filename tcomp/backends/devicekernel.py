@@ -119,7 +119,7 @@ def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
 
 
 def _static_arrays(arrays: list[SharedArray]) -> list[str]:
-    return [f"__shared__ {a.element} {a.name}{_extents(a)};" for a in arrays]
+    return [f"__shared__ {'__align__(16) ' if a.wide else ''}{a.element} {a.name}{_extents(a)};" for a in arrays]
 
 
 def _dynamic_arrays(arrays: list[SharedArray]) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcomp.backends.devicespelling import expression_text
 from tcomp.backends.devicewriter import Body, KernelWriter
 from tcomp.backends.readableguards import readable
 from tcomp.indexing import Ranges
-from tcomp.loops import Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
+from tcomp.loops import Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, walk
 from tcomp.mapping.plan import Phase
 from tcomp.scop import ScopStatement
 
@@ -34,8 +34,8 @@ class Lanes:
     uses_thread: bool
 
 
-def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...], leaders: frozenset[int]) -> Lanes:
-    """The lanes of a phase in a block of threads of shape ``block``; along ``leaders`` only the first threads."""
+def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...]) -> Lanes:
+    """The lanes of a phase in a block of threads of shape ``block``."""
     path, scope = _path(node, phase.lanes)
     members = scope.around[len(scope.around) - len(phase.dimensions) :] if phase.dimensions else ()
     texts, uses_thread = _coordinates(phase.shape, block)
@@ -43,47 +43,64 @@ def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...], leaders: froz
     if math.prod(phase.shape) < math.prod(block):
         uses_thread = True
         fixed.append(f"thread < {math.prod(phase.shape)}")
-    identifiers: list[tuple[str, str, int]] = []
-    bound: dict[str, int] = {}
-    guards: list[LoopExpr] = []
+    fixed += [
+        f"{_operand(texts[d])} == 0"
+        for d in range(len(phase.shape))
+        if d not in phase.dimensions and phase.shape[d] > 1
+    ]
+    known = _Known()
     loops = {n.iterator for n in path if isinstance(n, For)}
-    resting = [d for d in range(len(phase.shape)) if d not in phase.dimensions]
-    skipped: set[str] = set()
-    for dimension, value in zip(phase.dimensions, members, strict=True):
-        if dimension in leaders:
-            resting.append(dimension)
-            if isinstance(value, Variable):
-                skipped.add(value.name)
-        elif isinstance(value, Variable) and value.name in loops and value.name not in bound:
-            bound[value.name] = dimension
+    lets = [n for n in path if isinstance(n, Let)]
+    for let in lets:
+        known.values[let.iterator] = known.resolve(let.value)
+    identifiers: list[tuple[str, str, int]] = []
+    bound: set[str] = set()
+    guards: list[LoopExpr] = []
+    for dimension, member in zip(phase.dimensions, members, strict=True):
+        value = known.resolve(member)
+        if isinstance(value, Variable) and value.name in loops and value.name not in bound:
+            bound.add(value.name)
             identifiers.append((value.name, texts[dimension], phase.shape[dimension]))
         elif phase.shape[dimension] > 1:
-            guards.append(Operation("==", (Variable(_bare(texts[dimension])), value)))
-    fixed += [f"{_operand(texts[d])} == 0" for d in sorted(resting) if phase.shape[d] > 1]
+            guards.append(Operation("==", (Variable(_operand(texts[dimension])), value)))
     for n in path:
-        if isinstance(n, For) and n.iterator not in skipped:
+        if isinstance(n, For):
             assert n.iterator in bound, f"{n.iterator} is no thread of {phase.mark}"
-            i = Variable(n.iterator)
-            guards += [Operation(">=", (i, n.lower)), Operation("<", (i, n.upper))]
-            if n.step != 1:
-                guards.append(
-                    Operation("==", (Operation("mod", (Operation("-", (i, n.lower)), Number(n.step))), Number(0)))
-                )
+            guards += [known.resolve(g) for g in _bounds(n)]
         elif isinstance(n, If):
-            guards.append(n.condition)
-    lets = [n for n in path if isinstance(n, Let)]
+            guards.append(known.resolve(n.condition))
     body: LoopNode = scope.body
     for let in reversed(lets):
         body = Let(let.iterator, let.value, body)
     return Lanes(tuple(identifiers), tuple(fixed), tuple(guards), body, uses_thread)
 
 
-def deal_out(
-    writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, ranges: Ranges,
-    body: Body, leaders: frozenset[int] = frozenset(),
-) -> None:  # fmt: skip
-    """The threads that have work go on with ``body``; along the dimensions ``leaders`` only the first ones."""
-    lanes = lanes_of(node, phase, writer.shape, leaders)
+@dataclass(slots=True)
+class _Known:
+    """Values of the loops of one iteration on the way to the lanes: guards stand above where those are defined."""
+
+    values: dict[str, LoopExpr] = field(default_factory=dict)
+
+    def resolve(self, expr: LoopExpr) -> LoopExpr:
+        """An expression without the iterators of such loops."""
+        for name, value in self.values.items():
+            expr = substitute(expr, name, value)
+        return expr
+
+
+def _bounds(loop: For) -> list[LoopExpr]:
+    """What must hold for a thread whose coordinate the iterator of a loop is."""
+    i = Variable(loop.iterator)
+    found: list[LoopExpr] = [Operation(">=", (i, loop.lower)), Operation("<", (i, loop.upper))]
+    if loop.step != 1:
+        distance = Operation("mod", (Operation("-", (i, loop.lower)), Number(loop.step)))
+        found.append(Operation("==", (distance, Number(0))))
+    return found
+
+
+def deal_out(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, ranges: Ranges, body: Body) -> None:
+    """The threads that have work go on with ``body``."""
+    lanes = lanes_of(node, phase, writer.shape)
     writer.uses_thread = writer.uses_thread or lanes.uses_thread
     index = writer.program.dialect.index
     opened = 0
@@ -159,7 +176,3 @@ def _coordinates(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[list[s
 
 def _operand(text: str) -> str:
     return f"({text})" if " " in text else text
-
-
-def _bare(text: str) -> str:
-    return _operand(text)

@@ -10,7 +10,9 @@ from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Index
 from tcomp.indexing import Ranges
 from tcomp.loops import LoopExpr, Number, Operation, Variable
+from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.plan import Buffer, Copy
+from tcomp.scop import contiguous_strides
 
 FEW_ROUNDS = 8
 """Fetches of so few rounds are unrolled, so that all of their loads go out together."""
@@ -37,9 +39,11 @@ def declare(writer: KernelWriter, buffer: Buffer, around: tuple[LoopExpr, ...], 
     writer.locals[buffer.storage] = Local(buffer, name, corner)
 
 
-def share(writer: KernelWriter, element: str, name: str, shape: tuple[int, ...], itemsize: int) -> None:
+def share(
+    writer: KernelWriter, element: str, name: str, shape: tuple[int, ...], itemsize: int, wide: bool = False
+) -> None:
     """Declare an array in shared memory, at the head of the kernel."""
-    writer.shared.append(SharedArray(element, name, tuple(e for e in shape if e > 1), itemsize))
+    writer.shared.append(SharedArray(element, name, tuple(e for e in shape if e > 1), itemsize, wide))
 
 
 def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth: int, ranges: Ranges) -> Fetched:
@@ -48,18 +52,22 @@ def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth:
     writer.used[copy.storage] = None
     source = program.dialect.name(copy.storage)
     name_of_tile = writer.fresh(f"{source}_tile")
-    share(writer, DEVICE_TYPES[copy.dtype.name], name_of_tile, copy.room, copy.dtype.itemsize)
+    share(writer, DEVICE_TYPES[copy.dtype.name], name_of_tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
     corner = affine_expressions(copy.lower, around)
     index = program.dialect.index
     count = math.prod(copy.shape)
     element = "e" if "e" not in {*writer.taken, *program.indices.values(), *ranges.known} else "element"
     inner = ranges.knowing(element, 0, max(0, count - 1))
     writer.uses_thread = True
-    if count <= FEW_ROUNDS * writer.threads:
+    vector = copy.vector
+    start, stride = ("thread", writer.threads) if vector == 1 else (f"{vector} * thread", vector * writer.threads)
+    what = f"fetch {' x '.join(map(str, copy.shape))} of {source}{f' by {vector}' if vector > 1 else ''}"
+    if count <= FEW_ROUNDS * stride:
         writer.put(depth, "#pragma unroll")
-    writer.put(depth, f"for ({index} {element} = thread; {element} < {count}; {element} += {writer.threads}) {{"
-                     f"  // fetch {' x '.join(map(str, copy.shape))} of {source}")  # fmt: skip
-    offsets = _unravelled(Variable(element), copy.shape, _by_stride(storage.strides, copy.shape))
+    loop = f"for ({index} {element} = {start}; {element} < {count}; {element} += {stride}) {{"
+    writer.put(depth, f"{loop}  // {what}")
+    order = fetch_order(copy.shape, storage.strides)
+    offsets = _unravelled(Variable(element), copy.shape, order)
     guards: list[LoopExpr] = []
     address: LoopExpr = Number(0)
     for d, offset in enumerate(offsets):
@@ -79,7 +87,11 @@ def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth:
             address = Operation("+", (address, step))
     room = dict(zip(copy.order, copy.room, strict=True))
     places = "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
-    line = f"{name_of_tile}{places} = {source}[{expression_text(inner.simplify(address), inner)}];"
+    there = f"{source}[{expression_text(inner.simplify(address), inner)}]"
+    line = f"{name_of_tile}{places} = {there};"
+    if vector > 1:
+        apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[order[-1]]
+        line = f"tc_fetch16(&{name_of_tile}{places}, {apart}, &{there});"
     kept = [inner.condition(g) for g in guards if inner.decide(g) is not True]
     if kept:
         line = f"if ({' && '.join(expression_text(g, inner, 2) for g in kept)}) {line}"
@@ -98,11 +110,6 @@ def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -
         number += 1
         name = f"{base}_{number}"
     return name
-
-
-def _by_stride(strides: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
-    """The dimensions from the largest stride to the smallest."""
-    return sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
 
 
 def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int]) -> list[LoopExpr]:

@@ -37,12 +37,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class SharedArray:
-    """An array in shared memory; extents outermost first, ``itemsize`` in bytes."""
+    """An array in shared memory; extents outermost first, ``itemsize`` in bytes, ``wide`` if aligned to 16 bytes."""
 
     element: str
     name: str
     shape: tuple[int, ...]
     itemsize: int
+    wide: bool = False
 
     @property
     def bytes(self) -> int:

@@ -352,3 +352,17 @@ def test_no_block_takes_more_shared_memory_than_the_device_has(architecture: str
     asked = [launch.shared_bytes for launch in kernel.compilation.source.launches]
     most = gpu_of(architecture).shared_per_block
     assert all(least <= count <= most for count in asked), asked
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.float16])
+@pytest.mark.parametrize("offset", [0, 1, 2, 4])
+@NEEDS_COMPILER
+def test_fetches_of_16_bytes_take_arrays_that_begin_anywhere(dtype: Any, offset: int) -> None:
+    """Whether 16 bytes may be fetched at a time is seen when the kernel runs."""
+    name = {np.float32: "float", np.float64: "double", np.int32: "int32", np.float16: "half"}[dtype]
+    text = f"def mm({name}(M,K) A, {name}(N,K) B) -> (C) {{ C(m,n) +=! A(m,kk) * B(n,kk) }}"
+    operator = tcomp.define(text).mm
+    rng = np.random.default_rng(offset)
+    a, b = (rng.integers(-3, 4, 48 * 64 + offset).astype(dtype)[offset:].reshape(48, 64) for _ in range(2))
+    assert "tc_fetch16" in operator.compile(a, b, target="simulator").source
+    np.testing.assert_array_equal(operator(a, b, target="simulator"), operator.reference(a, b))

@@ -101,3 +101,15 @@ def test_a_part_that_is_left_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(splitting, "_update", lazy)
     with pytest.raises(LegalityError, match="every step of S0 once"):
         splitting.split_reductions(gpu_of("sm_90"), plan, MappingOptions(split_reduction=2))
+
+
+def test_threads_whose_part_a_loop_around_decides_take_turns() -> None:
+    """A thread coordinate may be a function of the loops above the phase: then one thread along it works at a time."""
+    text = """def grad(float(N,M,H,W) G, float(N,C,H,W) I) -> (K) {
+      K(m,c,kh,kw) +=! G(n,m,h-kh,w-kw) * I(n,c,h,w) where kh in 0:1, kw in 0:1 }"""
+    g, i = _data(11, 11, 5, 6), _data(11, 4, 5, 6)
+    options = tc.MappingOptions(
+        tile_sizes=(16, 0, 1, 1, 64), threads=(64, 4), reduction_tile=16, match_reductions=False, split_reduction=8
+    )
+    operator = tc.define(text).grad
+    np.testing.assert_array_equal(operator(g, i, target="simulator", options=options), operator.reference(g, i))

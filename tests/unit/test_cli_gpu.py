@@ -173,7 +173,7 @@ class TestSimulate:
         moved = 2 * 64**3 * 4 // 32 + 64 * 64 * 4
         assert (kernel["bytes"], kernel["bound"]) == (str(moved), "bandwidth")
         rows = [line.split() for line in lines if "global read" in line]
-        assert {row[0]: row[3:] for row in rows} == {name: ["256", "4.00", "4.00", "32768"] for name in "AB"}
+        assert {row[0]: row[3:] for row in rows} == {name: ["64", "16.00", "16.00", "32768"] for name in "AB"}
         assert f"a  mm_0: {2 * 64**3 / moved:.3g} flop/byte, bound by bandwidth" in printed
 
     def test_json(self, mm: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,19 @@
 // f, specialised to B = 4, Q = 64, K = 96, D = 64
+// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
+template <class T>
+static __device__ __forceinline__ void tc_fetch16(T *shared, const int apart, const T *global) {
+  constexpr int count = 16 / sizeof(T);
+  if ((unsigned long long)global % 16 == 0) {
+    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
+    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+      *reinterpret_cast<uint4 *>(shared) = whole;
+    } else {
+      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+    }
+  } else {
+    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+  }
+}
 static __device__ __forceinline__ float tc_max_float32(float a, float b) { return a > b || a != a ? a : b; }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -16,11 +31,11 @@ f_0(
   __shared__ float m_acc_tile[16];
   __shared__ float e_1_tile[16][96];
   __shared__ float l_acc_tile[16];
-  __shared__ float q_tile[16][16];
-  __shared__ float k_tile[16][98];
+  __shared__ __align__(16) float q_tile[16][16];
+  __shared__ __align__(16) float k_tile[16][98];
   __shared__ float m_acc_of_warp[8];
   __shared__ float l_acc_of_warp[8];
-  __shared__ float v_tile[16][64];
+  __shared__ __align__(16) float v_tile[16][64];
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
   float a_acc[2][2];
@@ -36,16 +51,16 @@ f_0(
   for (int d_tile = 0; d_tile < 4; ++d_tile) {  // tiles of steps
     __syncthreads();
     #pragma unroll
-    for (int e = thread; e < 256; e += 256) {  // fetch 1 x 16 x 16 of q
+    for (int e = 4 * thread; e < 256; e += 1024) {  // fetch 1 x 16 x 16 of q by 4
       const int i = 16 * b_i + e / 16;
       const int d = 16 * d_tile + e % 16;
-      q_tile[e / 16][e % 16] = q[4096 * b_b + 64 * i + d];
+      tc_fetch16(&q_tile[e / 16][e % 16], 1, &q[4096 * b_b + 64 * i + d]);
     }
     #pragma unroll
-    for (int e = thread; e < 1536; e += 256) {  // fetch 1 x 96 x 16 of k
+    for (int e = 4 * thread; e < 1536; e += 1024) {  // fetch 1 x 96 x 16 of k by 4
       const int j = e / 16;
       const int d = 16 * d_tile + e % 16;
-      k_tile[e % 16][e / 16] = k[6144 * b_b + 64 * j + d];
+      tc_fetch16(&k_tile[e % 16][e / 16], 98, &k[6144 * b_b + 64 * j + d]);
     }
     __syncthreads();
     // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (4 x 64 threads)
@@ -130,10 +145,10 @@ f_0(
   for (int j_tile = 0; j_tile < 6; ++j_tile) {  // tiles of steps
     __syncthreads();
     #pragma unroll
-    for (int e = thread; e < 1024; e += 256) {  // fetch 1 x 16 x 64 of v
+    for (int e = 4 * thread; e < 1024; e += 1024) {  // fetch 1 x 16 x 64 of v by 4
       const int j = 16 * j_tile + e / 64;
       const int d = e % 64;
-      v_tile[e / 64][e % 64] = v[6144 * b_b + 64 * j + d];
+      tc_fetch16(&v_tile[e / 64][e % 64], 1, &v[6144 * b_b + 64 * j + d]);
     }
     __syncthreads();
     // a(b, i, d) +=! e(b, i, j) * v(b, j, d) (8 x 32 threads)

@@ -1,4 +1,19 @@
 // f, specialised to M = 1024, K = 1024, N = 1024
+// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
+template <class T>
+static __device__ __forceinline__ void tc_fetch16(T *shared, const int apart, const T *global) {
+  constexpr int count = 16 / sizeof(T);
+  if ((unsigned long long)global % 16 == 0) {
+    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
+    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+      *reinterpret_cast<uint4 *>(shared) = whole;
+    } else {
+      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+    }
+  } else {
+    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C)
@@ -6,8 +21,8 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   const int thread = threadIdx.x + 32 * threadIdx.y;
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
-  __shared__ float A_tile[64][16];
-  __shared__ float B_tile[16][128];
+  __shared__ __align__(16) float A_tile[64][16];
+  __shared__ __align__(16) float B_tile[16][128];
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
   float C_acc[8][4];
@@ -22,16 +37,16 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   for (int k_tile = 0; k_tile < 64; ++k_tile) {  // tiles of steps
     __syncthreads();
     #pragma unroll
-    for (int e = thread; e < 1024; e += 256) {  // fetch 64 x 16 of A
+    for (int e = 4 * thread; e < 1024; e += 1024) {  // fetch 64 x 16 of A by 4
       const int m = 64 * b_m + e / 16;
       const int k = 16 * k_tile + e % 16;
-      A_tile[e / 16][e % 16] = A[1024 * m + k];
+      tc_fetch16(&A_tile[e / 16][e % 16], 1, &A[1024 * m + k]);
     }
     #pragma unroll
-    for (int e = thread; e < 2048; e += 256) {  // fetch 16 x 128 of B
+    for (int e = 4 * thread; e < 2048; e += 1024) {  // fetch 16 x 128 of B by 4
       const int k = 16 * k_tile + e / 128;
       const int n = 128 * b_n + e % 128;
-      B_tile[e / 128][e % 128] = B[1024 * k + n];
+      tc_fetch16(&B_tile[e / 128][e % 128], 1, &B[1024 * k + n]);
     }
     __syncthreads();
     // C(m, n) +=! A(m, k) * B(k, n) (8 x 32 threads)
