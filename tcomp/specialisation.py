@@ -80,7 +80,8 @@ class Specialisation:
                 debug.log(3, f"{self.label()}: {stage}\n{text}")
         directory = debug.dump_directory()
         if directory is not None:
-            debug.write_dump(directory, self.label(), made.stages, self.options.to_json(), self._repro())
+            suffix = "cu" if made.source.launches else "c"
+            debug.write_dump(directory, self.label(), made.stages, self.options.to_json(), self._repro(), suffix)
 
     def _repro(self) -> str:
         """A program, for the folder of a dump, that makes the same kernel again."""

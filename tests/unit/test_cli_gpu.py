@@ -378,3 +378,10 @@ class TestDoctor:
         assert {"NVRTC", "disassembler", "simulator's C++", "cuda", "simulator"} <= set(found)
         if there(nvrtc.find):
             assert str(nvrtc.find().path) in found["NVRTC"]
+
+
+def test_a_dump_of_a_gpu_kernel_holds_cuda(mm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_DUMP", str(tmp_path))
+    assert run("compile", mm, "--sizes", "M=8,N=8,K=8", *SM, "--emit", "source") == 0
+    (kernel,) = tmp_path.glob("*/*-kernel.cu")
+    assert "__global__" in kernel.read_text(encoding="utf-8")
