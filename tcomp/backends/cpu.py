@@ -7,20 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.prelude import prelude
 from tcomp.backends.reductions import reduce_innermost
 from tcomp.backends.source import Argument, Source
-from tcomp.backends.spelling import (
-    C_STORAGE_TYPES,
-    Needs,
-    Speller,
-    buffer_corner,
-    combine,
-    load,
-    loop_text,
-    mangle,
-    store,
-)
+from tcomp.backends.spelling import Needs, Speller, buffer_corner, loop_text
 from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Function, Read, depends_on_data
 from tcomp.grammar.function import walk as walk_expression

@@ -9,8 +9,8 @@ from tcomp.backends.devicememory import share
 from tcomp.backends.devicespelling import CUDA_C
 from tcomp.backends.devicestatements import assign, assignment, speller
 from tcomp.backends.devicewriter import KernelWriter
+from tcomp.backends.dialect import C_VALUE_TYPES, bare, combine, constant_text, load, store
 from tcomp.backends.pointloops import FEW_TRIPS, from_zero, guarded
-from tcomp.backends.spelling import C_VALUE_TYPES, bare, combine, constant_text, load, store
 from tcomp.indexing import Ranges
 from tcomp.loops import Block, Execute, For, If, Let, LoopNode, Scope, walk
 from tcomp.mapping.gpu import WARP

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tcomp.backends.dialect import Dialect, load
 from tcomp.backends.source import REPORT
-from tcomp.backends.spelling import Dialect, Speller, fixed_value, load
+from tcomp.backends.spelling import Speller, fixed_value
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
 from tcomp.indexing import Ranges
 from tcomp.intrinsics import INTRINSICS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tcomp.backends.devicespelling import CUDA_C, DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.devicewriter import KernelWriter
-from tcomp.backends.spelling import bare, combine, load, store
+from tcomp.backends.dialect import bare, combine, load, store
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, LoopExpr, Number, Variable
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.devicespelling import Fetched, Local, expression_text
+from tcomp.backends.dialect import C_STORAGE_TYPES, Dialect
 from tcomp.backends.readableguards import readable
-from tcomp.backends.spelling import C_STORAGE_TYPES, Dialect, Needs
+from tcomp.backends.spelling import Needs
 from tcomp.grammar.function import Function
 from tcomp.indexing import Ranges
 from tcomp.loops import For, If, Let, LoopExpr, LoopNode

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tcomp.backends.spelling import C_VALUE_TYPES
+from tcomp.backends.dialect import C_VALUE_TYPES
 from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, DType
 
 INLINE = "static inline __attribute__((always_inline))"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcomp.backends.spelling import C_STORAGE_TYPES, combine, constant_text, loop_text, mangle
+from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, mangle
+from tcomp.backends.spelling import loop_text
 from tcomp.loops import Execute, For, LoopExpr, Operation, Variable
 from tcomp.operators import REDUCTIONS, DType
 from tcomp.scop import ScopStatement
