@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tcomp.grammar.function import Expr
 from tcomp.mapping.gpu import WARP
+from tcomp.mapping.memories import home_of
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import coefficient
 from tcomp.scop import Scop, ScopStatement, contiguous_strides
@@ -107,7 +108,7 @@ def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...], vecto
 
 def _offsets_when_read(plan: Plan, statement: ScopStatement, subscripts: Sequence[Expr]) -> list[tuple[int, ...]]:
     """Per lane how far its first element lies from that of the first lane; what is not linear counts as fixed."""
-    number = next(c.number for c in plan.clusters if statement.name in c.statements)
+    _, number = home_of(plan, statement.name)
     dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[statement.name]
     lanes = []
     for lane in range(min(WARP, dealt.threads)):

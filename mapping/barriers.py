@@ -157,4 +157,4 @@ def shares_beyond_a_warp(plan: Plan, phase: Phase) -> bool:
     """Whether the threads that share a reduction are more than one warp."""
     if phase.mark not in plan.operations:
         return False
-    return plan.dealt[int(phase.mark.removeprefix("reduce"))].group > WARP
+    return plan.dealt[phase.cluster].group > WARP

@@ -17,7 +17,7 @@ from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
 from tcomp.mapping.strides import access_stride
-from tcomp.mapping.tilesizes import main_statement, vector_position
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.scop import Scop, ScopStatement
 
 BLOCK_THREADS = 256
@@ -39,12 +39,6 @@ class Sides:
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-
-
-def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
-    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement."""
-    coordinates = cluster.coordinates[statement.name]
-    return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
 
 def sides_of(scop: Scop, cluster: Cluster) -> Sides | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, reduction_positions, sides_of
+from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, sides_of
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
@@ -15,7 +15,7 @@ from tcomp.mapping.gpumodel import TileShape, contraction_seconds
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride
-from tcomp.mapping.tilesizes import main_statement, vector_position
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.scop import Scop, ScopStatement
 
 CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))

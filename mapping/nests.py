@@ -18,7 +18,7 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
-from tcomp.mapping.tilesizes import main_statement, register_tile, row_coordinate, vector_position
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, register_tile, row_coordinate, vector_position
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.scop import Scop, ScopStatement, union_set
 
@@ -59,7 +59,7 @@ def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None
     if main.kind != "update":
         return None
     if nest.form == "dot":
-        has_loops = bool(_reduction_positions(cluster, main))
+        has_loops = bool(reduction_positions(cluster, main))
         return TileOperation(f"reduce{cluster.number}", "reduce", main.name) if has_loops else None
     contraction = recognise_contraction(main)
     if contraction is None:
@@ -101,7 +101,7 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     rest = [s for s in statements if s.kind not in ("init", "update")]
     for s in statements:
         if s.kind == "init":
-            own = _reduction_positions(cluster, s)
+            own = reduction_positions(cluster, s)
             inner = Band(rows([(s, own)]), 0) if own else None
             stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], inner, order)))
         elif s.kind == "update":
@@ -129,16 +129,6 @@ def _coordinate_band(cluster: Cluster, statements: list[ScopStatement], child: S
     return Band(rows(parts), cluster.rank, child)
 
 
-def _reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
-    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement.
-
-    They are the reduction indices of an update; elsewhere there are some only where isl found an index of the update
-    constant, which is then no coordinate of the cluster.
-    """
-    coordinates = cluster.coordinates[statement.name]
-    return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
-
-
 def _marked(operation: str | None, subtree: Subtree) -> Subtree:
     return subtree if operation is None else Mark(operation, subtree)
 
@@ -149,7 +139,7 @@ def _point_band(
     """One loop nest over the coordinates with all statements inside, element by element."""
     children: list[tuple[isl.UnionSet, Subtree]] = []
     for s in statements:
-        reduction = _reduction_positions(cluster, s)
+        reduction = reduction_positions(cluster, s)
         inner: Subtree = None
         if reduction:
             inner = _marked(operation, Band(rows([(s, _vector_last(reduction, nest))]), 0))
@@ -175,5 +165,5 @@ def _update_band(cluster: Cluster, statement: ScopStatement, nest: Nest) -> Subt
     positions = cluster.coordinates[statement.name]
     row = [] if nest.row_coordinate is None else [positions[nest.row_coordinate]]
     outer = [p for p in positions if p != nest.vector and p not in row]
-    order = [*outer, *_reduction_positions(cluster, statement), *row, nest.vector]
+    order = [*outer, *reduction_positions(cluster, statement), *row, nest.vector]
     return Band(rows([(statement, order)]), len(outer))

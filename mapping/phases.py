@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.mapping.dealing import REDUCTION_TILE, deal, reduction_positions, sides_of
+from tcomp.mapping.dealing import REDUCTION_TILE, deal, sides_of
 from tcomp.mapping.expand import tile_rows
 from tcomp.mapping.footprint import box_hull, extents
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.operations import TileOperation
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Dealt, Footprint, Group, Phase, Plan
+from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree
 from tcomp.scop import Scop, ScopStatement, maps_of, union_map, union_set
 
@@ -255,7 +256,7 @@ class _Dealer:
             dimensions += tuple(sorted(x.dimension for x in self.dealt.shares))
         reads = frozenset(r.get_tuple_name(isl.dim_type.out) for s in statements for r in s.all_reads)
         writes = frozenset(s.target for s in statements)
-        self.phases[name] = Phase(name, lanes, self.dealt.shape, dimensions, reads, writes)
+        self.phases[name] = Phase(name, lanes, self.cluster.number, self.dealt.shape, dimensions, reads, writes)
         return Mark(name, _band(parts, len(dimensions), Mark(lanes, below)))
 
 

@@ -151,6 +151,7 @@ class Phase:
 
     mark: str
     lanes: str
+    cluster: int
     shape: tuple[int, ...]
     dimensions: tuple[int, ...]
     reads: frozenset[str]

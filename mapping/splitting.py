@@ -15,12 +15,12 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.grammar.function import Constant, Index, Read
 from tcomp.grammar.ranges import Box
-from tcomp.mapping.dealing import reduction_positions, sides_of
+from tcomp.mapping.dealing import sides_of
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
-from tcomp.mapping.tilesizes import main_statement
+from tcomp.mapping.tilesizes import main_statement, reduction_positions
 from tcomp.operators import INT64, REDUCTIONS
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides

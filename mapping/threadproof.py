@@ -17,8 +17,8 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
-from tcomp.mapping.memories import BLOCK_LEVEL
-from tcomp.mapping.plan import Buffer, Copy, Phase, Plan
+from tcomp.mapping.memories import BLOCK_LEVEL, home_of
+from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
 from tcomp.mapping.promotion import access_of
 from tcomp.mapping.threads import ThreadMaps
 from tcomp.mapping.tree import below, nodes_of
@@ -102,7 +102,7 @@ class _Proof:
             raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
         if not self._vectors_are_whole(copy):
             raise LegalityError(f"pass '{step}' fetches vectors of {copy.storage} that are half outside at {copy.mark}")
-        written = {s.target for s in self.plan.scop.statements if self._group(s.name) == self._group(copy.statement)}
+        written = {s.target for s in self.plan.scop.statements if self._group(s.name) is self._group(copy.statement)}
         if copy.storage in written:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
         box = isl.Set.universe(isl.Space.set_alloc(prefix.get_ctx(), 0, len(copy.shape)))
@@ -177,7 +177,7 @@ class _Proof:
         block = functools.cache(lambda: self._waits(dates, ("block",)))
         warp = functools.cache(lambda: self._waits(dates, ("block", "warp")))
         for (source, sink), pairs in by_statements(self.plan.scop.dependences).items():
-            if self._group(source) != self._group(sink):
+            if self._group(source) is not self._group(sink):
                 continue
             crossing = self.maps.crossing(self.plan, source, sink, pairs)
             if crossing.is_empty():
@@ -199,9 +199,8 @@ class _Proof:
                     f"pass '{step}' lets threads exchange a value without a barrier: {pairs.wrap().sample_point()}"
                 )
 
-    def _group(self, statement: str) -> int:
-        home = next(c.number for c in self.plan.clusters if statement in c.statements)
-        return next(n for n, g in enumerate(self.plan.groups) if home in g.clusters)
+    def _group(self, statement: str) -> Group:
+        return home_of(self.plan, statement)[0]
 
     def _waits(self, dates: isl.UnionMap, levels: tuple[str, ...]) -> isl.Map | None:
         """Pairs of dates of phases with a barrier in between: at the entry of a later one, or inside one between."""

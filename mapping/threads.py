@@ -63,7 +63,7 @@ def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:
     """Dimensions of the threads along which a phase shares a reduction."""
     if phase.mark not in plan.operations:
         return set()
-    return {s.dimension for s in plan.dealt[int(phase.mark.removeprefix("reduce"))].shares}
+    return {s.dimension for s in plan.dealt[phase.cluster].shares}
 
 
 def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:

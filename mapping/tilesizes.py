@@ -59,6 +59,16 @@ def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
     return next((s for s in statements if s.kind == "update"), statements[-1])
 
 
+def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
+    """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement.
+
+    They are the reduction indices of an update; elsewhere there are some only where isl found an index of the update
+    constant, which is then no coordinate of the cluster.
+    """
+    coordinates = cluster.coordinates[statement.name]
+    return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
+
+
 def tile_sizes(scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions) -> tuple[int, ...]:
     """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
     whole = extents(coordinate_set(scop, cluster))

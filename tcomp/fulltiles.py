@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, variables
+from tcomp.loops import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    Variable,
+    conjunction,
+    flattened,
+    variables,
+)
 
 INNER_TILES = ("cluster", "steps")
 """Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
@@ -19,7 +34,7 @@ def separate_full_tiles(node: LoopNode) -> LoopNode:
             full = found.full(node.body)
             if not found.conditions:
                 return node
-            condition = _all(tuple(found.conditions))
+            condition = conjunction(tuple(found.conditions))
             return replace(node, body=If(condition, full, node.body))
         case Scope() | For() | Let():
             return replace(node, body=separate_full_tiles(node.body))
@@ -52,7 +67,7 @@ class _Separation:
                 return node
 
     def _loop(self, loop: For) -> For:
-        lowers, uppers = _operands(loop.lower, "max"), _operands(loop.upper, "min")
+        lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
         if len(lowers) == len(uppers) == 1:
             return loop
         for lower in lowers:
@@ -77,19 +92,6 @@ def _bound_below(node: LoopNode) -> frozenset[str]:
             return frozenset().union(*(_bound_below(c) for c in node.children))
         case _:
             return frozenset()
-
-
-def _all(conditions: tuple[LoopExpr, ...]) -> LoopExpr:
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = Operation("&&", (result, condition))
-    return result
-
-
-def _operands(expr: LoopExpr, operator: str) -> tuple[LoopExpr, ...]:
-    if isinstance(expr, Operation) and expr.operator == operator:
-        return tuple(x for o in expr.operands for x in _operands(o, operator))
-    return (expr,)
 
 
 def _is_constant_apart(lower: LoopExpr, upper: LoopExpr) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -114,6 +114,21 @@ def variables(expr: LoopExpr) -> frozenset[str]:
             return frozenset().union(*(variables(o) for o in expr.operands))
         case Number():
             return frozenset()
+
+
+def flattened(expr: LoopExpr, operator: str) -> tuple[LoopExpr, ...]:
+    """The operands of nested uses of one associative operator; the expression itself where it is not one."""
+    if isinstance(expr, Operation) and expr.operator == operator:
+        return tuple(x for o in expr.operands for x in flattened(o, operator))
+    return (expr,)
+
+
+def conjunction(conditions: Sequence[LoopExpr]) -> LoopExpr:
+    """All of some conditions, of which there is at least one."""
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = Operation("&&", (result, condition))
+    return result
 
 
 def substitute(expr: LoopExpr, name: str, value: LoopExpr) -> LoopExpr:

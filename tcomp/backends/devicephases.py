@@ -22,11 +22,10 @@ from tcomp.loops import (
     For,
     If,
     Let,
-    LoopExpr,
     LoopNode,
     Operation,
     Scope,
-    Variable,
+    variables,
     walk,
 )
 from tcomp.mapping.barriers import COPIED
@@ -157,7 +156,7 @@ class PhaseWriter:
             kept = [b for b in self.writer.plan.buffers.values() if b.space == "private" and b.storage in touched]
             if any(math.prod(b.shape) > 1 for b in kept):
                 arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
-                if any(_mentions(a, node.iterator) for a in arguments):
+                if any(node.iterator in variables(a) for a in arguments):
                     return True
         return False
 
@@ -167,13 +166,3 @@ def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:
     kind = "tiles of steps" if node.iterator.endswith("_tile") else "rounds of elements"
     count = len({n.name for n in walk(node.body) if isinstance(n, Scope) and n.name in phases})
     return kind if count == 1 else f"{kind}, {count} phases in each"
-
-
-def _mentions(expr: LoopExpr, name: str) -> bool:
-    match expr:
-        case Variable():
-            return expr.name == name
-        case Operation():
-            return any(_mentions(o, name) for o in expr.operands)
-        case _:
-            return False

@@ -24,8 +24,7 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
     """Every thread reduces its own steps; then partial results are combined, in the warp and across warps."""
     operation = writer.plan.operations[phase.mark]
     statement = writer.statements[operation.statement]
-    number = int(phase.mark.removeprefix("reduce"))
-    dealt = writer.plan.dealt[number]
+    dealt = writer.plan.dealt[phase.cluster]
     dtype = writer.plan.scop.storages[statement.target].dtype
     reduction = statement.reduction
     assert reduction is not None

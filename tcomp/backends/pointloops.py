@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcomp.indexing import Ranges
-from tcomp.loops import For, If, LoopExpr, Number, Operation, Variable, substitute_below
+from tcomp.loops import For, If, Number, Operation, Variable, conjunction, flattened, substitute_below
 
 FEW_TRIPS = 8
 """Loops of so few trips are unrolled whatever they do: their loads go out together."""
@@ -17,7 +17,7 @@ def from_zero(loop: For, ranges: Ranges) -> For:
     name = f"{loop.iterator}_part"
     if isinstance(lower, Number) or loop.step != 1 or name in ranges.known:
         return loop
-    ends = [ranges.simplify(Operation("-", (end, lower))) for end in _least(loop.upper)]
+    ends = [ranges.simplify(Operation("-", (end, lower))) for end in flattened(loop.upper, "min")]
     if not any(isinstance(end, Number) for end in ends):
         return loop
     upper = ends[0]
@@ -25,13 +25,6 @@ def from_zero(loop: For, ranges: Ranges) -> For:
         upper = Operation("min", (upper, end))
     body = substitute_below(loop.body, loop.iterator, Operation("+", (lower, Variable(name))))
     return replace(loop, iterator=name, lower=Number(0), upper=upper, body=body)
-
-
-def _least(expr: LoopExpr) -> list[LoopExpr]:
-    """The expressions of which one is the least."""
-    if isinstance(expr, Operation) and expr.operator == "min":
-        return [e for o in expr.operands for e in _least(o)]
-    return [expr]
 
 
 def guarded(loop: For, low: int, high: int, ranges: Ranges) -> For:
@@ -42,6 +35,5 @@ def guarded(loop: For, low: int, high: int, ranges: Ranges) -> For:
     kept = [t for t in tests if inner.decide(t) is not True]
     body = loop.body
     if kept:
-        condition: LoopExpr = kept[0] if len(kept) == 1 else Operation("&&", (kept[0], kept[1]))
-        body = If(condition, body, None)
+        body = If(conjunction(kept), body, None)
     return replace(loop, lower=Number(low), upper=Number(high), body=body)

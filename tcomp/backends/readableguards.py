@@ -24,6 +24,8 @@ from tcomp.loops import (
     Scope,
     Variable,
     children,
+    conjunction,
+    flattened,
     substitute,
     variables,
 )
@@ -32,24 +34,11 @@ from tcomp.scop import ScopStatement
 
 def readable(condition: LoopExpr, below: LoopNode, ranges: Ranges, statements: Mapping[str, ScopStatement]) -> LoopExpr:
     """An equal condition; ``below`` is what it guards."""
-    parts = _conjuncts(ranges.condition(condition))
+    parts = flattened(ranges.condition(condition), "&&")
     if all(_is_plain(p) for p in parts):
-        return _conjunction(parts)
+        return conjunction(parts)
     candidates = list(dict.fromkeys(_candidates(below, ranges, statements)))
-    return _conjunction(list(dict.fromkeys(_replaced(p, candidates, ranges) for p in parts)))
-
-
-def _conjuncts(condition: LoopExpr) -> list[LoopExpr]:
-    if isinstance(condition, Operation) and condition.operator == "&&":
-        return [c for o in condition.operands for c in _conjuncts(o)]
-    return [condition]
-
-
-def _conjunction(parts: list[LoopExpr]) -> LoopExpr:
-    result = parts[0]
-    for part in parts[1:]:
-        result = Operation("&&", (result, part))
-    return result
+    return conjunction(list(dict.fromkeys(_replaced(p, candidates, ranges) for p in parts)))
 
 
 def _is_plain(condition: LoopExpr) -> bool:
