@@ -11,7 +11,7 @@ from tcomp.backends.devicelanes import deal_out, described
 from tcomp.backends.devicememory import declare, fetch
 from tcomp.backends.devicereductions import share_reduction
 from tcomp.backends.devicestatements import execute
-from tcomp.backends.devicewriter import KernelWriter
+from tcomp.backends.devicewriter import Body, KernelWriter
 from tcomp.backends.pointloops import FEW_TRIPS, from_zero, guarded
 from tcomp.grammar.function import Read, depends_on_data
 from tcomp.grammar.function import walk as walk_expression
@@ -55,14 +55,18 @@ class PhaseWriter:
             case Scope() if node.name in self.writer.plan.phases:
                 self._phase(node, self.writer.plan.phases[node.name], depth, ranges)
             case Scope():
-                before = dict(self.writer.locals)
-                for buffer in self.writer.plan.buffers.values():
-                    if buffer.mark == node.name:
-                        declare(self.writer, buffer, node.around, depth)
-                self.uniform(node.body, depth, ranges)
-                self.writer.locals = before
+                self._declaring(node, depth, ranges, self.uniform)
             case Execute():
                 raise AssertionError(f"{node.statement} is outside every phase")
+
+    def _declaring(self, node: Scope, depth: int, ranges: Ranges, body: Body) -> None:
+        """What is below a mark, with the buffers that are declared there in force."""
+        before = dict(self.writer.locals)
+        for buffer in self.writer.plan.buffers.values():
+            if buffer.mark == node.name:
+                declare(self.writer, buffer, node.around, depth)
+        body(node.body, depth, ranges)
+        self.writer.locals = before
 
     def _phase(self, node: Scope, phase: Phase, depth: int, ranges: Ranges) -> None:
         self._barrier(phase.mark, depth)
@@ -98,12 +102,7 @@ class PhaseWriter:
             case If():
                 self.writer.branch(node, depth, ranges, self._serial)
             case Scope():
-                before = dict(self.writer.locals)
-                for buffer in self.writer.plan.buffers.values():
-                    if buffer.mark == node.name:
-                        declare(self.writer, buffer, node.around, depth)
-                self._serial(node.body, depth, ranges)
-                self.writer.locals = before
+                self._declaring(node, depth, ranges, self._serial)
             case Execute():
                 execute(self.writer, node, depth, ranges)
 
