@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tcomp.indexing import Ranges
 from tcomp.loops import (
     Block,
     Execute,
@@ -13,10 +13,8 @@ from tcomp.loops import (
     Let,
     LoopExpr,
     LoopNode,
-    Number,
     Operation,
     Scope,
-    Variable,
     conjunction,
     flattened,
     variables,
@@ -95,28 +93,6 @@ def _bound_below(node: LoopNode) -> frozenset[str]:
 
 
 def _is_constant_apart(lower: LoopExpr, upper: LoopExpr) -> bool:
-    a, b = linear(lower), linear(upper)
-    if a is None or b is None:
-        return False
-    return all(a.get(name, 0) == b.get(name, 0) for name in a.keys() | b.keys() if name)
-
-
-def linear(expr: LoopExpr) -> Mapping[str, int] | None:
-    """Coefficients by variable, the constant under the empty name; None if the expression is not linear."""
-    match expr:
-        case Number():
-            return {"": expr.value}
-        case Variable():
-            return {expr.name: 1}
-        case Operation(operator="+" | "-" as sign, operands=(a, b)):
-            left, right = linear(a), linear(b)
-            if left is None or right is None:
-                return None
-            factor = 1 if sign == "+" else -1
-            return {n: left.get(n, 0) + factor * right.get(n, 0) for n in left.keys() | right.keys()}
-        case Operation(operator="*", operands=(a, b)):
-            left, right = linear(a), linear(b)
-            for constant, other in ((left, right), (right, left)):
-                if constant is not None and other is not None and not constant.keys() - {""}:
-                    return {n: constant.get("", 0) * c for n, c in other.items()}
-    return None
+    """Whether the distance of two bounds is a number."""
+    unknown = Ranges({})
+    return not unknown.sum_of(upper).plus(unknown.sum_of(lower), -1).terms

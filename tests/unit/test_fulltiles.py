@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.fulltiles import linear, separate_full_tiles
+from tcomp.fulltiles import separate_full_tiles
 from tcomp.loops import Execute, For, If, LoopNode, Number, Operation, Scope, Variable
 
 TILE = Variable("t")
@@ -39,9 +39,3 @@ def test_a_bound_that_depends_on_an_inner_loop_is_no_test_in_front() -> None:
     )  # fmt: skip
     node = Scope("cluster0", (), For("i", Number(0), Number(8), 1, inner))
     assert separate_full_tiles(node) == node
-
-
-def test_linear_forms() -> None:
-    difference = Operation("-", (_times(3), Operation("+", (TILE, Number(5)))))
-    assert linear(difference) == {"": -5, "t": 2}
-    assert linear(Operation("mod", (TILE, Number(2)))) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tcomp.indexing import Ranges
+from tcomp.indexing import Ranges, Sum
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 
 KNOWN = {"b": (0, 3), "t": (0, 15), "c": (-2, 1), "one": (5, 5)}
@@ -128,3 +128,11 @@ def test_unknown_iterators_have_no_bounds() -> None:
     assert Ranges({}).bounds(Variable("n")) is None
     assert Ranges({}).decide(Operation("<", (Variable("n"), Number(3)))) is None
     assert Ranges({}).bounds(Operation("mod", (Variable("n"), Number(4)))) == (0, 3)
+
+
+def test_sums_have_one_coefficient_for_each_variable() -> None:
+    tile = Variable("tile")
+    difference = Operation("-", (Operation("*", (Number(3), tile)), Operation("+", (tile, Number(5)))))
+    assert Ranges({}).sum_of(difference) == Sum({tile: 2}, -5)
+    rest = Operation("mod", (tile, Number(2)))
+    assert Ranges({}).sum_of(rest) == Sum({rest: 1}, 0)
