@@ -7,7 +7,7 @@ instances that no tile needs are dropped.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -21,16 +21,14 @@ from tcomp.scop import Scop, ScopStatement
 def expand(scop: Scop, clusters: tuple[Cluster, ...], groups: tuple[Group, ...]) -> tuple[Scop, tuple[Cluster, ...]]:
     """The expanded program and its clusters, without statements of which no tile needs an instance."""
     statements: dict[str, ScopStatement] = dict(scop.by_name)
-    temporaries = {s.name for s in scop.storages.values() if s.role == "temporary"}
     rewritten = list(clusters)
     for group in groups:
         copies = _tile_copies(scop, clusters, group)
         for number in group.clusters:
             footprint = group.footprints[number]
             for name in clusters[number].statements:
-                placed = _place(scop, clusters[number], scop.by_name[name], footprint, copies)
-                value, reads = prune_reads(placed.value, placed.reads, temporaries)
-                statements[name] = replace(placed, value=value, reads=reads)
+                placement = _place(clusters[number], scop.by_name[name], footprint)
+                statements[name] = placed(scop, scop.by_name[name], placement, copies)
             if number in group.expanded:
                 rewritten[number] = _shifted(clusters[number], len(group.members))
     order = tuple(statements[s.name] for s in scop.statements if not statements[s.name].domain.is_empty())
@@ -48,9 +46,16 @@ def _shifted(cluster: Cluster, by: int) -> Cluster:
     return replace(cluster, coordinates={s: tuple(p + by for p in c) for s, c in cluster.coordinates.items()})
 
 
-def _place(
-    scop: Scop, cluster: Cluster, statement: ScopStatement, footprint: Footprint, copies: set[str]
-) -> ScopStatement:
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Where a statement runs: its ``domain``, with ``tile_rank`` dimensions of a tile in front, and its tiles."""
+
+    domain: isl.Set
+    tile_of: isl.Map
+    tile_rank: int
+
+
+def _place(cluster: Cluster, statement: ScopStatement, footprint: Footprint) -> Placement:
     own = isl.Map.from_union_map(
         rows([(statement, cluster.coordinates[statement.name])]).intersect_domain(
             isl.UnionSet.from_set(statement.domain)
@@ -63,24 +68,35 @@ def _place(
         needed = tile_of.domain()
         if not domain.is_subset(needed):
             domain = domain.intersect(needed)
-        return replace(
+        return Placement(domain, tile_of, 0)
+    members = footprint.tiles.dim(isl.dim_type.in_)
+    domain = tile_to_instance.wrap().flatten().set_tuple_name(statement.name)
+    return Placement(domain, _tile_of(domain, members), members)
+
+
+def placed(scop: Scop, statement: ScopStatement, placement: Placement, copies: set[str]) -> ScopStatement:
+    """The statement where it runs, reading and writing the tile's own copy of what is in ``copies``."""
+    domain, tile_of, members = placement.domain, placement.tile_of, placement.tile_rank
+    temporaries = {s.name for s in scop.storages.values() if s.role == "temporary"}
+    if members:
+        back = _instance_of(domain, statement, members)
+        moved = replace(
+            statement,
+            domain=domain,
+            indices=(*(f"tile{d}" for d in range(members)), *statement.indices),
+            write=_with_tile(back.apply_range(statement.write), tile_of, copies),
+            reads=tuple(_with_tile(back.apply_range(r), tile_of, copies) for r in statement.reads),
+            tile_rank=members,
+        )
+    else:
+        moved = replace(
             statement,
             domain=domain,
             write=_with_tile(statement.write, tile_of, copies).intersect_domain(domain),
             reads=tuple(_with_tile(r, tile_of, copies).intersect_domain(domain) for r in statement.reads),
         )
-    members = footprint.tiles.dim(isl.dim_type.in_)
-    domain = tile_to_instance.wrap().flatten().set_tuple_name(statement.name)
-    back = _instance_of(domain, statement, members)
-    tile_of = _tile_of(domain, members)
-    return replace(
-        statement,
-        domain=domain,
-        indices=(*(f"tile{d}" for d in range(members)), *statement.indices),
-        write=_with_tile(back.apply_range(statement.write), tile_of, copies),
-        reads=tuple(_with_tile(back.apply_range(r), tile_of, copies) for r in statement.reads),
-        tile_rank=members,
-    )
+    value, reads = prune_reads(moved.value, moved.reads, temporaries)
+    return replace(moved, value=value, reads=reads)
 
 
 def _instance_of(domain: isl.Set, statement: ScopStatement, members: int) -> isl.Map:

@@ -84,8 +84,18 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
     wrong = [m for m in reversed_in_time if not m.is_empty()]
     if wrong:
         pair = dates.apply_range(isl.UnionMap.from_map(wrong[0])).apply_range(dates.reverse())
-        broken = scop.dependences.intersect(pair)
-        raise LegalityError(f"pass '{step}' reverses a dependence: {_example_map(broken)} must run in this order")
+        broken = maps_of(scop.dependences.intersect(pair))[0]
+        raise LegalityError(
+            f"pass '{step}' reverses a dependence on {_carrier(scop, broken)}: "
+            f"{broken.wrap().sample_point()} must run in this order"
+        )
+
+
+def _carrier(scop: Scop, dependence: isl.Map) -> str:
+    """The storage through which instances of two statements depend on each other."""
+    source, sink = (scop.by_name[dependence.get_tuple_name(t)] for t in (isl.dim_type.in_, isl.dim_type.out))
+    read = {r.get_tuple_name(isl.dim_type.out) for r in sink.all_reads}
+    return source.target if source.target in read else sink.target
 
 
 def _prove_tiles_independent(scop: Scop, place: Place, step: str) -> None:
@@ -94,7 +104,8 @@ def _prove_tiles_independent(scop: Scop, place: Place, step: str) -> None:
             crossing = _leaving(place, source, sink, pairs)
             if crossing is not None:
                 raise LegalityError(
-                    f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other"
+                    f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other "
+                    f"through {_carrier(scop, pairs)}"
                 )
 
 
@@ -174,8 +185,3 @@ def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
 
 def _example_set(instances: isl.UnionSet) -> str:
     return str(instances.sample_point())
-
-
-def _example_map(pairs: isl.UnionMap) -> str:
-    """One pair of instances of a relation, for people."""
-    return str(pairs.wrap().sample_point())

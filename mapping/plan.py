@@ -1,8 +1,8 @@
 """A ``Plan``: when and where the instances of a ``Scop`` run.  Every pass is a function ``Plan -> Plan``.
 
 ``tree`` is the schedule.  ``clusters`` say which statements share a coincident band, ``groups`` which clusters share a
-tile, ``buffers`` where temporaries live, ``operations`` which subtrees are opaque to polyhedral code generation.  A
-printed plan shows the tree as isl writes it and a table of the rest.
+tile, ``buffers`` where temporaries live, ``operations`` which subtrees are opaque to polyhedral code generation.
+``plantext.py`` prints a plan, ``planreader.py`` reads it.
 """
 
 from __future__ import annotations
@@ -243,28 +243,3 @@ class Plan:
     copies: tuple[Copy, ...] = ()
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [self.tree.to_str()]
-        for cluster in self.clusters:
-            lines.append(f"cluster {cluster.number}: {' '.join(cluster.statements)} (rank {cluster.rank})")
-        for number, group in enumerate(self.groups):
-            tiles = ", ".join(f"{m}:{s}" for m, s in zip(group.members, group.sizes, strict=True))
-            expanded = f", expanded {list(group.expanded)}, recompute {group.recompute:.3f}" if group.expanded else ""
-            lines.append(f"group {number}: clusters {list(group.clusters)}, tiles [{tiles}]{expanded}")
-        for b in self.buffers.values():
-            where = f" at {b.mark}" if b.mark else ""
-            corner = f", lower {b.lower}" if b.lower is not None else ""
-            lines.append(f"buffer {b.storage}: {b.dtype}{list(b.shape)} in {b.space} space{where}{corner}")
-        lines += [f"operation {operation}" for operation in self.operations.values()]
-        for p in self.phases.values():
-            members = ", ".join(f"t{d}" for d in p.dimensions)
-            lines.append(f"phase {p.mark}: threads {list(p.shape)}, band [{members}]")
-        for c in self.copies:
-            layout = f" in order {list(c.order)}" if c.order != tuple(range(len(c.shape))) else ""
-            layout += f" padded by {c.padding}" if c.padding else ""
-            layout += f", {c.vector} at a time," if c.vector > 1 else ""
-            lines.append(f"copy {c.storage}: {c.dtype}{list(c.shape)}{layout} at {c.mark}, lower {c.lower}")
-        lines += [f"barrier before {mark}: {level}" for mark, level in self.barriers.items()]
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines) + "\n"

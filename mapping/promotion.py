@@ -116,7 +116,10 @@ class Operand:
 
 
 def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[Operand]:
-    """The groups of references that can be fetched: affine, to what nothing in the group of the statement writes."""
+    """The groups of references that can be fetched: affine, to what nothing in the group of the statement writes.
+
+    Those that never happen, under a guard that never holds, have no box to fetch.
+    """
     group, _ = home_of(plan, statement.name)
     written = {plan.scop.by_name[s].target for c in group.clusters for s in plan.clusters[c].statements}
     exprs = [e for e in walk(statement.value) if isinstance(e, Read)]
@@ -131,7 +134,7 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
         if not own[0].subscripts or not maps:
             continue
         footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
-        yield from _grouped(storage, own, footprints)
+        yield from (operand for operand in _grouped(storage, own, footprints) if 0 not in operand.hull.shape)
 
 
 VECTOR_BYTES = 16
@@ -156,9 +159,14 @@ def vector_of(storage: Storage, hull: BoxHull) -> int:
     return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1
 
 
+def references(statement: ScopStatement, storage: str) -> list[Read]:
+    """The places of a statement's right-hand side that read a storage, in the order of the text."""
+    return [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
+
+
 def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:
     """The access relations of some of the references of a statement to a storage."""
-    exprs = [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
+    exprs = references(statement, storage)
     maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
     if len(exprs) != len(maps):
         return maps

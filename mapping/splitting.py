@@ -110,6 +110,11 @@ def split(scop: Scop, statement: ScopStatement, parts: int) -> tuple[Scop, str]:
     return Scop({**scop.storages, name: parted}, tuple(statements), scop.sizes), name
 
 
+def split_statement(scop: Scop, storage: str) -> str:
+    """The statement of which a storage keeps the parts."""
+    return next(s.name for s in scop.statements if any(r.get_tuple_name(isl.dim_type.out) == storage for r in s.reads))
+
+
 def _prefix(own: _Split) -> isl.Map:
     """Instance to the element of the parts that it goes to, without a name."""
     rank = 1 + len(own.statement.indices)

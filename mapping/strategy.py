@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tcomp.errors import PlanError
 from tcomp.mapping.barriers import synchronise
 from tcomp.mapping.buffers import place_buffers
 from tcomp.mapping.gpu import Gpu
@@ -27,19 +28,44 @@ from tcomp.mapping.tilesizes import CPU_TILING
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One step of a strategy: its name in dumps, and the function that makes the next plan."""
+    """One step of a strategy: its name in dumps, and the function that makes the next plan.
+
+    ``plants`` says that it makes the tree anew, from clusters and groups alone.
+    """
 
     name: str
     run: Callable[[Plan, MappingOptions], Plan]
+    plants: bool = False
 
 
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
-        Pass("fuse", functools.partial(fuse, CPU_TILING)),
-        Pass("nest", functools.partial(nest_clusters, machine)),
+        Pass("fuse", functools.partial(fuse, CPU_TILING), plants=True),
+        Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", place_buffers),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What is left to do for a plan that was changed by hand; ``buffered`` says that it must have its buffers."""
+
+    rest: tuple[Pass, ...]
+    buffered: bool
+
+
+def resume(stage: str, passes: tuple[Pass, ...]) -> Resumption:
+    """How to go on from a plan that stood after the pass ``stage``.
+
+    Raises PlanError unless that is a pass behind which the tree stays as it is.  The first of those behind it gives
+    temporaries their buffers.
+    """
+    names = [p.name for p in passes]
+    last = max((n for n, p in enumerate(passes) if p.plants), default=0)
+    if stage not in names[last:]:
+        raise PlanError(f"a plan for this target is read after the pass {' or '.join(names[last:])}, not {stage!r}")
+    return Resumption(passes[names.index(stage) + 1 :], stage != names[last])
 
 
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
@@ -50,9 +76,9 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     are cut from the tree.
     """
     return (
-        Pass("split", functools.partial(split_reductions, gpu)),
-        Pass("tile", functools.partial(fuse, gpu_tiling(gpu))),
-        Pass("threads", deal_to_threads),
+        Pass("split", functools.partial(split_reductions, gpu), plants=True),
+        Pass("tile", functools.partial(fuse, gpu_tiling(gpu)), plants=True),
+        Pass("threads", deal_to_threads, plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),
         Pass("promotion", functools.partial(promote_to_shared, gpu)),
         Pass("barriers", synchronise),

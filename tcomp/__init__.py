@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tcomp.cache import CacheWarning
 from tcomp.engine import ExecutionEngine, Module, ProgramWarning, define
-from tcomp.errors import CompileError, LegalityError, ShapeError, TargetError, TcompError
+from tcomp.errors import CompileError, LegalityError, PlanError, ShapeError, TargetError, TcompError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
@@ -26,6 +26,7 @@ __all__ = [
     "MappingOptions",
     "Module",
     "Operation",
+    "PlanError",
     "ProgramWarning",
     "ShapeError",
     "TargetError",

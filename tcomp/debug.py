@@ -103,12 +103,12 @@ def log(at: int, message: str) -> None:
         sys.stderr.write(f"tcomp: {message}\n")
 
 
-_SUFFIXES = {"input": "tc", "function": "txt", "loops": "c"}
+_SUFFIXES = {"input": "tc", "function": "txt", "scop": "isl", "loops": "c"}
 
 
 def stage_suffix(stage: str, kernel_suffix: str = "c") -> str:
     """The file name suffix that fits the text of a stage; ``kernel_suffix`` is that of the target's language."""
-    return kernel_suffix if stage == "kernel" else _SUFFIXES.get(stage, "isl")
+    return kernel_suffix if stage == "kernel" else _SUFFIXES.get(stage, "toml")
 
 
 def dump_files(stages: Mapping[str, str], kernel_suffix: str = "c") -> dict[str, str]:

@@ -20,7 +20,10 @@ from tcomp.loops import LoopNode, render
 from tcomp.mapping.legality import prove, prove_complete
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
-from tcomp.mapping.strategy import Pass
+from tcomp.mapping.planreader import read_plan
+from tcomp.mapping.plantext import plan_text
+from tcomp.mapping.strategy import Pass, resume
+from tcomp.mapping.structure import check_structure
 from tcomp.nest import nest
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, Sizes
@@ -70,7 +73,7 @@ class Compilation:
     def stages(self) -> dict[str, str]:
         """The text of every stage, in pipeline order."""
         texts = {"input": self.function.source.text, "function": f"{self.function}\n", "scop": str(self.scop)}
-        texts |= {name: str(plan) for name, plan in self.plans.items()}
+        texts |= {name: plan_text(plan, name) for name, plan in self.plans.items()}
         return texts | {"loops": render(self.loops), "kernel": self.source.text}
 
 
@@ -93,21 +96,44 @@ class Trace:
 
 
 def lower(
-    function: Function, sizes: Sizes, options: MappingOptions, backend: Backend, checked: bool = True
+    function: Function,
+    sizes: Sizes,
+    options: MappingOptions,
+    backend: Backend,
+    checked: bool = True,
+    given: str | None = None,
 ) -> Compilation:
     """The kernel's source and every stage on the way.  ``checked`` guards data-dependent subscripts.
 
+    ``given`` is the text of a plan, changed by hand perhaps, from which passes go on instead of a plan of their own.
+
     Raises ShapeError or CompileError as range inference does, CompileError for a program on which isl takes too long,
-    and LegalityError if a pass breaks a dependence.
+    PlanError if the plan that is given is none of this program, and LegalityError if it or a pass breaks a dependence.
     """
     trace = Trace()
     with bounded_isl(function):
         scop = trace("scop", build(function, sizes))
-        plan = trace("schedule", schedule(scop, options))
-        plan = run_passes(plan, options, backend.passes, trace)
+        if given is None:
+            plan = run_passes(trace("schedule", schedule(scop, options)), options, backend.passes, trace)
+        else:
+            plan = _complete(given, scop, options, backend.passes, trace)
         loops = trace("loops", generate_loops(plan))
         source = trace("emit", backend.emit(function, plan, loops, options, checked))
     return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
+
+
+def _complete(given: str, scop: Scop, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace) -> Plan:
+    """The plan that is given, proved, and what the passes that are left make of it."""
+    stage, plan = read_plan(given, scop)
+    left = resume(stage, passes)
+    check_structure(plan, left.buffered)
+    trace(stage, plan)
+    prove(plan, f"{stage}, as given")
+    trace("proof", None)
+    if left.rest:
+        return run_passes(plan, options, left.rest, trace)
+    prove_complete(plan, f"{stage}, as given")
+    return plan
 
 
 def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace) -> Plan:

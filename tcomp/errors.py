@@ -1,8 +1,9 @@
 """Everything that tcomp raises on bad input.
 
 ``CompileError``: the text is wrong whatever the sizes.  ``ShapeError``: the arguments or sizes do not fit.
-``TargetError``: the target is not available here.  ``LegalityError``: a plan would change what the program computes.
-All are ``TcompError``; each carries the ``Diagnostic`` values that it reports.
+``TargetError``: the target is not available here.  ``PlanError``: the text of a plan is no plan of the program.
+``LegalityError``: a plan would change what the program computes.  All are ``TcompError``; each carries the
+``Diagnostic`` values that it reports.
 """
 
 from __future__ import annotations
@@ -129,6 +130,10 @@ class ShapeError(TcompError):
 
 class TargetError(TcompError):
     """The target, or a tool that it needs, is not available here."""
+
+
+class PlanError(TcompError):
+    """The text of a plan cannot be read, or is no plan of the program and the target."""
 
 
 class LegalityError(TcompError):

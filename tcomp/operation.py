@@ -12,7 +12,7 @@ from tcomp.arrays import kind_of
 from tcomp.binding import Binding
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.devices import MAIN
-from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
+from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.grammar.function import Function
 from tcomp.grammar.sizes import bind_sizes, check_sizes
@@ -103,6 +103,7 @@ class Operation:
         target: str | None = None,
         options: MappingOptions | None = None,
         unchecked: bool = False,
+        plan: str | None = None,
     ) -> Kernel:
         """The kernel that a call with these arguments would run, or, given ``sizes``, one for arrays in C order.
 
@@ -110,18 +111,24 @@ class Operation:
             arguments, out, target, options, unchecked: as in a call; only shapes, strides and types matter, and, to
                 find out the target, where the arrays lie.
             sizes: the value of every size symbol and ``const`` parameter, instead of arguments.
+            plan: the text of a plan, such as ``kernel.stages["place"]`` changed by hand, to be used instead of one
+                that the passes make.  It is proved as theirs are.
 
         Raises:
             ShapeError: arguments or sizes do not fit.
+            PlanError: the text of the plan cannot be read, or is no plan of this program.
+            LegalityError: the plan would compute something else; the message says where.
             TargetError: the target, or its compiler, is not available here.
         """
         _check_choices(target, options)
+        if plan is not None and not isinstance(plan, str):
+            raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
-            return self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked)
+            return self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        return self._kernel(Sizes(self._check_sizes(sizes)), resolve(target, MAIN), options, unchecked)
+        return self._kernel(Sizes(self._check_sizes(sizes)), resolve(target, MAIN), options, unchecked, plan)
 
     def reference(self, *arguments: Any, out: Any = None) -> Any:
         """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
@@ -155,9 +162,12 @@ class Operation:
             constant(sizes[name], tensor, function.source)
         return {name: int(sizes[name]) for name in known}
 
-    def _kernel(self, sizes: Sizes, target: str, options: MappingOptions | None, unchecked: bool) -> Kernel:
-        made = Specialisation(self.function, sizes, options or MappingOptions(), target, bool(unchecked))
-        key = (tuple(sizes.values.items()), tuple(sorted(sizes.strides.items())), made.options, target, made.unchecked)
+    def _kernel(
+        self, sizes: Sizes, target: str, options: MappingOptions | None, unchecked: bool, plan: str | None = None
+    ) -> Kernel:
+        made = Specialisation(self.function, sizes, options or MappingOptions(), target, bool(unchecked), plan)
+        layout = tuple(sizes.values.items()), tuple(sorted(sizes.strides.items()))
+        key = (*layout, made.options, target, made.unchecked, plan)
         return self._kernels.get(key, lambda: Kernel(made))
 
 

@@ -44,26 +44,31 @@ here = Path(__file__).parent
 function = grammar.define((here / "00-input.tc").read_text(encoding="utf-8"))[{name!r}]
 options = MappingOptions.from_json((here / "options.json").read_text(encoding="utf-8"))
 sizes = Sizes({values!r}, {strides!r})
-print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}).lower().source.text)
+plan = {plan!r}
+print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}, plan).lower().source.text)
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Specialisation:
-    """What a kernel is made from.  ``unchecked`` leaves out the checks of data-dependent subscripts."""
+    """What a kernel is made from.
+
+    ``unchecked`` leaves out the checks of data-dependent subscripts; ``plan`` is the text of a plan to use.
+    """
 
     function: Function
     sizes: Sizes
     options: MappingOptions
     target: str
     unchecked: bool
+    plan: str | None = None
 
     def lower(self) -> Compilation:
         """Run the whole pipeline; log and dump what the environment asks for.  Raises TcompError."""
         backend = backend_of(self.target)
         try:
             with ISL.value:
-                made = lower(self.function, self.sizes, self.options, backend, checked=not self.unchecked)
+                made = lower(self.function, self.sizes, self.options, backend, not self.unchecked, self.plan)
                 self._report(made)
         except RecursionError:
             raise CompileError(f"{self.function.name} is nested too deeply to compile") from None
@@ -92,6 +97,7 @@ class Specialisation:
             strides=dict(self.sizes.strides),
             target=self.target,
             unchecked=self.unchecked,
+            plan=self.plan,
         )
 
     def key(self) -> str:
@@ -104,6 +110,7 @@ class Specialisation:
             self.options.to_json(),
             self.target,
             self.unchecked,
+            self.plan,
             (cpu_identity(), asdict(this_machine())),
             (__version__, _build_identity(), str(isl.version.VERSION)),
         )

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-_LEXERS = {"tc": "cpp", "c": "c", "cu": "cuda", "isl": "yaml"}
+_LEXERS = {"tc": "cpp", "c": "c", "cu": "cuda", "isl": "yaml", "toml": "toml"}
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
+from typing import Any
 
 from tcomp import grammar
 from tcomp.arguments import constant
@@ -38,6 +39,7 @@ class Request:
     sizes: Mapping[str, int]
     target: str
     options: str | None
+    plan: str | None = None
 
     def load(self) -> Program:
         """Read, check and pick the def.  Raises TcompError."""
@@ -47,15 +49,23 @@ class Request:
         for warning in function.warnings:
             show_error(str(warning), "yellow")
         _check_size_names(function, self.sizes)
-        return Program(Operation(function), options)
+        return Program(Operation(function), options, None if self.plan is None else _read_file(self.plan))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A checked def, ready to call, and mapping options if any were given."""
+    """A checked def, ready to call, and mapping options and the text of a plan if any were given."""
 
     operation: Operation
     options: MappingOptions | None
+    plan: str | None = None
+
+    def call(self, *arguments: Any, out: Any, target: str) -> Any:
+        """What the operation makes of arguments, under the plan if there is one.  Raises TcompError."""
+        if self.plan is None:
+            return self.operation(*arguments, out=out, target=target, options=self.options)
+        kernel = self.operation.compile(*arguments, out=out, target=target, options=self.options, plan=self.plan)
+        return kernel(*arguments, out=out)
 
     def lower(self, sizes: Mapping[str, int], target: str) -> Compilation:
         """Every stage for a target; its compiler is not called, so it need not be here.  Raises TcompError."""
@@ -66,13 +76,13 @@ class Program:
             constant(sizes[tensor.name], tensor, function.source)
         values = {name: sizes[name] for name in (*function.sizes, *(tensor.name for tensor in constants))}
         options = self.options or MappingOptions()
-        return Specialisation(function, Sizes(values), options, resolve(target, MAIN), False).lower()
+        return Specialisation(function, Sizes(values), options, resolve(target, MAIN), False, self.plan).lower()
 
 
 def add_program_arguments(
     parser: argparse.ArgumentParser, target: str = DEFAULT_TARGET, purpose: str = "where to run"
 ) -> None:
-    """FILE, --def, --sizes, --target and --options, which every command that compiles takes."""
+    """FILE, --def, --sizes, --target, --options and --plan, which every command that compiles takes."""
     parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
     parser.add_argument(
         "--def",
@@ -97,6 +107,11 @@ def add_program_arguments(
         help="mapping options: tile=32x32,threads=16x16 or JSON, a file of JSON as @FILE, or the name of a set "
         f"({', '.join(NAMED)})",
     )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="use the plan in FILE, as compile --emit prints it after a late pass, perhaps changed by hand",
+    )
 
 
 def parse_sizes(text: str) -> dict[str, int]:
@@ -113,7 +128,7 @@ def parse_sizes(text: str) -> dict[str, int]:
 def program_request(values: argparse.Namespace) -> Request:
     """What ``add_program_arguments`` asked for; of several --sizes for one name, the last counts."""
     sizes = {name: value for part in values.sizes for name, value in part.items()}
-    return Request(values.file, values.definition, sizes, values.target, values.options)
+    return Request(values.file, values.definition, sizes, values.target, values.options, values.plan)
 
 
 def read_options(text: str | None) -> MappingOptions | None:

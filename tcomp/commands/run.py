@@ -82,7 +82,7 @@ def execute(request: RunRequest) -> int:
 
     def call() -> tuple[Any, ...]:
         contents = {name: moved(array, memory) for name, array in arguments.fresh_contents().items()}
-        result = operation(*values, out=contents or None, target=request.program.target, options=program.options)
+        result = program.call(*values, out=contents or None, target=request.program.target)
         wait(memory)
         return result if isinstance(result, tuple) else (result,)
 

@@ -71,10 +71,10 @@ def test_a_dump_reads_in_pipeline_order(tmp_path: Path) -> None:
     folder = dump(tmp_path)
     assert folder == tmp_path / "f-1a2b"
     assert sorted(os.listdir(folder)) == [
-        "00-input.tc", "01-scop.isl", "02-schedule.isl", "03-tile.isl", "04-kernel.c", "options.json", "repro.py",
+        "00-input.tc", "01-scop.isl", "02-schedule.toml", "03-tile.toml", "04-kernel.c", "options.json", "repro.py",
     ]  # fmt: skip
-    assert (folder / "02-schedule.isl").read_text() == "domain: 1\n"
-    assert (folder / "03-tile.isl").read_text() == "(unchanged)\n"
+    assert (folder / "02-schedule.toml").read_text() == "domain: 1\n"
+    assert (folder / "03-tile.toml").read_text() == "(unchanged)\n"
     assert (folder / "repro.py").read_text() == "print(1)\n"
 
 
@@ -106,4 +106,4 @@ def test_a_place_that_cannot_be_written_only_warns(tmp_path: Path) -> None:
 def test_names_cannot_leave_the_directory(tmp_path: Path) -> None:
     folder = debug.write_dump(tmp_path, "../../mm(M=64, K=3)", {"../x": "1"}, "{}", "")
     assert folder == tmp_path / "mm-M=64-K=3"
-    assert sorted(os.listdir(folder)) == ["00-x.isl", "options.json", "repro.py"]
+    assert sorted(os.listdir(folder)) == ["00-x.toml", "options.json", "repro.py"]

@@ -1,0 +1,121 @@
+"""Rows of the tables in a plan's text, with what is expected of each entry."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import islpy as isl
+
+from tcomp.errors import PlanError
+
+Value = TypeVar("Value")
+
+LARGEST = 1 << 40
+"""No number in a plan is larger."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One table of TOML; ``where`` names it in errors, such as "buffer 2".  What nobody asks for is an error."""
+
+    where: str
+    entries: dict[str, Any]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self._take(key, default)
+        if not isinstance(value, str):
+            raise self._unfit(key, "a string")
+        return value
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """A whole number that is not negative."""
+        value = self._take(key, default)
+        if not _is_number(value):
+            raise self._unfit(key, "a whole number")
+        return int(value)
+
+    def optional_number(self, key: str) -> int | None:
+        """A whole number that is not negative, or None where there is none."""
+        return self.number(key) if key in self.entries else None
+
+    def numbers(self, key: str, default: tuple[int, ...] | None = None, signed: bool = False) -> tuple[int, ...]:
+        """A list of whole numbers, which may be negative if ``signed``."""
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple) or not all(_is_number(v, signed) for v in value):
+            raise self._unfit(key, "a list of whole numbers")
+        return tuple(value)
+
+    def rows(self, key: str) -> Iterator[Row]:
+        """A list of tables; none if it is not there."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise self._unfit(key, "a list of tables")
+        for number, entries in enumerate(value):
+            own = Row(f"{self.where} {key} {number}".strip(), dict(entries))
+            yield own
+            own.done()
+
+    def table(self, key: str) -> Row:
+        """A table; empty if it is not there."""
+        value = self._take(key, {})
+        if not isinstance(value, dict):
+            raise self._unfit(key, "a table")
+        return Row(f"{self.where} {key}".strip(), dict(value))
+
+    def parsed(self, key: str, parse: Callable[[str], Value]) -> Value:
+        """What isl makes of a string."""
+        text = self.text(key)
+        try:
+            return parse(text)
+        except isl.Error as error:
+            raise PlanError(
+                f"{self.where + ': ' if self.where else ''}isl cannot read {key}: {_reason(error)}"
+            ) from None
+
+    def done(self) -> None:
+        """Raise PlanError if there is an entry that nobody asked for."""
+        if self.entries:
+            raise PlanError(f"{self.where or 'the plan'} has no entry {next(iter(self.entries))!r}")
+
+    def _take(self, key: str, default: Any) -> Any:
+        if key not in self.entries and default is None:
+            raise PlanError(f"{self.where or 'the plan'} lacks {key!r}")
+        return self.entries.pop(key, default)
+
+    def _unfit(self, key: str, wanted: str) -> PlanError:
+        return PlanError(f"{self.where + ': ' if self.where else ''}{key} must be {wanted}")
+
+
+def read_toml(text: str) -> Row:
+    """The entries of a plan's text.  Raises PlanError with the line where it is no TOML."""
+    try:
+        return Row("", tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise PlanError(f"the text of the plan is not TOML: {error}") from None
+
+
+def read_tree(text: str) -> isl.Schedule:
+    """A schedule tree from isl's text.  Raises isl.Error.
+
+    isl prints a mark without a child where nothing is below it, but reads only marks with one.
+    """
+    lines: list[str] = []
+    source = text.splitlines()
+    for line, after in zip(source, [*source[1:], ""], strict=True):
+        lines.append(line)
+        start = line.find('mark: "')
+        if start >= 0 and not line[:start].strip(" -") and not after.startswith(" " * start + "child:"):
+            lines.append(" " * start + 'child: "leaf"')
+    return isl.Schedule.read_from_str(isl.DEFAULT_CONTEXT, "\n".join(lines) + "\n")
+
+
+def _is_number(value: object, signed: bool = False) -> bool:
+    return type(value) is int and (-LARGEST if signed else 0) <= value <= LARGEST
+
+
+def _reason(error: isl.Error) -> str:
+    return str(error).split("failed: ")[-1].split(" in /")[0]

@@ -1,0 +1,146 @@
+"""The text of a plan reads back as the plan, and changes by hand are taken or refused with their reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import Backend, Compilation, lower
+from tcomp.grammar import define
+from tcomp.mapping.strategy import resume
+from tcomp.registry import backend_of
+from tcomp.scop import Sizes
+from tests.golden.test_plans import PROGRAMS
+
+TARGETS = ("cpu", "cuda:sm_90")
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }"
+SIZES = {"M": 20, "N": 24, "K": 9}
+SOFTMAX = PROGRAMS["softmax"].text
+
+
+def readable(backend: Backend) -> list[str]:
+    """The passes after which a plan can be read."""
+    found = []
+    for step in backend.passes:
+        try:
+            resume(step.name, backend.passes)
+        except tc.PlanError:
+            continue
+        found.append(step.name)
+    return found
+
+
+def compiled(
+    text: str,
+    sizes: Mapping[str, int],
+    target: str,
+    plan: str | None = None,
+    options: tc.MappingOptions | None = None,
+) -> Compilation:
+    return lower(define(text)["f"], Sizes(sizes), options or tc.MappingOptions(), backend_of(target), True, plan)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_plan_reads_back_after_every_pass_that_keeps_the_tree(name: str, target: str) -> None:
+    program = PROGRAMS[name]
+    made = compiled(program.text, program.sizes, target)
+    stages = readable(backend_of(target))
+    assert len(stages) >= 2
+    for stage in stages:
+        again = compiled(program.text, program.sizes, target, made.stages[stage])
+        assert again.source == made.source, stage
+        assert next(iter(again.plans)) == stage
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_split_reduction_reads_back(parts: int) -> None:
+    options = tc.MappingOptions(split_reduction=parts)
+    made = compiled(MATMUL, SIZES, "cuda:sm_90", options=options)
+    assert "[[split]]" in made.stages["barriers"]
+    again = compiled(MATMUL, SIZES, "cuda:sm_90", made.stages["barriers"])
+    assert again.source == made.source
+    assert len(again.source.launches) == 2
+
+
+def test_interchanged_loops_run() -> None:
+    operation = tc.define("def f(float(N,M) A) -> (B) { B(i,j) = 2 * A(i,j) }")["f"]
+    made = operation.compile(sizes={"N": 6, "M": 5})
+    rows = "{ S0[i0, i1] -> [(i0)] }, { S0[i0, i1] -> [(i1)] }"
+    text = made.stages["nest"].replace(rows, "{ S0[i0, i1] -> [(i1)] }, { S0[i0, i1] -> [(i0)] }")
+    kernel = operation.compile(sizes={"N": 6, "M": 5}, plan=text)
+    assert kernel.source != made.source
+    A = np.arange(30, dtype=np.float32).reshape(6, 5)
+    assert (kernel(A) == 2 * A).all()
+
+
+def test_other_tiles_run_and_their_buffers_follow() -> None:
+    operation = tc.define(MATMUL)["f"]
+    options = tc.MappingOptions(tile_sizes=(4, 24), register_tile=(2, 8))
+    made = operation.compile(sizes=SIZES, options=options)
+    text = made.stages["nest"].replace("floor((i0)/2)", "floor((i0)/3)").replace("floor((i0)/4)", "floor((i0)/6)")
+    kernel = operation.compile(sizes=SIZES, options=options, plan=text)
+    assert "shape = [2, 8]" in made.stages["place"] and "shape = [3, 8]" in kernel.stages["place"]
+    rng = np.random.default_rng(0)
+    A, B = rng.integers(-3, 4, (20, 9)).astype(np.float32), rng.integers(-3, 4, (9, 24)).astype(np.float32)
+    assert (kernel(A, B) == A @ B).all()
+
+
+def test_two_plans_of_one_program_are_two_kernels() -> None:
+    operation = tc.define(MATMUL)["f"]
+    made = operation.compile(sizes=SIZES)
+    assert operation.compile(sizes=SIZES, plan=made.stages["nest"]) is not made
+
+
+EDITS = {
+    "no TOML": ('stage = "place"', "stage = ", tc.PlanError, "is not TOML: .*line 1"),
+    "no stage": ('stage = "place"\n', "", tc.PlanError, "the plan lacks 'stage'"),
+    "a stage of a GPU": ('"place"', '"barriers"', tc.PlanError, "after the pass nest or place, not 'barriers'"),
+    "too early a stage": ('"place"', '"fuse"', tc.PlanError, "not 'fuse'"),
+    "no tree": ("child:", "chidl:", tc.PlanError, "isl cannot read tree"),
+    "an unknown entry": ("[[buffer]]", "[[bufer]]", tc.PlanError, "the plan has no entry 'bufer'"),
+    "an unknown field": ("space =", "spice =", tc.PlanError, "buffer 0 lacks 'space'"),
+    "a text for a list": ("shape = [4]", 'shape = "4"', tc.PlanError, "buffer 0: shape must be a list"),
+    "a mark twice": ('mark: "point1"', 'mark: "point0"', tc.PlanError, "the tree has 2 marks point0"),
+    "a mark gone": ('mark: "group0"', 'mark: "grope0"', tc.PlanError, "below no mark that is named group"),
+    "a statement in two clusters": ("statements = { S1 =", "statements = { S3 =", tc.PlanError, "belongs to"),
+    "a memory of a GPU": ('space = "tile"', 'space = "shared"', tc.PlanError, "this is no GPU"),
+    "a buffer that is not there": ('storage = "e_1"', 'storage = "e_2"', tc.PlanError, "the program has no e_2"),
+    "a buffer at the wrong mark": ('mark = "group0"', 'mark = "point1"', tc.PlanError, "uses it elsewhere"),
+    "points too many": ("0 <= d <= 199;", "0 <= d <= 200;", tc.PlanError, "which the program does not have"),
+    "points left out": ("n <= 99", "n <= 98", tc.LegalityError, "S"),
+    "a buffer too small": ("shape = [4, 200]", "shape = [4, 199]", tc.LegalityError, "is outside"),
+    "a buffer elsewhere": ("[(4i0)", "[(4i0 + 1)", tc.LegalityError, "is outside"),
+    "a statement too early": ("S1[i0, i1] -> [(fl", "S1[i0, i1] -> [(-1 + fl", tc.LegalityError, "S1"),
+    "a parallel reduction": (
+        "S0[i0, i1] -> [(floor((i0)/4))]", "S0[i0, i1] -> [(floor((i1)/4))]", tc.LegalityError, r"depend|values of",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_wrong_plan_is_refused_with_its_reason(name: str) -> None:
+    old, new, kind, reason = EDITS[name]
+    sizes, options = PROGRAMS["softmax"].sizes, tc.MappingOptions(tile_sizes=(4,))
+    text = compiled(SOFTMAX, sizes, "cpu", options=options).stages["place"]
+    changed = text.replace(old, new) if name == "points left out" else text.replace(old, new, 1)
+    assert changed != text
+    with pytest.raises(kind, match=reason):
+        compiled(SOFTMAX, sizes, "cpu", changed, options)
+
+
+def test_a_plan_of_another_program_is_refused() -> None:
+    with pytest.raises(tc.PlanError, match=r"which the program does not have|indices"):
+        compiled(MATMUL, SIZES, "cpu", compiled(SOFTMAX, {"N": 9, "D": 9}, "cpu").stages["place"])
+
+
+def test_a_missing_barrier_is_told() -> None:
+    text = compiled(MATMUL, {"M": 64, "N": 64, "K": 64}, "cuda:sm_90").stages["barriers"]
+    less = re.sub(r'\n\[\[barrier\]\]\nbefore = "\w+:copied"\nlevel = "block"\n', "", text)
+    assert less != text
+    with pytest.raises(tc.LegalityError, match="before all of it is fetched at"):
+        compiled(MATMUL, {"M": 64, "N": 64, "K": 64}, "cuda:sm_90", less)
