@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.grammar.function import Read, walk
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
+from tcomp.mapping.registertile import Loads, best_register_tile
+from tcomp.mapping.strides import strides_along
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, register_tile, row_coordinate, vector_position
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.scop import Scop, ScopStatement, union_set
@@ -84,12 +87,37 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     if options.register_tile is not None:
         height, width = options.register_tile
     else:
-        lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
         rows_there = 1 if row is None else shape[row]
-        height, width = register_tile(shape[coordinate], rows_there, lanes, machine.registers)
+        height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
     return Nest("outer", vector, coordinate, inner, row)
+
+
+def _register_tile(
+    scop: Scop, cluster: Cluster, sides: tuple[int | None, int], shape: tuple[int, int], machine: Machine
+) -> tuple[int, int]:
+    """Rows and columns of a register tile.
+
+    ``sides`` are the coordinates that they run over, ``shape`` their extents.
+    """
+    main = main_statement(scop, cluster)
+    itemsize = scop.storages[main.target].dtype.itemsize
+    if recognise_contraction(main) is not None:
+        along_row, along_column = (_read_strides(scop, cluster, main, side) for side in sides)
+        shared = not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
+        tile = best_register_tile(*shape, Loads(shared, itemsize), machine)
+        if tile is not None:
+            return tile.rows, tile.columns
+    return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
+
+
+def _read_strides(scop: Scop, cluster: Cluster, statement: ScopStatement, coordinate: int | None) -> list[int | None]:
+    """How far apart neighbouring values of a coordinate read; 0 where there is no coordinate."""
+    if coordinate is None:
+        return [0 for e in walk(statement.value) if isinstance(e, Read)]
+    index = statement.indices[cluster.coordinates[statement.name][coordinate]]
+    return list(strides_along(scop, statement, index, scop.sizes))[1:]
 
 
 def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | None) -> Subtree:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.prelude import prelude
 from tcomp.backends.reductions import reduce_innermost
@@ -16,13 +17,13 @@ from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Function, Read, depends_on_data
 from tcomp.grammar.function import walk as walk_expression
 from tcomp.intrinsics import c_declarations
-from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Operation, Scope, variables, walk
+from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Operation, Scope, substitute, variables, walk
 from tcomp.mapping.footprint import box_volume
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.scop import ScopStatement
+from tcomp.scop import ScopStatement, contiguous_strides
 
 PARALLEL_INSTANCES = 32768
 """Statement instances below which a group runs on one thread: waking the others costs more."""
@@ -43,12 +44,15 @@ class CpuBackend:
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
         threads = self.machine.threads if options.parallel else 1
-        return _Emitter(function, plan, options, threads, checked).emit(loops)
+        return _Emitter(function, plan, options, threads, checked, self.machine).emit(loops)
 
 
 class _Emitter:
-    def __init__(self, function: Function, plan: Plan, options: MappingOptions, threads: int, checked: bool) -> None:
+    def __init__(
+        self, function: Function, plan: Plan, options: MappingOptions, threads: int, checked: bool, machine: Machine
+    ) -> None:
         self.function = function
+        self.machine = machine
         self.plan = plan
         self.scop = plan.scop
         self.options = options
@@ -77,7 +81,8 @@ class _Emitter:
         if self.uses_threads:
             declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
         title = f"/* {self._title()} */\n"
-        text = title + prelude(declarations + text) + declarations + "\n" + text
+        types = vector_declarations(text)
+        text = title + types + prelude(declarations + text) + declarations + "\n" + text
         flags = ("-ffast-math",) if self.options.fast_math else ()
         scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
         return Source(text, entry, tuple(arguments), scratch, tuple(self.needs.checks), flags)
@@ -144,6 +149,8 @@ class _Emitter:
         if operation is not None and operation.kind == "reduce":
             self._reduce(node.body, depth)
             return
+        if operation is not None and self._contract(node.body, self.scop.by_name[operation.statement], depth):
+            return
         buffers = self.by_mark.get(node.name, [])
         if not buffers:
             self._node(node.body, depth)
@@ -206,6 +213,43 @@ class _Emitter:
             case _:
                 self._node(node, depth)
 
+    def _contract(self, node: LoopNode, statement: ScopStatement, depth: int) -> bool:
+        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops."""
+        nest = nest_of(node, statement)
+        if nest is None:
+            return False
+
+        def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
+            arguments = [functools.reduce(_at, corner.items(), a) for a in nest.call.arguments]
+            speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, arguments, strict=True)})
+            storage = statement.target if read is None else read.tensor
+            subscripts = statement.subscripts if read is None else read.subscripts
+            buffer = self.plan.buffers.get(storage)
+            if any(depends_on_data(s) for s in subscripts) or (buffer is not None and buffer.space == "register"):
+                return None
+            text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
+            own = self.scop.storages[storage]
+            strides = own.strides if buffer is None else contiguous_strides(buffer.shape)
+            return Place(text, own.dtype, strides)
+
+        dtype = self.scop.storages[statement.target].dtype
+        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place)
+        lines = contraction.lines(lambda inner: self._captured(inner))
+        if lines is None:
+            return False
+        self._put(depth, "{")
+        for line in lines:
+            self._put(depth + 1, line)
+        self._put(depth, "}")
+        return True
+
+    def _captured(self, node: LoopNode) -> list[str]:
+        """The lines of a node, instead of putting them."""
+        before, self.lines = self.lines, []
+        self._node(node, 0)
+        lines, self.lines = self.lines, before
+        return lines
+
     def _vectorises(self, statement: ScopStatement) -> bool:
         reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
         in_register = self.plan.buffers[statement.target].space == "register"
@@ -245,6 +289,10 @@ class _Emitter:
         if declared:
             text = f"{{ {' '.join(declared)} {text} }}"
         self._put(depth, text)
+
+
+def _at(expr: LoopExpr, iterator: tuple[str, LoopExpr]) -> LoopExpr:
+    return substitute(expr, *iterator)
 
 
 def _collapsible(node: LoopNode) -> int:

@@ -62,7 +62,7 @@ class Bounds:
                 (self.many_threads, cpu, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
                 (self.small_cache, strategy, "CPU_TILING", replace(CPU_TILING, tile_bytes=512)),
-                (self.few_registers, registry, "this_machine", lambda: Machine(8, 6, 2)),
+                (self.few_registers, registry, "this_machine", lambda: Machine(8, 6, 8, 2)),
             ):
                 if wanted:
                     stack.enter_context(mock.patch.object(module, name, value))

@@ -1,0 +1,111 @@
+"""The register tile of a contraction: rows by vectors of accumulators, chosen by what a step of the reduction costs.
+
+A step loads the vectors once, broadcasts one operand a row and multiplies and adds every pair.  It takes as long as its
+multiply-adds, its loads or the latency of one multiply-add, whichever is longest (after Low, Igual, Smith and
+Quintana-Orti, "Analytical modeling is enough for high-performance BLIS", TOMS 2016, with loads and edges added).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.mapping.machine import Machine
+
+LATENCY = 4
+"""Cycles from one multiply-add to the next on the same register."""
+
+PORTS = 2
+"""Multiply-adds, and loads, that begin in a cycle."""
+
+_MOST_ROWS, _MOST_VECTORS = 14, 8
+_EDGE_COST = 1.01
+"""What an edge of its own kind costs beyond its time, since it is more code."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` by ``columns`` accumulators in vectors of ``lanes``; ``cycles`` is what a step of the reduction takes.
+
+    Columns that do not fill the last vector are covered by one that overlaps the vector before it.
+    """
+
+    rows: int
+    columns: int
+    lanes: int
+    cycles: float
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row."""
+        return -(-self.columns // self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What the operands of a contraction ask of a step: whether each vector load serves one row only."""
+
+    shared: bool
+    itemsize: int
+
+
+def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
+    """The best vectors for a tile of so many rows and columns; None if no vectors of it fit the registers."""
+    best: RegisterTile | None = None
+    width = machine.vector_bytes
+    while width >= 2 * loads.itemsize:
+        lanes = width // loads.itemsize
+        vectors = -(-columns // lanes)
+        taken = rows * vectors + (vectors if loads.shared else 1) + 1
+        if lanes <= columns and taken <= machine.registers:
+            found = RegisterTile(rows, columns, lanes, _cycles(rows, vectors, width, loads, machine))
+            if best is None or found.cycles < best.cycles:
+                best = found
+        width //= 2
+    return best
+
+
+def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine) -> float:
+    passes = max(1.0, width / machine.datapath_bytes)
+    multiplied = rows * vectors * passes
+    loaded = vectors * passes * (1 if loads.shared else rows) + rows
+    return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes)
+
+
+def best_register_tile(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
+    """The register tile with which a tile of so many rows and columns takes least time; None if no vector fits."""
+    best: tuple[float, RegisterTile] | None = None
+    widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
+    for height in range(1, min(rows, _MOST_ROWS) + 1):
+        for width in sorted(widths, reverse=True):
+            tile = vectorised(height, width, loads, machine)
+            if tile is None:
+                continue
+            cost = _cost(tile, rows, columns, loads, machine)
+            if best is None or cost <= best[0]:
+                best = (cost, tile)
+    return None if best is None else best[1]
+
+
+def _lanes(loads: Loads, machine: Machine) -> list[int]:
+    width, found = machine.vector_bytes, []
+    while width >= 2 * loads.itemsize:
+        found.append(width // loads.itemsize)
+        width //= 2
+    return found
+
+
+def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Machine) -> float:
+    """Cycles of a step for all register tiles together, those at the edges included."""
+    down, below = divmod(rows, tile.rows)
+    across, beside = divmod(columns, tile.columns)
+    total = down * across * tile.cycles
+    for height, width, count in (
+        (below, tile.columns, across),
+        (tile.rows, beside, down),
+        (below, beside, 1),
+    ):
+        if height and width and count:
+            edge = vectorised(height, width, loads, machine)
+            cycles = float(height * width) if edge is None else edge.cycles
+            total += count * cycles * _EDGE_COST
+    return total

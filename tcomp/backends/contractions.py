@@ -1,0 +1,351 @@
+"""Register tiles of sums of products in vector types: what the ``contract`` operation becomes on a CPU.
+
+The accumulators of a tile are loaded into registers, all steps of the reduction run over them, and they are stored
+again.  Whatever the program's indices are called and however many there are, a step is the same: along the columns of
+the tile each operand is a vector or one element, along its rows it moves by a fixed stride or stays.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
+from tcomp.backends.spelling import loop_text
+from tcomp.grammar.function import Binary, Cast, Expr, Read
+from tcomp.indexing import Ranges
+from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
+from tcomp.mapping.strides import coefficient
+from tcomp.operators import DTYPES, FLOAT32, UINT32, DType
+from tcomp.scop import ScopStatement
+
+_ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+_VECTOR_NAME = re.compile(r"\btc_([a-z]+\d+)_x(\d+)\b")
+_LOADED = (*_ARITHMETIC, "int8", "uint8", "int16", "uint16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions."""
+
+    text: str
+    dtype: DType
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile."""
+
+    place: Place
+    row: int
+    column: int
+    name: str
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether neighbouring columns read neighbouring elements."""
+        return self.column == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of a register tile: outer ones, ``inner`` below them those of the reduction, the rows and columns."""
+
+    outer: tuple[For | Let, ...]
+    inner: LoopNode
+    steps: tuple[For | Let, ...]
+    row: For | None
+    column: For
+    call: Execute
+
+    def corner(self) -> dict[str, LoopExpr]:
+        """The first value of the iterators of rows and columns."""
+        loops = [self.column] if self.row is None else [self.column, self.row]
+        return {loop.iterator: loop.lower for loop in loops}
+
+
+def nest_of(node: LoopNode, statement: ScopStatement) -> Nest | None:
+    """The loops of an update below a ``contract`` mark, if the innermost are over columns and perhaps rows."""
+    loops: list[For | Let] = []
+    below: list[LoopNode] = [node]
+    while isinstance(node, For | Let):
+        loops.append(node)
+        node = node.body
+        below.append(node)
+    if not isinstance(node, Execute):
+        return None
+    coordinates = node.arguments[: statement.coordinates]
+    column = _taken(loops, coordinates)
+    if column is None:
+        return None
+    row = _taken(loops, coordinates)
+    named = frozenset().union(*(variables(c) for c in coordinates))
+    first = next((n for n, loop in enumerate(loops) if loop.iterator not in named), len(loops))
+    outer, steps = loops[:first], loops[first:]
+    inside = {loop.iterator for loop in steps} | ({row.iterator} if row is not None else set())
+    tile = [column] if row is None else [column, row]
+    if named & {loop.iterator for loop in steps}:
+        return None
+    if any((variables(loop.lower) | variables(loop.upper)) & inside for loop in tile):
+        return None
+    return Nest(tuple(outer), below[first], tuple(steps), row, column, node)
+
+
+def _taken(loops: list[For | Let], coordinates: tuple[LoopExpr, ...]) -> For | None:
+    """The innermost loop, taken off, if its iterator is one coordinate and in no other."""
+    if not loops or not isinstance(loops[-1], For) or loops[-1].step != 1:
+        return None
+    found = [c for c in coordinates if loops[-1].iterator in variables(c)]
+    if found != [Variable(loops[-1].iterator)]:
+        return None
+    loop = loops.pop()
+    assert isinstance(loop, For)
+    return loop
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """An update whose register tiles can be spelled in vectors.
+
+    ``place`` gives the C text of a read, or of the target, where iterators have the values given.
+    """
+
+    statement: ScopStatement
+    dtype: DType
+    nest: Nest
+    machine: Machine
+    sizes: Mapping[str, int]
+    place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
+
+    def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
+        """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
+        operands = self._operands()
+        target = self._target()
+        if operands is None or target is None:
+            return None
+        rows = (1,) if self.nest.row is None else _extents(self.nest.row)
+        columns = _extents(self.nest.column)
+        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize)
+        known = _full(self.nest)
+        tiles = [
+            tile
+            for r in rows
+            for c in columns
+            if (known or not (r == rows[0] and c == columns[0]) or len(rows) * len(columns) == 1)
+            and (tile := vectorised(r, c, loads, self.machine)) is not None
+        ]
+        if not tiles:
+            return None
+        return list(self._spelled(tiles, target, operands, None if known else fallback))
+
+    def _operands(self) -> tuple[Operand, Operand] | None:
+        value = self.statement.value
+        if not isinstance(value, Binary) or value.op != "*" or value.dtype != self.dtype:
+            return None
+        found = [self._operand(side, f"tc_{name}") for side, name in ((value.lhs, "a"), (value.rhs, "b"))]
+        first, second = found
+        if first is None or second is None or not (first.is_vector or second.is_vector):
+            return None
+        return first, second
+
+    def _operand(self, expr: Expr, name: str) -> Operand | None:
+        while isinstance(expr, Cast) and _widens(expr):
+            expr = expr.operand
+        if not isinstance(expr, Read) or expr.boundary is not None or expr.dtype.name not in _LOADED:
+            return None
+        place = self.place(expr, self.nest.corner())
+        if place is None:
+            return None
+        row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
+        if row is None or column not in (0, 1):
+            return None
+        return Operand(place, row, column, name)
+
+    def _target(self) -> Operand | None:
+        place = self.place(None, self.nest.corner())
+        if place is None or self.dtype.name not in _ARITHMETIC:
+            return None
+        row, column = (
+            self._stride(loop, self.statement.subscripts, place) for loop in (self.nest.row, self.nest.column)
+        )
+        return Operand(place, row, column, "tc_c") if row is not None and column == 1 else None
+
+    def _stride(self, loop: For | None, subscripts: tuple[Expr, ...], place: Place) -> int | None:
+        """Elements between what neighbouring iterations of a loop touch; None if that is not constant."""
+        if loop is None:
+            return 0
+        positions = [p for p, a in enumerate(self.nest.call.arguments) if loop.iterator in variables(a)]
+        index = self.statement.indices[positions[0]]
+        steps = [coefficient(s, index, self.sizes) for s in subscripts]
+        known = [s for s in steps if s is not None]
+        if len(known) != len(steps):
+            return None
+        return sum(step * stride for step, stride in zip(known, place.strides, strict=True))
+
+    def _spelled(
+        self,
+        tiles: list[RegisterTile],
+        target: Operand,
+        operands: tuple[Operand, Operand],
+        fallback: Callable[[LoopNode], list[str]] | None,
+    ) -> Iterator[str]:
+        depth = 0
+        for loop in self.nest.outer:
+            yield "  " * depth + _head(loop)
+            depth += 1
+        row, column = self.nest.row, self.nest.column
+        inside = "  " * depth
+        if fallback is None:
+            yield from (inside + line for line in self._tile(tiles[0], target, operands))
+        else:
+            height = "1" if row is None else f"{loop_text(row.upper)} - {loop_text(row.lower)}"
+            yield f"{inside}const long tc_rows = {height};"
+            yield f"{inside}const long tc_columns = {loop_text(column.upper)} - {loop_text(column.lower)};"
+            for tile in tiles:
+                yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
+                yield from (f"{inside}  {line}" for line in self._tile(tile, target, operands))
+                yield f"{inside}}} else"
+            yield f"{inside}{{"
+            yield from (f"{inside}  {line}" for line in fallback(self.nest.inner))
+            yield f"{inside}}}"
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
+
+    def _tile(self, tile: RegisterTile, target: Operand, operands: tuple[Operand, Operand]) -> Iterator[str]:
+        """All steps of one register tile."""
+        vector = vector_type(self.dtype, tile.lanes)
+        offsets = [min(v * tile.lanes, tile.columns - tile.lanes) for v in range(tile.vectors)]
+        cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        element = C_STORAGE_TYPES[self.dtype.name]
+        yield f"{element} *const {target.name} = &{target.place.text};"
+        for r, v in cells:
+            where = r * target.row + offsets[v]
+            yield f"{vector} {_cell(r, v)} = *(const {vector} *)({target.name} + {where});"
+        depth = 0
+        for loop in self.nest.steps:
+            yield "  " * depth + _head(loop)
+            depth += 1
+        inside = "  " * depth
+        first, second = operands
+        for o in operands:
+            yield f"{inside}const {C_STORAGE_TYPES[o.place.dtype.name]} *const {o.name} = &{o.place.text};"
+            if not o.row:
+                yield from (inside + line for line in self._loads(o, 0, tile, offsets))
+        for r in range(tile.rows):
+            for o in operands:
+                if o.row:
+                    yield from (inside + line for line in self._loads(o, r, tile, offsets))
+            for v in range(tile.vectors):
+                a, b = (_part(o, r, v) for o in (first, second))
+                yield f"{inside}{_cell(r, v)} += {a} * {b};"
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
+        for r, v in cells:
+            yield f"*({vector} *)({target.name} + {r * target.row + offsets[v]}) = {_cell(r, v)};"
+
+    def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
+        """One row of an operand, in registers."""
+        start = row * operand.row
+        if not operand.is_vector:
+            c = C_VALUE_TYPES[self.dtype.name]
+            yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, start, self.dtype)};"
+            return
+        vector = vector_type(self.dtype, tile.lanes)
+        for v, offset in enumerate(offsets):
+            loaded = _loaded(operand, start + offset, self.dtype, tile.lanes)
+            yield f"const {vector} {_part(operand, row, v)} = {loaded};"
+
+
+def vector_type(dtype: DType, lanes: int) -> str:
+    """The name of a vector type; the prelude declares those that a text mentions."""
+    return f"tc_{dtype.name}_x{lanes}"
+
+
+def vector_declarations(text: str) -> str:
+    """The vector types that a text mentions; they may lie at any element, and alias the elements."""
+    names = sorted(set(_VECTOR_NAME.findall(text)))
+    return "".join(_declaration(name, int(lanes)) for name, lanes in names)
+
+
+def _declaration(name: str, lanes: int) -> str:
+    c = C_STORAGE_TYPES[name]
+    size = DTYPES[name].itemsize
+    attributes = f"vector_size({size * lanes}), aligned({size}), may_alias"
+    return f"typedef {c} tc_{name}_x{lanes} __attribute__(({attributes}));\n"
+
+
+def _widens(cast: Cast) -> bool:
+    """Whether a conversion is one of every lane alone, without saturation."""
+    source, result = cast.operand.dtype, cast.dtype
+    if result.kind == "float":
+        return source.kind in ("float", "int", "uint") and source.name in _LOADED and source.bits < result.bits
+    return source.kind in ("int", "uint") and source.bits < result.bits
+
+
+def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
+    text = f"{operand.name}[{offset}]"
+    if operand.place.dtype.name == "bfloat16":
+        return f"tc_from_bfloat16({text})"
+    return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
+
+
+def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int) -> str:
+    own = operand.place.dtype
+    vector = vector_type(dtype, lanes)
+    raw = f"*(const {vector_type(own, lanes)} *)({operand.name} + {offset})"
+    if own == dtype:
+        return raw
+    if own.name == "bfloat16":
+        wide = vector_type(UINT32, lanes)
+        shifted = f"({vector_type(FLOAT32, lanes)})(__builtin_convertvector({raw}, {wide}) << 16)"
+        return shifted if dtype == FLOAT32 else f"__builtin_convertvector({shifted}, {vector})"
+    return f"__builtin_convertvector({raw}, {vector})"
+
+
+def _cell(row: int, vector: int) -> str:
+    return f"tc_c{row}_{vector}"
+
+
+def _part(operand: Operand, row: int, vector: int) -> str:
+    """The register that holds what an operand gives to one cell."""
+    row = row if operand.row else 0
+    return f"{operand.name}{row}_{vector}" if operand.is_vector else f"{operand.name}{row}"
+
+
+def _head(loop: For | Let) -> str:
+    name = loop.iterator
+    if isinstance(loop, Let):
+        return f"{{ const long {name} = {loop_text(loop.value)};"
+    step = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
+    return f"for (long {name} = {loop_text(loop.lower)}; {name} < {loop_text(loop.upper)}; {step}) {{"
+
+
+def _full(nest: Nest) -> bool:
+    """Whether the extents of rows and columns are numbers."""
+    loops = [nest.column] if nest.row is None else [nest.column, nest.row]
+    return all(_constant_extent(loop.lower, loop.upper) is not None for loop in loops)
+
+
+def _constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
+    unknown = Ranges({})
+    distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
+    return None if distance.terms else distance.constant
+
+
+def _extents(loop: For) -> tuple[int, ...]:
+    """Extents that a loop of a tile may have: that of a full tile first, and what the last tile has left."""
+    unknown = Ranges({})
+    lower = unknown.sum_of(loop.lower)
+    found = [_constant_extent(loop.lower, upper) for upper in flattened(loop.upper, "min")]
+    full = next((e for e in found if e is not None and e > 0), None)
+    if full is None:
+        return ()
+    step = math.gcd(*lower.terms.values())
+    ends = [upper.value for upper in flattened(loop.upper, "min") if isinstance(upper, Number)]
+    left = {(end - lower.constant) % step for end in ends} if step == full else set()
+    return (full, *sorted(e for e in left if e))

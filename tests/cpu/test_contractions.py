@@ -1,0 +1,169 @@
+"""Sums of products in vector types: whole tiles, edges of every kind, and what is no case for them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+
+Array = np.ndarray[Any, np.dtype[Any]]
+VECTOR = re.compile(r"\btc_c\d+_\d+ \+= ")
+"""A step of a register tile."""
+
+
+def integers(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).integers(-3, 4, shape).astype(dtype)
+
+
+def vectors_in(kernel: tc.Kernel) -> bool:
+    return VECTOR.search(kernel.source) is not None
+
+
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SIDES = (1, 3, 8, 17, 26, 65, 129)
+
+
+@pytest.mark.parametrize("rows", SIDES)
+def test_products_of_all_sizes(rows: int) -> None:
+    f = tc.define(MATMUL)["f"]
+    for number, columns in enumerate(SIDES):
+        depth = (1, 5, 32)[number % 3]
+        A, B = integers((rows, depth)), integers((depth, columns))
+        assert (f(A, B) == A @ B).all(), (rows, columns, depth)
+
+
+@pytest.mark.parametrize("tile", [(1, 8), (3, 5), (4, 24), (6, 64), (13, 26), (2, 100)])
+@pytest.mark.parametrize("blocks", [(8, 16), (7, 9), (100, 100)])
+def test_any_tile(tile: tuple[int, int], blocks: tuple[int, int]) -> None:
+    f = tc.define(MATMUL)["f"]
+    A, B = integers((61, 20)), integers((20, 75))
+    options = tc.MappingOptions(tile_sizes=blocks, register_tile=tile)
+    assert (f(A, B, options=options) == A @ B).all()
+
+
+FORMS: dict[str, tuple[str, list[tuple[int, ...]], str]] = {
+    "batched": (
+        "def f(float(B,N,K) X, float(B,K,M) Y) -> (Z) { Z(b,n,m) +=! X(b,n,k) * Y(b,k,m) }",
+        [(5, 26, 7), (5, 7, 26)], "bnk,bkm->bnm",
+    ),
+    "left transposed": (
+        "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }", [(9, 21), (9, 35)], "km,kn->mn",
+    ),
+    "two reduced indices": (
+        "def f(float(A,E,F) X, float(E,F,D) Y) -> (Z) { Z(a,d) +=! X(a,e,f) * Y(e,f,d) }",
+        [(6, 3, 5), (3, 5, 40)], "aef,efd->ad",
+    ),
+    "four free indices": (
+        "def f(float(A,E,B) X, float(C,E,D) Y) -> (Z) { Z(a,b,c,d) +=! X(a,e,b) * Y(c,e,d) }",
+        [(3, 5, 4), (6, 5, 37)], "aeb,ced->abcd",
+    ),
+    "a batch along the vectors": (
+        "def f(float(M,K,B) X, float(K,B) Y) -> (Z) { Z(m,b) +=! X(m,k,b) * Y(k,b) }", [(7, 5, 48), (5, 48)],
+        "mkb,kb->mb",
+    ),
+    "an outer product": (
+        "def f(float(M,K) X, float(K,N) Y) -> (Z) { Z(n,m) +=! X(m,k) * Y(k,n) }", [(40, 3), (3, 50)], "mk,kn->nm",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("threads", [True, False])
+def test_forms(name: str, threads: bool) -> None:
+    text, shapes, formula = FORMS[name]
+    f = tc.define(text)["f"]
+    arrays = [integers(shape, seed=n) for n, shape in enumerate(shapes)]
+    assert (f(*arrays, options=tc.MappingOptions(parallel=threads)) == np.einsum(formula, *arrays)).all()
+
+
+@pytest.mark.parametrize("image", [(5, 5), (12, 31), (20, 70)])
+def test_convolution_is_a_contraction(image: tuple[int, int]) -> None:
+    f = tc.define("def f(float(C,H,W) I, float(O,C,3,3) K) -> (Y) { Y(o,h,w) +=! I(c,h+kh,w+kw) * K(o,c,kh,kw) }")["f"]
+    pixels, K = integers((4, *image)), integers((6, 4, 3, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 3), (1, 2))
+    expected = np.einsum("chwij,ocij->ohw", windows, K)
+    kernel = f.compile(pixels, K)
+    assert (kernel(pixels, K) == expected).all()
+    assert vectors_in(kernel)
+
+
+TYPES = {
+    "float64": ("double", "double", "double"),
+    "int32": ("int32", "int32", "int32"),
+    "int8 into int32": ("int8", "int8", "int32"),
+    "uint8 and int8": ("uint8", "int8", "int32"),
+    "int16 into int64": ("int16", "int16", "int64"),
+    "float into double": ("float", "float", "double"),
+    "float64 and a float32": ("double", "float", "double"),
+}
+NUMPY = {"float": np.float32, "double": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
+         "int16": np.int16}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types(name: str) -> None:
+    first, second, result = TYPES[name]
+    value = f"{result}(A(m,k)) * {result}(B(k,n))"
+    f = tc.define(f"def f({first}(M,K) A, {second}(K,N) B) -> ({result}(M,N) C) {{ C(m,n) +=! {value} }}")["f"]
+    A = np.abs(integers((19, 11))).astype(NUMPY[first])
+    B = integers((11, 43)).astype(NUMPY[second])
+    kernel = f.compile(A, B)
+    assert vectors_in(kernel)
+    assert (kernel(A, B) == A.astype(np.int64) @ B.astype(np.int64)).all()
+
+
+def test_integers_wrap() -> None:
+    f = tc.define("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")["f"]
+    A = np.full((5, 9), 2**30 + 7, np.int32)
+    B = np.full((9, 33), 12345, np.int32)
+    with np.errstate(over="ignore"):
+        assert (f(A, B) == (A.astype(np.int64) @ B.astype(np.int64)).astype(np.int32)).all()
+
+
+def test_bfloat16_operands() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    f = tc.define(
+        "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (float(M,N) C) { C(m,n) +=! float(A(m,k)) * float(B(k,n)) }"
+    )
+    A, B = integers((9, 14)), integers((14, 40))
+    kernel = f["f"].compile(A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16))
+    assert vectors_in(kernel)
+    assert (kernel(A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)) == A @ B).all()
+
+
+def test_strided_and_reversed_arrays() -> None:
+    f = tc.define(MATMUL)["f"]
+    A, B = integers((60, 20)), integers((20, 120))
+    assert (f(A[::3], B[:, ::2]) == A[::3] @ B[:, ::2]).all()
+    assert (f(A[::-1], B[::-1]) == A[::-1] @ B[::-1]).all()
+    assert (f(A.T[:8].T, B.T[::-1][:, :8].T) == A[:, :8] @ B[:8, ::-1]).all()
+
+
+def test_nan_and_infinity_come_through_every_lane() -> None:
+    f = tc.define(MATMUL)["f"]
+    A, B = np.ones((14, 6), np.float32), np.ones((6, 45), np.float32)
+    A[3, 2], B[1, 44], B[4, 17] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(f(A, B), A @ B)
+
+
+def test_epilogue_reads_what_the_registers_held() -> None:
+    f = tc.define("""def f(float(M,K) A, float(K,N) B, float(N) b) -> (C) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        C(m,n) = fmax(C(m,n) + b(n), 0) }""")["f"]
+    A, B, b = integers((37, 8)), integers((8, 70)), integers((70,))
+    kernel = f.compile(A, B, b)
+    assert vectors_in(kernel)
+    assert (kernel(A, B, b) == np.maximum(A @ B + b, 0)).all()
+
+
+def test_accumulating_into_an_argument() -> None:
+    with pytest.warns(tc.ProgramWarning):
+        f = tc.define("def f(float(M,K) A, float(K,N) B) -> (float(M,N) C) { C(m,n) += A(m,k) * B(k,n) }")["f"]
+    A, B, C = integers((18, 5)), integers((5, 37)), integers((18, 37))
+    expected = C + A @ B
+    assert (f(A, B, out=C) == expected).all()

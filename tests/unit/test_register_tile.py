@@ -1,0 +1,50 @@
+"""The model that chooses register tiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile, vectorised
+
+AVX512 = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
+HALVED = Machine(vector_bytes=64, registers=32, datapath_bytes=32, threads=2)
+AVX2 = Machine(vector_bytes=32, registers=16, datapath_bytes=32, threads=2)
+NEON = Machine(vector_bytes=16, registers=32, datapath_bytes=16, threads=2)
+MACHINES = {"avx512": AVX512, "halved": HALVED, "avx2": AVX2, "neon": NEON}
+FLOATS = Loads(shared=True, itemsize=4)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("shape", [(1, 4), (1, 1000), (3, 5), (26, 26), (64, 56), (100, 17), (512, 512), (1000, 3)])
+@pytest.mark.parametrize("loads", [FLOATS, Loads(False, 4), Loads(True, 8), Loads(True, 2)])
+def test_tiles_fit_registers_and_problem(machine: Machine, shape: tuple[int, int], loads: Loads) -> None:
+    tile = best_register_tile(*shape, loads, machine)
+    assert tile is not None
+    assert tile.rows <= shape[0] and tile.columns <= shape[1]
+    assert tile.lanes * loads.itemsize <= machine.vector_bytes
+    assert tile.lanes <= tile.columns
+    assert tile.rows * tile.vectors + (tile.vectors if loads.shared else 1) + 1 <= machine.registers
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_a_large_product_is_bound_by_its_multiplications(machine: Machine) -> None:
+    tile = best_register_tile(960, 960, FLOATS, machine)
+    assert tile is not None
+    passes = max(1, tile.lanes * 4 / machine.datapath_bytes)
+    assert tile.cycles == tile.rows * tile.vectors * passes / PORTS
+    assert tile.cycles >= LATENCY
+    assert 960 % tile.rows == 0 and 960 % tile.columns == 0
+
+
+def test_narrow_datapaths_do_not_pay_for_lanes_that_are_not_used() -> None:
+    """Three vectors of 8 do what two of 16 do, in three quarters of the passes."""
+    tile = vectorised(4, 24, FLOATS, HALVED)
+    assert tile is not None and tile.lanes == 8
+    wide = vectorised(4, 24, FLOATS, AVX512)
+    assert wide is not None and wide.lanes == 16
+
+
+def test_a_single_column_is_no_vector() -> None:
+    assert best_register_tile(100, 1, FLOATS, AVX512) is None
+    assert vectorised(40, 32, FLOATS, AVX512) is None
