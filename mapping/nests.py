@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, walk
+from tcomp.mapping.columns import columns_of, depends_on
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.machine import Machine
@@ -32,7 +33,8 @@ class Nest:
 
     ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
     over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
-    register tile, and ``inner`` its size per coordinate (0: not tiled again).
+    register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
+    the panel of a contraction depends; None where there is no panel.
     """
 
     form: str
@@ -40,6 +42,7 @@ class Nest:
     vector_coordinate: int | None
     inner: tuple[int, ...]
     row_coordinate: int | None = None
+    panel: frozenset[int] | None = None
 
 
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -73,7 +76,8 @@ def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None
 def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions) -> Nest:
     """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
     main = main_statement(scop, cluster)
-    vector = vector_position(scop, main)
+    columns = columns_of(scop, cluster)
+    vector = vector_position(scop, main) if columns is None else columns.position
     positions = cluster.coordinates[main.name]
     coordinate = positions.index(vector) if vector in positions else None
     untiled = (0,) * cluster.rank
@@ -91,7 +95,11 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
-    return Nest("outer", vector, coordinate, inner, row)
+    panel = None
+    if columns is not None and columns.panel is not None:
+        read = columns.panel
+        panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
+    return Nest("outer", vector, coordinate, inner, row, panel)
 
 
 def _register_tile(
@@ -139,15 +147,26 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
         domain = union_set([s.domain for s in rest])
         stages.append((domain, _point_band(cluster, rest, nest, f"rest{cluster.number}", None)))
     tile = Mark(f"cluster{cluster.number}", Sequence(tuple(stages)))
-    if not any(nest.inner):
-        return tile
     last = (nest.vector_coordinate, nest.row_coordinate)
     tiled = sorted(
         ((d, size) for d, size in enumerate(nest.inner) if size),
         key=lambda item: last.index(item[0]) if item[0] in last else -1,
     )
+    if nest.panel is None:
+        return _inner_tiles(cluster, statements, tiled, tile)
+    inside = _inner_tiles(cluster, statements, [t for t in tiled if t[0] not in nest.panel], tile)
+    outside = [t for t in tiled if t[0] in nest.panel]
+    return _inner_tiles(cluster, statements, outside, Mark(f"panel{cluster.number}", inside))
+
+
+def _inner_tiles(
+    cluster: Cluster, statements: list[ScopStatement], tiled: Items[tuple[int, int]], child: Subtree
+) -> Subtree:
+    """Loops over the register tiles, (coordinate, size) outermost first, around ``child``."""
+    if not tiled:
+        return child
     parts = [(s, [f"floor(i{cluster.coordinates[s.name][d]}/{size})" for d, size in tiled]) for s in statements]
-    return Band(rows(parts), len(tiled), tile)
+    return Band(rows(parts), len(tiled), child)
 
 
 def _coordinate_band(cluster: Cluster, statements: list[ScopStatement], child: Subtree, order: Items[int]) -> Subtree:

@@ -57,11 +57,11 @@ def recognise_contraction(statement: ScopStatement) -> Contraction | None:
     value = statement.value
     if statement.reduction != "+" or not isinstance(value, Binary) or value.op != "*":
         return None
-    first, second = _bare(value.lhs), _bare(value.rhs)
+    first, second = bare(value.lhs), bare(value.rhs)
     if not (isinstance(first, Read) and isinstance(second, Read)):
         return None
-    target = {name for s in statement.subscripts for name in _indices(s)}
-    left, right = _indices(first), _indices(second)
+    target = {name for s in statement.subscripts for name in indices_in(s)}
+    left, right = indices_in(first), indices_in(second)
     own = statement.indices[statement.tile_rank :]
     return Contraction(
         batch=tuple(i for i in own if i in target and i in left and i in right),
@@ -71,13 +71,15 @@ def recognise_contraction(statement: ScopStatement) -> Contraction | None:
     )
 
 
-def _bare(expr: Expr) -> Expr:
+def bare(expr: Expr) -> Expr:
+    """An expression without the conversions around it."""
     while isinstance(expr, Cast):
         expr = expr.operand
     return expr
 
 
-def _indices(expr: Expr) -> frozenset[str]:
+def indices_in(expr: Expr) -> frozenset[str]:
+    """The indices that occur in an expression."""
     return frozenset(e.name for e in walk(expr) if isinstance(e, Index))
 
 

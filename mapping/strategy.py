@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tcomp.errors import PlanError
 from tcomp.mapping.barriers import synchronise
 from tcomp.mapping.buffers import place_buffers
+from tcomp.mapping.cputiles import cpu_tiling
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.gputiles import gpu_tiling
 from tcomp.mapping.groups import fuse
@@ -19,11 +20,11 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.memories import place_in_memories
 from tcomp.mapping.nests import nest_clusters
 from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.packing import pack_panels
 from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.promotion import promote_to_shared
 from tcomp.mapping.splitting import split_reductions
-from tcomp.mapping.tilesizes import CPU_TILING
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,10 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
-        Pass("fuse", functools.partial(fuse, CPU_TILING), plants=True),
+        Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", place_buffers),
+        Pass("pack", pack_panels),
     )
 
 

@@ -32,14 +32,15 @@ def kept_by_threads(buffer: Buffer) -> bool:
 
 def prove_memories(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass, if registers or what is fetched do not hold what is read from them."""
-    if plan.buffers and plan.phases:
-        proof = _Proof.of(plan)
+    proof = _Proof.of(plan)
+    if plan.buffers:
         for phase in plan.phases.values():
             proof.dealt(phase, step)
+    if plan.phases:
         for buffer in plan.buffers.values():
             proof.private(buffer, step)
-        for copy in plan.copies:
-            proof.copy(copy, step)
+    for copy in plan.copies:
+        proof.copy(copy, step)
 
 
 def prove_barriers(plan: Plan, step: str) -> None:

@@ -1,31 +1,14 @@
-"""Which loop becomes the vector loop, and how large tiles are when the user does not say."""
+"""Which loop becomes the vector loop, and which the rows of a register tile."""
 
 from __future__ import annotations
 
-from tcomp.mapping.footprint import coordinate_set, extents
-from tcomp.mapping.fusion import Tiling
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.footprint import extents
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import strides_along
 from tcomp.scop import Scop, ScopStatement
 
 VECTOR_LANES = 16
 """Lanes that a vector loop should fill."""
-
-CONTRACTION_VECTOR_TILE, CONTRACTION_ROWS = 64, 32
-"""Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
-
-POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 512, 16
-"""The same for a tile that streams."""
-
-TILE_ELEMENTS = 8192
-"""Elements that a tile writes at most: a first-level cache of floats."""
-
-TILE_BYTES = 256 * 1024
-"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
-
-TILES = 16
-"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
 
 SCATTERED_COST, SCATTERED_WRITE_COST = 8.0, 16.0
 """What a vector of separate loads or stores costs, against 1 for a contiguous one."""
@@ -69,42 +52,6 @@ def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
 
-def tile_sizes(scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions) -> tuple[int, ...]:
-    """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
-    whole = extents(coordinate_set(scop, cluster))
-    full = tuple(max(1, whole[m]) for m in members)
-    if options.tile_sizes is not None:
-        given = dict(enumerate(options.tile_sizes))
-        return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
-    main = main_statement(scop, cluster)
-    vector = vector_position(scop, main)
-    positions = cluster.coordinates[main.name]
-    vectors = [positions[m] == vector for m in members]
-    if main.kind != "update":
-        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS))
-    first = None
-    if vector in positions:
-        row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
-        first = members.index(row) if row in members else None
-    return _many_tiles(full, vectors, spread(full, vectors, first, CONTRACTION_VECTOR_TILE, CONTRACTION_ROWS))
-
-
-def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes with the outermost loops cut until there are ``TILES`` tiles, enough to balance the threads."""
-    cut = list(sizes)
-    for d in range(len(full)):
-        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
-            cut[d] = (cut[d] + 1) // 2
-    return tuple(cut)
-
-
-def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
-    count = 1
-    for extent, size in zip(full, sizes, strict=True):
-        count *= -(-extent // size)
-    return count
-
-
 def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, ...]) -> int | None:
     """The coordinate over which a register tile has its rows: the one that shares most vector loads between rows.
 
@@ -123,25 +70,6 @@ def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, 
     return None if best is None else best[1]
 
 
-def spread(full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int) -> tuple[int, ...]:
-    """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
-
-    Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that fits whole is not
-    tiled and costs no rows, as long as the tile stays under ``TILE_ELEMENTS``.
-    """
-    sizes = [1] * len(full)
-    elements = TILE_ELEMENTS
-    for d in sorted(range(len(full)), key=lambda d: (not vectors[d], d != first, -d)):
-        if vectors[d]:
-            sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide
-        else:
-            sizes[d] = max(1, min(full[d], rows, elements))
-            if sizes[d] < full[d]:
-                rows = max(1, rows // sizes[d])
-        elements //= sizes[d]
-    return tuple(sizes)
-
-
 def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[int, int]:
     """Rows and vector extent of a register tile whose accumulators take at most half of the registers.
 
@@ -150,6 +78,3 @@ def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[i
     width = extent if extent <= 4 * lanes else 2 * lanes
     fitting = max(1, registers // 2 // -(-width // lanes))
     return min(rows, fitting), width
-
-
-CPU_TILING = Tiling(tile_sizes, TILE_BYTES, TILES)

@@ -2,7 +2,8 @@
 
 Global temporaries share memory over time: large ones are placed first, each at the lowest offset where it meets no
 other that is alive in the same groups (greedy by size, as TensorFlow Lite's memory planner does it).  Behind them
-every thread has a slice for the tile buffers that are too large for its stack, which groups share over time.
+every thread has a slice for packed panels and the tile buffers that are too large for its stack, which groups share
+over time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.plan import Plan
+from tcomp.mapping.plan import Copy, Plan
 
 ALIGNMENT = 64
 
@@ -41,14 +42,26 @@ def lay_out(plan: Plan) -> Arena:
     shared, shared_bytes, shared_alone = _pack(
         (b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "global"
     )
-    large = [b for b in used if b.space == "tile" and b.bytes > STACK_BYTES]
-    private, slice_bytes, private_alone = _pack((b.storage, b.bytes, lives[b.storage]) for b in large)
+    large = [(b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "tile" and b.bytes > STACK_BYTES]
+    home = home_groups(plan)
+    panels = [(panel_name(c), c.bytes, (home[c.statement], home[c.statement])) for c in plan.copies]
+    private, slice_bytes, private_alone = _pack((*large, *panels))
     return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
+
+
+def panel_name(copy: Copy) -> str:
+    """What tells the copy of a panel from all storages, in C as well."""
+    return f"{copy.storage}_of_{copy.statement}"
+
+
+def home_groups(plan: Plan) -> dict[str, int]:
+    """The number of the group of every statement."""
+    return {s: g for g, group in enumerate(plan.groups) for c in group.clusters for s in plan.clusters[c].statements}
 
 
 def group_lives(plan: Plan) -> dict[str, tuple[int, int]]:
     """For each storage the first and the last group that touches it."""
-    home = {s: g for g, group in enumerate(plan.groups) for c in group.clusters for s in plan.clusters[c].statements}
+    home = home_groups(plan)
     lives: dict[str, tuple[int, int]] = {}
     for statement in plan.scop.statements:
         group = home[statement.name]

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
+from tcomp.backends.panels import Panel
 from tcomp.backends.prelude import prelude
 from tcomp.backends.reductions import reduce_innermost
 from tcomp.backends.source import Argument, Source
@@ -60,6 +61,7 @@ class _Emitter:
         self.needs = Needs()
         self.threads = threads
         self.arena = lay_out(plan)
+        self.panels = {(c.statement, r): Panel(c, self.scop.storages[c.storage]) for c in plan.copies for r in c.reads}
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
@@ -152,12 +154,17 @@ class _Emitter:
         if operation is not None and self._contract(node.body, self.scop.by_name[operation.statement], depth):
             return
         buffers = self.by_mark.get(node.name, [])
-        if not buffers:
+        panels = [p for p in self.panels.values() if p.copy.mark == node.name]
+        if not buffers and not panels:
             self._node(node.body, depth)
             return
         self._put(depth, f"{{ /* {node.name} */")
         for buffer in buffers:
             self._declare(buffer, node.around, depth + 1)
+        for panel in panels:
+            corner = [loop_text(e) for e in affine_expressions(panel.copy.lower, node.around)]
+            for line in panel.filled(self._slice(panel_name(panel.copy)), corner, mangle(panel.copy.storage)):
+                self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
 
@@ -172,13 +179,17 @@ class _Emitter:
             if buffer.shape[d] > 1 and names[d].startswith(name):
                 self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
         if buffer.storage in self.arena.private:
-            offset = self.arena.shared_bytes + self.arena.private[buffer.storage]
-            thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
-            self.uses_threads = self.uses_threads or self.threads > 1
-            self._put(depth, f"{c} {self._pointer(buffer.storage)} = ({c} *)(scratch + {offset}L{thread});")
+            self._put(depth, f"{c} {self._pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")
         else:
             count = max(1, buffer.bytes // buffer.dtype.itemsize)
             self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
+
+    def _slice(self, name: str) -> str:
+        """The C text of an address in the memory of a thread's own."""
+        offset = self.arena.shared_bytes + self.arena.private[name]
+        thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
+        self.uses_threads = self.uses_threads or self.threads > 1
+        return f"scratch + {offset}L{thread}"
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
@@ -227,8 +238,11 @@ class _Emitter:
             buffer = self.plan.buffers.get(storage)
             if any(depends_on_data(s) for s in subscripts) or (buffer is not None and buffer.space == "register"):
                 return None
-            text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
             own = self.scop.storages[storage]
+            panel = None if read is None else self.panels.get((statement.name, read))
+            if panel is not None:
+                return Place(panel.element([speller.subscript(s) for s in subscripts]), own.dtype, panel.strides)
+            text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
             strides = own.strides if buffer is None else contiguous_strides(buffer.shape)
             return Place(text, own.dtype, strides)
 

@@ -39,7 +39,7 @@ MOMENTS = (
     {"N": 20, "D": 64},
 )
 ALL = {**PROGRAMS, "long sum": LONG, "tall product": TALL, "moments": MOMENTS}
-READABLE = {"cpu": ("nest", "place"), "simulator": ("threads", "memories", "promotion", "barriers")}
+READABLE = {"cpu": ("nest", "place", "pack"), "simulator": ("threads", "memories", "promotion", "barriers")}
 OPTIONS: Mapping[str, tuple[tc.MappingOptions, ...]] = {
     "cpu": (tc.MappingOptions(), tc.MappingOptions(tile_sizes=(4, 8)), tc.MappingOptions(tile_sizes=(3, 2, 4))),
     "simulator": (

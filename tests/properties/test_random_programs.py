@@ -30,9 +30,9 @@ import tcomp as tc
 from tcomp import registry
 from tcomp.backends import arena, cpu
 from tcomp.mapping import strategy
+from tcomp.mapping.cputiles import cpu_tiling
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import FUSION_STRATEGIES
-from tcomp.mapping.tilesizes import CPU_TILING
 from tests.properties.generator import STATISTICS, Array, Line, Program, programs
 
 OPTIONS = st.builds(
@@ -61,7 +61,12 @@ class Bounds:
             for wanted, module, name, value in (
                 (self.many_threads, cpu, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
-                (self.small_cache, strategy, "CPU_TILING", replace(CPU_TILING, tile_bytes=512)),
+                (
+                    self.small_cache,
+                    strategy,
+                    "cpu_tiling",
+                    lambda m: replace(cpu_tiling(m), tile_bytes=512),
+                ),
                 (self.few_registers, registry, "this_machine", lambda: Machine(8, 6, 8, 2)),
             ):
                 if wanted:

@@ -1,0 +1,122 @@
+"""Which index of a statement runs along vectors on a CPU, and what that asks of the operands of a contraction.
+
+A contraction that reuses operands on both sides runs as outer products: vectors along a coordinate, the *columns*, of
+which one operand, the *panel*, gives neighbours.  If those are not neighbours in memory the panel is packed first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tcomp.grammar.function import Binary, Index, Read, depends_on_data
+from tcomp.mapping.footprint import extents
+from tcomp.mapping.operations import bare, indices_in, recognise_contraction
+from tcomp.mapping.plan import Cluster
+from tcomp.mapping.strides import access_stride
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
+from tcomp.scop import Scop, ScopStatement
+
+LANES = 16
+"""Lanes that columns should fill."""
+
+_LOAD, _PACKED, _SUMMED = 0.25, 4.0, 8.0
+"""Costs against one multiply-add of vectors: a load of a vector, packing one, adding up its lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a contraction: their ``position`` among the indices, and the operand read along them.
+
+    ``panel`` is None where both operands run along the columns.  ``packed`` says that its neighbours lie apart.
+    """
+
+    position: int
+    panel: Read | None
+    packed: bool
+
+
+def operands_of(statement: ScopStatement) -> tuple[Read, Read] | None:
+    """The two reads whose products an update sums, conversions looked through; None for any other statement."""
+    value = statement.value
+    if not isinstance(value, Binary) or recognise_contraction(statement) is None:
+        return None
+    first, second = bare(value.lhs), bare(value.rhs)
+    assert isinstance(first, Read) and isinstance(second, Read)
+    return first, second
+
+
+def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
+    """The columns of the contraction that a cluster runs; None where dot products or plain loops are better."""
+    main = main_statement(scop, cluster)
+    operands = operands_of(main)
+    if operands is None or not main.plain:
+        return None
+    sizes = extents(main.domain)
+    steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    found: list[tuple[float, int, Columns]] = []
+    for position in cluster.coordinates[main.name]:
+        chosen = _as_columns(scop, cluster, main, operands, position)
+        write = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
+        if chosen is not None and write == 1:
+            cost, columns = chosen
+            found.append((cost * _unfilled(sizes[position]), -position, columns))
+    if not found:
+        return None
+    cost, _, columns = min(found, key=lambda entry: entry[:2])
+    return columns if cost <= _dot_cost(scop, cluster, main, operands, steps) else None
+
+
+def _as_columns(
+    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, Read], position: int
+) -> tuple[float, Columns] | None:
+    """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so."""
+    index, sizes = main.indices[position], extents(main.domain)
+    strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
+    moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
+    if not moving or any(s is None or r.boundary is not None for r, s in moving):
+        return None
+    cost = 1.0
+    packed = [r for r, s in moving if s != 1]
+    for read, stride in moving:
+        cost += _LOAD
+        if stride != 1:
+            if len(moving) > 1 or not can_be_packed(read, index):
+                return None
+            rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
+            cost += _PACKED / math.prod(rows)
+    panel = moving[0][0] if len(moving) == 1 else None
+    return cost, Columns(position, panel, bool(packed))
+
+
+def can_be_packed(read: Read, index: str) -> bool:
+    """Whether one dimension of a read is an index alone, and no other has it: then that dimension can be innermost."""
+    holding = [s for s in read.subscripts if index in indices_in(s)]
+    return len(holding) == 1 and isinstance(holding[0], Index) and not any(map(depends_on_data, read.subscripts))
+
+
+def depends_on(scop: Scop, read: Read, index: str) -> bool:
+    """Whether another value of an index reads another element."""
+    return access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) != 0
+
+
+def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, Read], steps: int) -> float:
+    """What a step costs with vectors along a reduction index, element by element."""
+    best = math.inf
+    for position in reduction_positions(cluster, main):
+        strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
+        if all(s in (0, 1) for s in strides):
+            cost = 1.0 + 2 * _LOAD
+            best = min(best, cost * _unfilled(extents(main.domain)[position]) + _SUMMED / steps)
+    return best
+
+
+def _unfilled(extent: int) -> float:
+    """Lanes that run for each one needed."""
+    return LANES / max(1, extent) if extent < LANES else -(-extent // LANES) * LANES / extent
+
+
+def column_position(scop: Scop, cluster: Cluster) -> int | None:
+    """The index of a cluster's main statement that its vector loop runs over."""
+    columns = columns_of(scop, cluster)
+    return vector_position(scop, main_statement(scop, cluster)) if columns is None else columns.position

@@ -1,0 +1,153 @@
+"""How large the tiles of a CPU kernel are when the user does not say."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on
+from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.fusion import Tiling
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster
+from tcomp.mapping.registertile import Loads, best_register_tile
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
+from tcomp.scop import Scop
+
+REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
+"""Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
+
+POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 512, 16
+"""The same for a tile that streams."""
+
+TILE_ELEMENTS = 8192
+"""Elements that a tile writes at most: a first-level cache of floats."""
+
+SIDE = 256
+"""Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
+
+LEAST_PRODUCTS = 1 << 15
+"""Multiply-adds for which a tile of its own does not pay: they take less than waking a thread."""
+
+TILE_BYTES = 256 * 1024
+"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
+
+TILES = 16
+"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
+
+
+def cpu_tiling(machine: Machine) -> Tiling:
+    """What the passes need to know of the processor that a kernel is compiled for."""
+    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES)
+
+
+def tile_sizes(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions
+) -> tuple[int, ...]:
+    """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
+    whole = extents(coordinate_set(scop, cluster))
+    full = tuple(max(1, whole[m]) for m in members)
+    if options.tile_sizes is not None:
+        given = dict(enumerate(options.tile_sizes))
+        return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
+    main = main_statement(scop, cluster)
+    positions = cluster.coordinates[main.name]
+    columns = columns_of(scop, cluster)
+    if columns is not None and positions.index(columns.position) in members:
+        return _tiles_of_contraction(machine, scop, cluster, members, columns)
+    vector = column_position(scop, cluster)
+    vectors = [positions[m] == vector for m in members]
+    if main.kind != "update":
+        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS))
+    first = None
+    if vector is not None and vector in positions:
+        row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
+        first = members.index(row) if row in members else None
+    return _many_tiles(full, vectors, spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS))
+
+
+def _tiles_of_contraction(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], columns: Columns
+) -> tuple[int, ...]:
+    """Tiles that reuse a panel over many rows, in whole register tiles, and enough of them for all threads.
+
+    The columns and the rows get up to ``SIDE``; so do other coordinates that do not change the panel, together with
+    the rows.  What changes it is not tiled, unless nothing is packed and the rows are few.
+    """
+    main = main_statement(scop, cluster)
+    positions = cluster.coordinates[main.name]
+    whole = tuple(max(1, e) for e in extents(main.domain))
+    column = positions.index(columns.position)
+    row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
+    height, width = 1, whole[columns.position]
+    rows_there = 1 if row is None else whole[positions[row]]
+    loads = Loads(columns.panel is not None, scop.storages[main.target].dtype.itemsize)
+    found = best_register_tile(rows_there, width, loads, machine)
+    if found is not None:
+        height, width = found.rows, found.columns
+    free = [
+        d
+        for d in members
+        if columns.panel is not None and not depends_on(scop, columns.panel, main.indices[positions[d]])
+    ]
+    units = {column: width, row: height}
+    sizes = dict.fromkeys(members, 1)
+    sizes[column] = _up_to(whole[columns.position], SIDE, width)
+    left = SIDE
+    for d in sorted(free, key=lambda d: (d != row, -d)):
+        sizes[d] = _up_to(whole[positions[d]], left, units.get(d, 1))
+        left = max(1, left // sizes[d])
+    if row in members and row not in free:
+        sizes[row] = _up_to(whole[positions[row]], SIDE, height)
+    steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
+    extent = {d: whole[positions[d]] for d in members}
+    while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
+        if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
+            break
+        cut = max(members, key=lambda d: (sizes[d] / units.get(d, 1), d))
+        smaller = _up_to(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
+        if smaller == sizes[cut]:
+            break
+        sizes[cut] = smaller
+    return tuple(sizes[m] for m in members)
+
+
+def _up_to(extent: int, most: int, unit: int) -> int:
+    """An even share of an extent, in whole units, that is not above ``most`` unless one unit is; or all of it."""
+    if extent <= most:
+        return extent
+    share = -(-extent // -(-extent // max(most, unit)))
+    return min(extent, -(-share // unit) * unit)
+
+
+def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes with the outermost loops cut until there are ``TILES`` tiles, enough to balance the threads."""
+    cut = list(sizes)
+    for d in range(len(full)):
+        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
+            cut[d] = (cut[d] + 1) // 2
+    return tuple(cut)
+
+
+def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
+    return math.prod(-(-extent // size) for extent, size in zip(full, sizes, strict=True))
+
+
+def spread(full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int) -> tuple[int, ...]:
+    """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
+
+    Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that fits whole is not
+    tiled and costs no rows, as long as the tile stays under ``TILE_ELEMENTS``.
+    """
+    sizes = [1] * len(full)
+    elements = TILE_ELEMENTS
+    for d in sorted(range(len(full)), key=lambda d: (not vectors[d], d != first, -d)):
+        if vectors[d]:
+            sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide
+        else:
+            sizes[d] = max(1, min(full[d], rows, elements))
+            if sizes[d] < full[d]:
+                rows = max(1, rows // sizes[d])
+        elements //= sizes[d]
+    return tuple(sizes)
