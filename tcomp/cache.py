@@ -3,11 +3,12 @@
 An entry is a line of JSON (kind, key, label, size, digest) and then the payload.  It is written to a temporary file and
 renamed into place, so a reader finds a whole entry or none, whoever else writes and whenever a process is killed.  It
 is believed only if it is a regular file of this user that nobody else may write and its digest fits; anything else
-counts as absent and is made again.
+counts as absent and is made again.  Locks only save work: without them two processes may make the same entry.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -28,12 +29,18 @@ import platformdirs
 
 from tcomp import debug
 from tcomp.errors import TcompError
+from tcomp.filelocks import exclusive
+from tcomp.interrupts import deferred
 from tcomp.memo import Memo
 
 FORMAT = 1
 _LARGEST_HEADER = 1 << 14
 _LARGEST_ENTRY = 1 << 28
+_LARGEST_ARCHIVE = 1 << 30
+_MOST_MEMBERS = 100_000
 _STALE_SECONDS = 3600.0
+_LONGEST_TURN = 120.0
+_WRITE_ATTEMPTS = 4
 _FILE_NAME = re.compile(r"([a-z]+)-([0-9a-f]{64})\Z")
 
 
@@ -80,12 +87,30 @@ class Store:
             debug.log(1, f"cache entry {path} is not used: {error}")
             return None
 
+    @contextmanager
+    def turn(self, kind: str, key: str) -> Iterator[None]:
+        """Hold off other processes that want to make the same entry: who gets here later finds it made.
+
+        For some minutes at most, and not where the directory cannot be written.  256 locks serve all entries, so a
+        turn must not be taken within another.
+        """
+        if self.directory is None:
+            yield
+            return
+        number = hashlib.sha256(f"{kind}-{key}".encode()).hexdigest()[:2]
+        with exclusive(self.directory / f".lock-{number}", _LONGEST_TURN):
+            yield
+
     def put(self, kind: str, key: str, label: str, payload: bytes) -> bool:
         """Keep a payload, in place of an entry that is there; False if that was not possible."""
         if self.directory is None:
             return False
         try:
-            _write(self.directory, f"{kind}-{key}", pack(kind, key, label, payload))
+            # Somebody may have cleared the directory above.
+            for path in (self.directory.parent, self.directory):
+                path.mkdir(exist_ok=True, mode=0o700)
+            with deferred():
+                _write(self.directory, f"{kind}-{key}", pack(kind, key, label, payload))
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -110,6 +135,8 @@ class Store:
                 path.unlink(missing_ok=True)
             if self.directory is not None:
                 _sweep(self.directory, 0.0)
+                for lock in self.directory.glob(".lock-??"):
+                    lock.unlink(missing_ok=True)
         except OSError as error:
             raise TcompError(f"cannot clear {self.directory}: {error.strerror or error}") from None
         return len(paths)
@@ -140,20 +167,31 @@ class Store:
             raise TcompError("there is no cache directory to import into")
         count = 0
         try:
-            with tarfile.open(archive, "r:gz") as tar:
-                for member in tar:
-                    named = _FILE_NAME.match(member.name)
-                    stream = tar.extractfile(member) if named and member.isreg() else None
-                    if named is None or stream is None or member.size > _LARGEST_ENTRY:
-                        continue
-                    content = stream.read()
-                    with suppress(DamagedError):
-                        unpack(content, named[1], named[2])
-                        _write(self.directory, member.name, content)
-                        count += 1
-        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            with _Unpacked(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
+                for number, member in enumerate(tar):
+                    if number >= _MOST_MEMBERS:
+                        raise tarfile.ReadError(f"it has more than {_MOST_MEMBERS} members")
+                    count += self._take(tar, member)
+        except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
             raise TcompError(f"cannot import {archive}: {error}") from None
         return count
+
+    def _take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
+        """Keep what a member of an archive holds, if that is a sound entry.  Raises OSError."""
+        assert self.directory is not None
+        if member.size < 0:
+            raise tarfile.ReadError("a member has a negative size")
+        named = _FILE_NAME.match(member.name)
+        stream = tar.extractfile(member) if named and member.isreg() and not member.issparse() else None
+        if named is None or stream is None or member.size > _LARGEST_ENTRY:
+            return False
+        content = stream.read()
+        try:
+            unpack(content, named[1], named[2])
+        except DamagedError:
+            return False
+        _write(self.directory, member.name, content)
+        return True
 
     def _files(self) -> list[Path]:
         if self.directory is None:
@@ -161,6 +199,24 @@ class Store:
         with suppress(OSError):
             return sorted(path for path in self.directory.iterdir() if _FILE_NAME.match(path.name))
         return []
+
+
+class _Unpacked(gzip.GzipFile):
+    """The content of a ``.gz`` file.  Raises OSError at 1 GiB, for a few bytes can stand for any number of them."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _LARGEST_ENTRY:
+            raise OSError("a header has a size that no export writes")
+        self._check(self.tell() + size)
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._check(offset)
+        return super().seek(offset, whence)
+
+    def _check(self, offset: int) -> None:
+        if offset > _LARGEST_ARCHIVE:
+            raise OSError(f"it unpacks to more than {_LARGEST_ARCHIVE >> 20} MiB")
 
 
 def pack(kind: str, key: str, label: str, payload: bytes) -> bytes:
@@ -221,6 +277,14 @@ def _read_own(path: Path) -> bytes:
 
 def _write(directory: Path, name: str, content: bytes) -> None:
     """Make a file appear whole or not at all.  Raises OSError."""
+    for attempt in range(_WRITE_ATTEMPTS):
+        # Another process may clear the cache, drafts included.
+        with suppress(FileNotFoundError) if attempt + 1 < _WRITE_ATTEMPTS else nullcontext():
+            _write_once(directory, name, content)
+            return
+
+
+def _write_once(directory: Path, name: str, content: bytes) -> None:
     descriptor, name_of_draft = tempfile.mkstemp(prefix=".draft-", dir=directory)
     draft = Path(name_of_draft)
     try:
@@ -234,11 +298,11 @@ def _write(directory: Path, name: str, content: bytes) -> None:
 
 
 def _sweep(directory: Path, older_than: float) -> None:
-    """Remove what killed processes left half-written."""
-    limit = time.time() - older_than
+    """Remove what killed processes left half-written; a date in the future is one of a clock that was set back."""
+    now = time.time()
     for path in directory.glob(".draft-*"):
         with suppress(OSError):
-            if path.stat(follow_symlinks=False).st_mtime <= limit:
+            if abs(now - path.stat(follow_symlinks=False).st_mtime) >= older_than:
                 path.unlink()
 
 
@@ -249,24 +313,38 @@ def store() -> Store:
     """The cache that the environment asks for: ``TCOMP_CACHE``, else the platform's directory for caches."""
     if not debug.cache_enabled():
         return _STORES.get(None, lambda: Store(None))
-    base = (debug.cache_directory() or platformdirs.user_cache_path("tcomp")).absolute()
-    return _STORES.get(base, lambda: Store(_prepare(base)))
-
-
-def _prepare(base: Path) -> Path | None:
-    """The directory for entries below ``base``, made if need be; None, with a warning, if it cannot serve."""
-    directory = base / f"v{FORMAT}"
     try:
-        if "~" in base.parts:
-            raise FileNotFoundError(0, "there is no home directory")
-        base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        directory.mkdir(exist_ok=True, mode=0o700)
-        for path in (base, directory):
-            _check_safe(path)
-        _sweep(directory, _STALE_SECONDS)
+        base = (debug.cache_directory() or platformdirs.user_cache_path("tcomp")).absolute()
+    except (OSError, RuntimeError) as error:
+        # The working directory is gone, or nobody knows where this user's home is.
+        message = f"no cache: {getattr(error, 'strerror', None) or error}"
+        return _STORES.get(Path(), lambda: _without(message))
+    return _STORES.get(base, lambda: _opened(base))
+
+
+def _opened(base: Path) -> Store:
+    """The store below ``base``; one without a directory, and a warning, if that cannot serve."""
+    try:
+        return Store(_prepared(base))
     except OSError as error:
-        _warn(f"no cache in {base}: {error.strerror or error}")
-        return None
+        return _without(f"no cache in {base}: {error.strerror or error}")
+
+
+def _without(message: str) -> Store:
+    _warn(message)
+    return Store(None)
+
+
+def _prepared(base: Path) -> Path:
+    """The directory for entries below ``base``, made if need be.  Raises OSError if it cannot serve."""
+    if "~" in base.parts:
+        raise FileNotFoundError(0, "there is no home directory")
+    directory = base / f"v{FORMAT}"
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.mkdir(exist_ok=True, mode=0o700)
+    for path in (base, directory):
+        _check_safe(path)
+    _sweep(directory, _STALE_SECONDS)
     return directory
 
 

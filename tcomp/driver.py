@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import islpy as isl
@@ -16,6 +16,7 @@ from tcomp.build import build
 from tcomp.codegen import generate_loops
 from tcomp.errors import CompileError, Diagnostic
 from tcomp.grammar.function import Function
+from tcomp.interrupts import deferred
 from tcomp.loops import LoopNode, render
 from tcomp.mapping.legality import prove, prove_complete
 from tcomp.mapping.options import MappingOptions
@@ -31,7 +32,13 @@ from tcomp.scop import Scop, Sizes
 ISL_OPERATIONS = 20_000_000
 """Attention takes half a million.  So many take seconds, or up to half a minute where subscripts are full of ``/``."""
 
+_UNFUSED = "isl gave up on this program with fusion, so there is none"
+
 Value = TypeVar("Value")
+
+
+class TooComplexError(CompileError):
+    """isl has done as many operations on a program as it may."""
 
 
 class Backend(Protocol):
@@ -106,15 +113,37 @@ def lower(
     """The kernel's source and every stage on the way.  ``checked`` guards data-dependent subscripts.
 
     ``given`` is the text of a plan, changed by hand perhaps, from which passes go on instead of a plan of their own.
+    A program that is too complex with fusion is compiled without; a note of the plan says so.
 
     Raises ShapeError or CompileError as range inference does, CompileError for a program on which isl takes too long,
     PlanError if the plan that is given is none of this program, and LegalityError if it or a pass breaks a dependence.
     """
     trace = Trace()
+    try:
+        return _lower(function, sizes, options, backend, checked, given, (), trace)
+    except TooComplexError:
+        if given is not None or options.fusion_strategy == "min" or not trace.plans:
+            raise
+    debug.log(1, f"{function.name}: {_UNFUSED}")
+    unfused = replace(options, fusion_strategy="min")
+    return _lower(function, sizes, unfused, backend, checked, None, (_UNFUSED,), Trace())
+
+
+def _lower(
+    function: Function,
+    sizes: Sizes,
+    options: MappingOptions,
+    backend: Backend,
+    checked: bool,
+    given: str | None,
+    notes: tuple[str, ...],
+    trace: Trace,
+) -> Compilation:
     with bounded_isl(function):
         scop = trace("scop", build(function, sizes))
         if given is None:
-            plan = run_passes(trace("schedule", schedule(scop, options)), options, backend.passes, trace)
+            first = trace("schedule", replace(schedule(scop, options), notes=notes))
+            plan = run_passes(first, options, backend.passes, trace)
         else:
             plan = _complete(given, scop, options, backend.passes, trace)
         loops = trace("loops", generate_loops(plan))
@@ -149,20 +178,32 @@ def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], tr
 
 @contextmanager
 def bounded_isl(function: Function) -> Iterator[None]:
-    """Stop isl after ``ISL_OPERATIONS`` of its operations, so that a hostile program ends in an error, not a hang."""
+    """Stop isl after ``ISL_OPERATIONS`` of its operations, so that a hostile program ends in an error, not a hang.
+
+    An interrupt makes isl give up at its next operation, and comes when it has.
+    """
     context = isl.DEFAULT_CONTEXT
-    context.reset_operations()
-    context.set_max_operations(ISL_OPERATIONS)
-    try:
-        yield
-    except (isl.Error, TypeError):
-        if not _exhausted():
-            raise
-        message = f"{function.name} is too complex: isl gave up after {ISL_OPERATIONS} operations"
-        raise CompileError(Diagnostic(message, function.source, function.definition.span)) from None
-    finally:
-        context.set_max_operations(0)
+    working = True
+
+    def give_up() -> None:
+        if working:
+            context.abort()
+
+    with deferred(give_up):
         context.reset_operations()
+        context.set_max_operations(ISL_OPERATIONS)
+        try:
+            yield
+        except (isl.Error, TypeError):
+            if not _exhausted():
+                raise
+            message = f"{function.name} is too complex: isl gave up after {ISL_OPERATIONS} operations"
+            raise TooComplexError(Diagnostic(message, function.source, function.definition.span)) from None
+        finally:
+            working = False
+            context.resume()
+            context.set_max_operations(0)
+            context.reset_operations()
 
 
 def _exhausted() -> bool:

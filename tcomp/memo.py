@@ -15,9 +15,9 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Making:
-    """A value on its way: ``done`` is set when the thread that makes it has a value or an error, or gave up."""
+    """A value on its way: whoever holds the lock makes it; ``error`` is what came of that, if no value did."""
 
-    done: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
     error: Exception | None = None
 
 
@@ -25,8 +25,9 @@ class Memo(Generic[K, V]):
     """A table that makes each missing value once.
 
     Threads that ask for a value in the making wait for it and share the outcome, an error included; an error is not
-    kept, so the next request tries again.  A fork leaves the child a usable table: what other threads of the parent
-    were making is forgotten there.
+    kept, so the next request tries again.  If the thread that makes it is interrupted, one of those who wait takes
+    over: nothing but a lock tells that somebody is at work, and a lock is let go of at any interrupt.  A fork leaves
+    the child a usable table: what other threads of the parent were making is forgotten there.
     """
 
     def __init__(self) -> None:
@@ -37,30 +38,30 @@ class Memo(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of ``key``, made by ``make`` if there is none yet.  Raises what ``make`` raises."""
-        mine = _Making()
-        try:
-            while True:
-                with self._lock:
-                    if key in self._values:
-                        return self._values[key]
-                    making = self._making.setdefault(key, mine)
-                if making is mine:
-                    value = make()
-                    with self._lock:
-                        self._values[key] = value
-                    return value
-                making.done.wait()
-                if making.error is not None:
-                    raise making.error
-        except Exception as error:
-            mine.error = error
-            raise
-        finally:
-            # After an interrupt there is neither value nor error: those who wait start over.
+        with self._lock:
+            if key in self._values:
+                return self._values[key]
+            making = self._making.setdefault(key, _Making())
+        with making.lock:
+            if making.error is not None:
+                raise making.error
+            if key in self._values:
+                return self._values[key]
+            try:
+                value = make()
+            except Exception as error:
+                self._end(key, making)
+                making.error = error
+                raise
             with self._lock:
-                if self._making.get(key) is mine:
-                    del self._making[key]
-            mine.done.set()
+                self._values[key] = value
+            self._end(key, making)
+            return value
+
+    def _end(self, key: K, making: _Making) -> None:
+        with self._lock:
+            if self._making.get(key) is making:
+                del self._making[key]
 
     def values(self) -> list[V]:
         """The values that are ready."""

@@ -122,12 +122,15 @@ class Specialisation:
             compilation = self.lower()
             return compilation.source, compilation
         key = self.key()
-        kept = store().get("source", key)
-        source = None if kept is None else _decode(kept)
+        source = _kept(key)
         if source is not None:
             return source, None
-        compilation = self.lower()
-        store().put("source", key, self.label(), _encode(compilation.source))
+        with store().turn("source", key):
+            source = _kept(key)
+            if source is not None:
+                return source, None
+            compilation = self.lower()
+            store().put("source", key, self.label(), _encode(compilation.source))
         return compilation.source, compilation
 
     def label(self) -> str:
@@ -139,6 +142,11 @@ def _checked_spans(function: Function) -> list[tuple[int, int]]:
     """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
     reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
     return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if depends_on_data(s)]
+
+
+def _kept(key: str) -> Source | None:
+    kept = store().get("source", key)
+    return None if kept is None else _decode(kept)
 
 
 def _encode(source: Source) -> bytes:

@@ -58,15 +58,29 @@ def compile_image(source: Source, architecture: str, newest: int | None = None) 
     gpu_of(architecture)
     compiler = nvrtc.find(newest)
     key = image_key(source, architecture, compiler)
-    kept = store().get(_KIND, key)
+    kept = _kept(source, architecture, key)
     if kept is not None:
-        try:
-            image = _image(architecture, _unpack(kept), source)
-        except (ValueError, TargetError) as error:
-            debug.log(1, f"image {source.entry}: what the cache has is not used: {error}")
-        else:
-            debug.log(1, f"image {source.entry} for {architecture}: from the cache")
-            return image
+        return kept
+    with store().turn(_KIND, key):
+        return _kept(source, architecture, key) or _compiled(source, architecture, compiler, key)
+
+
+def _kept(source: Source, architecture: str, key: str) -> Image | None:
+    """What the cache has."""
+    kept = store().get(_KIND, key)
+    if kept is None:
+        return None
+    try:
+        image = _image(architecture, _unpack(kept), source)
+    except (ValueError, TargetError) as error:
+        debug.log(1, f"image {source.entry}: what the cache has is not used: {error}")
+        return None
+    debug.log(1, f"image {source.entry} for {architecture}: from the cache")
+    return image
+
+
+def _compiled(source: Source, architecture: str, compiler: Nvrtc, key: str) -> Image:
+    """What NVRTC makes.  Raises TargetError and CudaTextError."""
     output = compiler.compile(source.text, f"{source.entry}.cu", architecture, _options(source))
     image = _image(architecture, output, source)
     debug.log(1, f"image {source.entry} for {architecture}: compiled, {len(image.cubin)} bytes")

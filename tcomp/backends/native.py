@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,6 +59,15 @@ def _describe_argument(argument: Argument) -> str:
 
 
 def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
+    function = _kept(source, key)
+    if function is not None:
+        return function
+    with store().turn("kernel", key):
+        return _kept(source, key) or _compiled(source, compiler, key)
+
+
+def _kept(source: Source, key: str) -> NativeFunction | None:
+    """The entry point of what the cache has."""
     kept = store().get("kernel", key)
     if kept is not None:
         # A sound entry may still not load, say because a library that it needs is gone.
@@ -65,6 +75,11 @@ def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
             function = _bind(kept, source)
             debug.log(1, f"kernel {source.entry}: from the cache")
             return function
+    return None
+
+
+def _compiled(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
+    """The entry point of what the compiler makes.  Raises TargetError."""
     image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
     debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
     try:
@@ -90,8 +105,9 @@ def open_image(image: bytes) -> ctypes.CDLL:
     """A shared object from memory: whatever happens to files later, what runs is what was checked.
 
     Through an anonymous file where the system has them, which also serves with a full disk and where temporary files
-    may not be executed; else through a temporary file.
+    may not be executed; else through a temporary file.  Raises OSError.
     """
+    _check_whole(image)
     with suppress(OSError, AttributeError):
         descriptor = os.memfd_create("tcomp-kernel")
         try:
@@ -104,6 +120,29 @@ def open_image(image: bytes) -> ctypes.CDLL:
         path = Path(directory, "kernel.so")
         path.write_bytes(image)
         return ctypes.CDLL(str(path))
+
+
+_ELF_64 = b"\x7fELF\x02\x01"
+_HEADER = struct.Struct("<32xQ14xHH")
+_SEGMENT = struct.Struct("<IxxxxQQQQ")
+_LOADED_SEGMENT = 1
+
+
+def _check_whole(image: bytes) -> None:
+    """Raises OSError for an image that was cut short: the dynamic linker maps what is missing, and the process dies.
+
+    The layout is that of "Tool Interface Standard: Executable and Linking Format", for 64 bits, low byte first.
+    """
+    if not image.startswith(_ELF_64):
+        return
+    try:
+        start, size, count = _HEADER.unpack_from(image)
+        segments = [_SEGMENT.unpack_from(image, start + number * size) for number in range(count)]
+    except struct.error:
+        raise OSError("it was cut short") from None
+    for kind, offset, _, _, length in segments:
+        if kind == _LOADED_SEGMENT and offset + length > len(image):
+            raise OSError("it was cut short")
 
 
 _SERIAL = itertools.count(2)

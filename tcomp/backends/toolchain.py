@@ -14,16 +14,15 @@ import platform
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
+from tcomp.backends.processes import run, work_directory
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.memo import Memo, Renewed
@@ -33,7 +32,6 @@ COMPILE_SECONDS = 60.0
 
 _IDENTIFY_SECONDS = 10.0
 _INSTALL_HINT = "install gcc or clang, or `pip install ziglang`, or set CC to a C compiler"
-_SHOWN_LINES = 12
 
 _COMMON_FLAGS = (
     "-O3",
@@ -274,57 +272,12 @@ def _has_openmp(toolchain: Toolchain) -> bool:
     return found
 
 
-@contextmanager
-def work_directory() -> Iterator[Path]:
-    """A new directory for a compiler's files, gone afterwards whatever happens."""
-    try:
-        path = tempfile.mkdtemp(prefix="tcomp-")
-    except OSError:
-        try:
-            path = tempfile.mkdtemp(prefix="tcomp-", dir="/dev/shm")
-        except OSError as error:
-            raise TargetError(f"there is no directory for temporary files: {error.strerror or error}") from None
-    try:
-        yield Path(path)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def environment(directory: Path, family: Family | None) -> Mapping[str, str]:
     """The variables of a compiler that works in ``directory``."""
     variables = os.environ | {"TMPDIR": str(directory), "LC_ALL": "C"}
     if family is ZIG and not os.access(os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME", ""), os.W_OK):
         variables.setdefault("ZIG_GLOBAL_CACHE_DIR", str(directory))
     return variables
-
-
-def run(
-    command: tuple[str, ...], text: str, seconds: float, environment: Mapping[str, str], *, output: bool = False
-) -> tuple[int, str]:
-    """Exit status and messages of a process in a group of its own, which is killed if it outlives ``seconds`` or the
-    caller is interrupted.  Raises TargetError if the process does not start, or not end."""
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if output else subprocess.DEVNULL,
-            stderr=subprocess.STDOUT if output else subprocess.PIPE,
-            env=environment,
-            process_group=0,
-        )
-    except OSError as error:
-        raise TargetError(f"cannot start {command[0]}: {error.strerror or error}; {_INSTALL_HINT}") from None
-    with process:
-        try:
-            heard, complaints = process.communicate(text.encode(), timeout=seconds)
-        except subprocess.TimeoutExpired:
-            raise TargetError(f"{command[0]} did not finish within {seconds:.0f} seconds; it was stopped") from None
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    lines = (heard if output else complaints).decode(errors="replace").strip().splitlines()
-    return process.returncode, "\n".join(lines[:_SHOWN_LINES])
 
 
 def _display(command: tuple[str, ...]) -> str:

@@ -286,7 +286,7 @@ def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(toolchain.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(TargetError, match="no directory for temporary files: No space left"):
         native.load(source(DOUBLE.replace("2 *", "700 *")))
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
+from tcomp.backends.processes import run, work_directory
 from tcomp.backends.simulator.text import FILE, dynamic_names
-from tcomp.backends.toolchain import GCC, environment, run, work_directory
+from tcomp.backends.toolchain import GCC, environment
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.memo import Memo
@@ -132,7 +133,11 @@ def _compile(compiler: Compiler, arguments: tuple[str, ...], text: str, director
     code, messages = run(command, text, _COMPILE_SECONDS, environment(directory, None))
     if code != 0:
         raise TargetError(f"{shlex.join(compiler.command)} failed on {what} (exit status {code}):\n{messages}")
-    return output.read_bytes()
+    try:
+        return output.read_bytes()
+    except OSError as error:
+        message = f"{shlex.join(compiler.command)} gave no output for {what}: {error.strerror}"
+        raise TargetError(message) from None
 
 
 def _command() -> tuple[str, ...]:

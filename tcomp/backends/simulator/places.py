@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tcomp import debug
+from tcomp.backends.processes import work_directory
 from tcomp.backends.simulator.text import FILE
 from tcomp.backends.source import Source
-from tcomp.backends.toolchain import work_directory
 
 _FRAME = re.compile(rf"(?:.*/)?{re.escape(FILE)}:(\d+)")
 _SUBSCRIPTED = re.compile(r"(\w+)\s*(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\s*)+\Z")

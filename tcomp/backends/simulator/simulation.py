@@ -201,11 +201,12 @@ def load(source: Source, line_flops: Mapping[int, int] | None = None) -> Simulat
     key = compiler.image_key(found, text, source.flags)
 
     def make() -> _Library:
-        kept = store().get("simulation", key)
-        if kept is None:
-            kept = compiler.compile_image(found, text, source.text, source.flags, source.entry)
-            debug.log(1, f"simulation {source.entry}: compiled, {len(kept)} bytes")
-            store().put("simulation", key, native.describe(source), kept)
+        with store().turn("simulation", key):
+            kept = store().get("simulation", key)
+            if kept is None:
+                kept = compiler.compile_image(found, text, source.text, source.flags, source.entry)
+                debug.log(1, f"simulation {source.entry}: compiled, {len(kept)} bytes")
+                store().put("simulation", key, native.describe(source), kept)
         try:
             return _Library(kept)
         except (OSError, AttributeError) as error:

@@ -1,0 +1,159 @@
+"""Compilers as processes: a directory of their own, and bounds on how long they take and how much they say."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from tcomp.errors import TargetError
+from tcomp.interrupts import deferred
+
+_SHOWN_LINES = 12
+_HEARD_BYTES = 1 << 16
+_SENT_BYTES = 1 << 16
+_GLANCE_SECONDS = 0.2
+_STALE_SECONDS = 86400.0
+_PREFIX = "tcomp-work-"
+_WORK_DIRECTORY = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}\Z")
+
+
+@contextmanager
+def work_directory() -> Iterator[Path]:
+    """A new directory for a compiler's files, gone afterwards whatever happens; what a killed process could not
+    remove, a later one does after a day.  Raises TargetError."""
+    path = None
+    try:
+        with deferred():
+            path = _new_directory()
+        _sweep(path.parent)
+        yield path
+    finally:
+        if path is not None:
+            with deferred():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _new_directory() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=_PREFIX))
+    except OSError:
+        try:
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/dev/shm"))
+        except OSError as error:
+            raise TargetError(f"there is no directory for temporary files: {error.strerror or error}") from None
+
+
+@functools.cache
+def _sweep(folder: Path) -> None:
+    """Remove the work directories of this user that nobody works in any more, once in a process."""
+    now = time.time()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _WORK_DIRECTORY.match(entry.name) and entry.is_dir(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                # A date in the future is one of a clock that was set back.
+                if status.st_uid == os.geteuid() and abs(now - status.st_mtime) > _STALE_SECONDS:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def run(
+    command: tuple[str, ...], text: str, seconds: float, environment: Mapping[str, str], *, output: bool = False
+) -> tuple[int, str]:
+    """Exit status and the first messages of a process, which gets ``text`` on its standard input.
+
+    Messages are its standard error, or all it prints if its ``output`` is wanted.  It runs in a process group of its
+    own, which is killed if it takes more than ``seconds`` or the caller is interrupted.  Raises TargetError if the
+    process does not start, or not end.
+    """
+    process = None
+    try:
+        with deferred():
+            process = _start(command, environment, output)
+        stream = process.stdout if output else process.stderr
+        assert stream is not None
+        limit = time.monotonic() + seconds
+        heard = _converse(process, stream, text.encode(), limit)
+        process.wait(max(limit - time.monotonic(), 0.0))
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"{command[0]} did not finish within {seconds:.0f} seconds; it was stopped") from None
+    finally:
+        if process is not None:
+            with deferred():
+                _end(process)
+    lines = heard.decode(errors="replace").strip().splitlines()
+    return process.returncode, "\n".join(lines[:_SHOWN_LINES])
+
+
+def _start(command: tuple[str, ...], environment: Mapping[str, str], output: bool) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if output else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT if output else subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+            process_group=0,
+        )
+    except OSError as error:
+        raise TargetError(f"cannot start {command[0]}: {error.strerror or error}") from None
+
+
+def _converse(process: subprocess.Popen[bytes], stream: IO[bytes], text: bytes, limit: float) -> bytes:
+    """Send a text and hear the first of what comes back, until the process has closed its ``stream``, or has ended
+    though a process that it left behind keeps the stream open.  Raises TimeoutExpired."""
+    assert process.stdin is not None
+    heard, unsent = bytearray(), memoryview(text)
+    os.set_blocking(process.stdin.fileno(), False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        while True:
+            remaining = limit - time.monotonic()
+            if remaining <= 0:
+                raise subprocess.TimeoutExpired(process.args, 0.0)
+            ready = {key.fileobj for key, _ in selector.select(min(remaining, _GLANCE_SECONDS))}
+            if process.stdin in ready:
+                unsent = _send(process.stdin.fileno(), unsent)
+                if not unsent:
+                    selector.unregister(process.stdin)
+                    process.stdin.close()
+            if stream in ready:
+                chunk = os.read(stream.fileno(), _HEARD_BYTES)
+                if not chunk:
+                    return bytes(heard)
+                heard += chunk[: _HEARD_BYTES - len(heard)]
+            elif not ready and process.poll() is not None:
+                return bytes(heard)
+
+
+def _send(descriptor: int, unsent: memoryview) -> memoryview:
+    """What is still unsent after sending some; nothing if nobody will read it."""
+    try:
+        return unsent[os.write(descriptor, unsent[:_SENT_BYTES]) :]
+    except BlockingIOError:
+        return unsent
+    except BrokenPipeError:
+        return unsent[:0]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that still runs, with its children, and let go of what it held."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    process.wait()

@@ -1,0 +1,47 @@
+"""Locks between processes: one file each, let go of by the system if its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+
+
+@contextmanager
+def exclusive(path: Path, seconds: float) -> Iterator[None]:
+    """Wait for a lock and hold it during the block.
+
+    What it protects must be right without it: after ``seconds``, or where files cannot be locked, the block runs
+    unprotected.  Threads exclude each other like processes.
+    """
+    descriptor = None
+    try:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            _acquire(descriptor, seconds)
+        yield
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                # Closing alone would leave the lock to children that were forked meanwhile.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _acquire(descriptor: int, seconds: float) -> None:
+    """Raises OSError where there are no locks."""
+    limit = time.monotonic() + seconds
+    wait = _FIRST_WAIT
+    while time.monotonic() < limit:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+        else:
+            return
