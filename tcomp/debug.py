@@ -99,7 +99,7 @@ def _switch(variable: Variable) -> bool:
 
 def log(at: int, message: str) -> None:
     """Write one message to stderr if TCOMP_DEBUG is at least ``at``."""
-    if level() >= at:
+    if level() >= at and sys.stderr is not None:
         sys.stderr.write(f"tcomp: {message}\n")
 
 
