@@ -201,7 +201,7 @@ class Inference:
         shape = self.declared.get(tensor.name)
         if shape is None:
             written = written or []
-            return Box(tuple(low for low, _ in written), tuple(high - low + 1 for low, high in written))
+            return Box(tuple(low for low, _ in written), tuple(max(0, high - low + 1) for low, high in written))
         origin = [0] * len(shape)
         for dimension, ((low, high), extent) in enumerate(zip(written or (), shape, strict=False)):
             if high < low or (low >= 0 and high < extent):

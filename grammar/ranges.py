@@ -14,6 +14,7 @@ from tcomp.grammar.domains import Box, StatementDomain, statement_domain
 from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Function
 from tcomp.grammar.inference import Inference
+from tcomp.grammar.overflow import overflows
 from tcomp.grammar.sizes import bind_sizes, check_sizes, extents
 
 __all__ = ["Box", "Ranges", "StatementDomain", "bind_sizes", "infer", "solvable"]
@@ -42,7 +43,7 @@ def infer(function: Function, sizes: Mapping[str, int]) -> Ranges:
 
     Raises:
         ShapeError: an access outside its tensor, an empty range, extents that contradict an annotation, a size that
-            is missing, or index expressions too complex to analyse.
+            is missing, index arithmetic that leaves 64 bits, or index expressions too complex to analyse.
         CompileError: an element is read before it is written or handed out unwritten, or ``=`` writes one twice.
     """
     check_sizes(function, sizes)
@@ -62,6 +63,9 @@ def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tup
         for number, (statement, solved) in enumerate(zip(function.statements, inference.solved, strict=True))
         if solved is not None
     )
+    too_far = tuple(overflows(function, sizes, domains))
+    if too_far:
+        raise ShapeError(*too_far)
     misfits, mistakes = prove(Program(function, sizes, boxes, domains, tuple(s.reads for s in inference.solved if s)))
     if misfits:
         raise ShapeError(*misfits)

@@ -32,16 +32,11 @@ def synchronise(plan: Plan, options: MappingOptions) -> Plan:
     barriers: dict[str, str] = {}
     maps = ThreadMaps.of(plan)
     pairs = by_statements(plan.scop.dependences)
+    nodes = [n for n in nodes_of(plan.tree) if n.get_type() == isl.schedule_node_type.mark]
+    marks = {n.mark_get_id().get_name(): n for n in nodes}
     for number in range(len(plan.groups)):
-        _Walk(plan, number, maps, pairs, barriers).visit(_mark(plan.tree, f"group{number}"))
+        _Walk(plan, number, maps, pairs, barriers).visit(marks[f"group{number}"])
     return replace(plan, barriers=barriers)
-
-
-def _mark(tree: isl.Schedule, name: str) -> isl.ScheduleNode:
-    return next(
-        n for n in nodes_of(tree)
-        if n.get_type() == isl.schedule_node_type.mark and n.mark_get_id().get_name() == name
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

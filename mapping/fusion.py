@@ -264,8 +264,9 @@ def _in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[G
         for consumer in consumers:
             if home[consumer] != home[cluster]:
                 needs[home[consumer]].add(home[cluster])
-    ordered: list[int] = []
+    ordered: dict[int, Group] = {}
     while len(ordered) < len(groups):
-        ready = [p for p in range(len(groups)) if p not in ordered and needs[p] <= set(ordered)]
-        ordered.append(min(ready, key=lambda p: groups[p].root))
-    return [groups[p] for p in ordered]
+        ready = [p for p in range(len(groups)) if p not in ordered and needs[p] <= ordered.keys()]
+        first = min(ready, key=lambda p: groups[p].root)
+        ordered[first] = groups[first]
+    return list(ordered.values())

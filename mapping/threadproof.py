@@ -247,17 +247,16 @@ def _local_index(buffer: Buffer, prefix: isl.Map, write: isl.Map, step: str) -> 
 
 def _phase_dates(plan: Plan) -> isl.UnionMap:
     """Instance to the date of the phase in which it runs: the schedule without what lies below phases."""
-    tree = plan.tree
-    while True:
-        found = next(
-            (n for n in nodes_of(tree)
-             if n.get_type() == isl.schedule_node_type.mark and n.mark_get_id().get_name() in plan.phases
-             and n.child(0).get_type() != isl.schedule_node_type.leaf),
-            None,
-        )  # fmt: skip
-        if found is None:
-            return tree.get_map()
-        tree = found.child(0).cut().get_schedule()
+    return _without_phases(plan.tree.get_root(), plan).get_schedule().get_map()
+
+
+def _without_phases(node: isl.ScheduleNode, plan: Plan) -> isl.ScheduleNode:
+    """The same node of a tree that has nothing below the phases here."""
+    if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() in plan.phases:
+        return node.child(0).cut().parent()
+    for position in range(node.n_children()):
+        node = _without_phases(node.child(position), plan).parent()
+    return node
 
 
 def _in_loop(plan: Plan, mark: str) -> bool:

@@ -19,6 +19,10 @@ isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)
 
 
+MAX_CLUSTER = 64
+"""Most statements of a cluster: isl's scheduler takes seconds for some hundreds.  Clusters of a chain fuse again."""
+
+
 def schedule(scop: Scop, options: MappingOptions) -> Plan:
     """The first plan: clusters in textual order, each one band of coincident members above the sunk reductions."""
     names = form_clusters(scop)
@@ -76,6 +80,8 @@ def _joinable(
         return None
     direct = {home[s] for s in sources[statement.name]}
     for place in sorted(direct, reverse=True):
+        if len(clusters[place]) >= MAX_CLUSTER:
+            continue
         if statement.kind == "update" and scop.by_name[clusters[place][-1]].kind != "init":
             continue
         if _same_elements(scop, statement, clusters[place]) and not _depends_through(
@@ -136,12 +142,12 @@ def _depends_through(
 
 
 def _topological(clusters: list[list[str]], home: dict[str, int], sources: dict[str, set[str]]) -> list[int]:
-    done: list[int] = []
+    done: dict[int, None] = {}
     needs = [{home[s] for name in c for s in sources[name]} - {number} for number, c in enumerate(clusters)]
     while len(done) < len(clusters):
-        ready = next(n for n in range(len(clusters)) if n not in done and needs[n] <= set(done))
-        done.append(ready)
-    return done
+        ready = next(n for n in range(len(clusters)) if n not in done and needs[n] <= done.keys())
+        done[ready] = None
+    return list(done)
 
 
 def _schedule_cluster(scop: Scop, names: tuple[str, ...], number: int) -> list[Cluster]:
