@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.arraykinds import ArrayError, NumpyArray, View
+from tcomp.arraykinds import ArrayError, MisalignedError, NumpyArray, View
 from tcomp.arrays import in_place, is_frozen, kind_of
 from tcomp.devices import Memory, Place
 from tcomp.errors import Diagnostic, ShapeError, SourceText
@@ -51,7 +51,8 @@ def scalar(value: bool | float, dtype: DType) -> NumpyArray:
 
 
 def read_input(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, View]:
-    """An argument for an input tensor: the array to read in place and how kernels see it.
+    """An argument for an input tensor: the array to read in place, or a copy if it is misaligned, and how kernels see
+    it.
 
     Raises ShapeError, with the place of the parameter, if it is no array, or of the wrong type or rank.
     """
@@ -62,7 +63,11 @@ def read_input(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vie
             array: Any = scalar(value, tensor.dtype)
         else:
             array = in_place(value)
-        return array, _checked_view(array, tensor)
+        try:
+            return array, _checked_view(array, tensor)
+        except MisalignedError:
+            copy = kind_of(array).copy(array)
+            return copy, _checked_view(copy, tensor)
     except ArrayError as error:
         raise _shape_error(f"input {tensor.name}", tensor, source, error) from None
 

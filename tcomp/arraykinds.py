@@ -43,6 +43,10 @@ class ArrayError(Exception):
         self.hint = hint
 
 
+class MisalignedError(ArrayError):
+    """An array has elements at addresses that are no multiples of their size; a copy of it has not."""
+
+
 class ArrayKind(ABC):
     """A library whose arrays kernels read and write in place."""
 
@@ -57,7 +61,11 @@ class ArrayKind(ABC):
 
     @abstractmethod
     def view(self, array: Any) -> View:
-        """The array as kernels see it.  Raises ArrayError if they cannot read it."""
+        """The array as kernels see it.  Raises ArrayError if they cannot read it, MisalignedError if only a copy."""
+
+    @abstractmethod
+    def copy(self, array: Any) -> Any:
+        """The same content in new memory."""
 
     @abstractmethod
     def to_numpy(self, array: Any) -> NumpyArray:
@@ -106,6 +114,9 @@ class NumpyKind(ArrayKind):
         strides = _element_strides(array, array.ctypes.data, "array.copy()")
         return View(dtype, array.shape, strides, array.ctypes.data, array.flags.writeable)
 
+    def copy(self, array: NumpyArray) -> NumpyArray:
+        return array.copy()
+
     def to_numpy(self, array: NumpyArray) -> NumpyArray:
         return array.view(np.ndarray)
 
@@ -152,7 +163,7 @@ class TorchKind(ArrayKind):
         self._raw_stream = _torch_stream(torch)
 
     def layout(self, array: Any) -> Hashable:
-        if array.layout is not self._torch.strided:
+        if array.layout is not self._torch.strided or array.is_nested:
             return None
         return array.dtype, array.shape, array.stride(), array.device, array.is_neg()
 
@@ -161,6 +172,8 @@ class TorchKind(ArrayKind):
             address: int = array.data_ptr()
         except RuntimeError:
             raise ShapeError("a tensor has no memory of its own, as inside torch.vmap; pass it from outside") from None
+        if not address and array.numel():
+            raise ShapeError("the memory of a tensor has been given back, say by untyped_storage().resize_(0)")
         return address
 
     def view(self, array: Any) -> View:
@@ -168,15 +181,20 @@ class TorchKind(ArrayKind):
             raise ArrayError(f"a tensor on device {array.device}", "move it with .cpu() or .cuda()")
         if array.layout is not self._torch.strided:
             raise ArrayError(f"a tensor with layout {array.layout}", "pass its .to_dense()")
+        if array.is_nested:
+            raise ArrayError("a nested tensor", "pass the tensors in it one by one, or its .to_padded_tensor(0.0)")
         if array.is_neg():
             raise ArrayError("a tensor that torch negates when it is read", "pass its .resolve_neg()")
         if array.dtype not in self._names:
             raise ArrayError(str(array.dtype).removeprefix("torch."))
         dtype, address = self._names[array.dtype], self.address(array)
         if address % dtype.itemsize:
-            raise ArrayError("a tensor whose elements are not aligned to their size", "pass its .clone()")
+            raise MisalignedError("a tensor whose elements are not aligned to their size", "pass its .clone()")
         place = MAIN if array.device.type == "cpu" else Place(Memory.CUDA, array.device.index)
         return View(dtype, tuple(array.shape), tuple(array.stride()), address, True, place)
+
+    def copy(self, array: Any) -> Any:
+        return array.detach().clone()
 
     def to_numpy(self, array: Any) -> NumpyArray:
         detached = array.detach().cpu()
@@ -238,6 +256,10 @@ class CupyKind(ArrayKind):
         strides = _element_strides(array, array.data.ptr, "array.copy()")
         return View(dtype, array.shape, strides, array.data.ptr, True, Place(Memory.CUDA, array.data.device_id))
 
+    def copy(self, array: Any) -> Any:
+        with self._cupy.cuda.Device(array.data.device_id):
+            return array.copy()
+
     def to_numpy(self, array: Any) -> NumpyArray:
         with self._cupy.cuda.Device(array.data.device_id):
             values: NumpyArray = self._cupy.asnumpy(array)
@@ -289,9 +311,12 @@ def _dtype_of(dtype: np.dtype[Any]) -> DType:
 
 
 def _element_strides(array: Any, address: int, copy: str) -> tuple[int, ...]:
-    """The strides of an array, which gives them in bytes, in elements.  Raises ArrayError if they are no multiples."""
+    """The strides of an array, which gives them in bytes, in elements.
+
+    Raises MisalignedError if they, or the address, are no multiples of the size of an element.
+    """
     size = array.itemsize
     steps = [stride for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
     if address % size or any(step % size for step in steps):
-        raise ArrayError("an array whose elements are not aligned to their size", f"pass a copy: {copy}")
+        raise MisalignedError("an array whose elements are not aligned to their size", f"pass a copy: {copy}")
     return tuple(stride // size for stride in array.strides)

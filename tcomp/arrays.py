@@ -25,13 +25,21 @@ class _Kinds(dict[type, ArrayKind | None]):
     def __missing__(self, cls: type) -> ArrayKind | None:
         kind: ArrayKind | None = None
         if issubclass(cls, np.ndarray):
-            kind = None if hasattr(cls, "mask") else NUMPY
+            kind = NUMPY if _is_plain(cls) else None
         elif _is_tensor(cls):
             kind = None if _forwards(cls) else _torch_kind()
         elif _derives(cls, "cupy", "ndarray"):
             kind = _cupy_kind()
         self[cls] = kind
         return kind
+
+
+_FACTS = ("dtype", "shape", "strides", "ctypes", "itemsize", "flags")
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether a subclass of ``numpy.ndarray`` leaves alone what says where elements lie, and has no mask."""
+    return not hasattr(cls, "mask") and all(getattr(cls, fact) is getattr(np.ndarray, fact) for fact in _FACTS)
 
 
 def _derives(cls: type, module: str, name: str) -> bool:
@@ -93,20 +101,16 @@ def in_place(value: Any) -> Any:
     if KINDS[type(value)] is not None:
         return value
     if isinstance(value, np.ndarray):
-        raise ArrayError("a masked array", "pass its .filled(), or its .data")
+        if hasattr(type(value), "mask"):
+            raise ArrayError("a masked array", "pass its .filled(), or its .data")
+        return np.ndarray.view(value, np.ndarray)
     if _is_tensor(type(value)):
         raise ArrayError(f"a {type(value).__name__}, which may have no memory of its own", "pass a torch.Tensor")
     if isinstance(value, np.generic):
         return np.asarray(value)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        return _from_dlpack(value)
-    if hasattr(value, "__array_interface__"):
-        return _viewed(np.asarray, value)
-    if hasattr(value, "__cuda_array_interface__"):
-        return _on_device(_from_cuda_interface, value, "in the memory of a CUDA device")
     if isinstance(value, (bytes, str)) or value is None:
         raise ArrayError(type(value).__name__)
-    return _viewed(_from_buffer, value)
+    return _viewed(_from_protocol, value)
 
 
 def is_frozen(value: Any) -> bool:
@@ -119,7 +123,14 @@ def is_frozen(value: Any) -> bool:
 _NOT_AN_ARRAY = "pass a NumPy array, a torch tensor or anything with DLPack; numpy.asarray makes one of a list"
 
 
-def _from_buffer(value: Any) -> NumpyArray:
+def _from_protocol(value: Any) -> Any:
+    """A view of another library's array, through the first protocol that it speaks."""
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(value)
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _on_device(_from_cuda_interface, value, "in the memory of a CUDA device")
     return np.asarray(memoryview(value))
 
 
@@ -127,6 +138,8 @@ def _viewed(view: Callable[[Any], Any], value: Any) -> Any:
     """Foreign code runs here and may raise anything."""
     try:
         return view(value)
+    except ArrayError:
+        raise
     except Exception as error:  # noqa: BLE001
         reason = "" if isinstance(error, TypeError) else f" ({error})"
         raise ArrayError(f"{type(value).__name__}{reason}", _NOT_AN_ARRAY) from None
@@ -142,12 +155,9 @@ _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13
 
 
 def _from_dlpack(value: Any) -> Any:
-    try:
-        device, number = value.__dlpack_device__()
-    except Exception as error:  # noqa: BLE001  (foreign code)
-        raise ArrayError(f"{type(value).__name__} ({error})", _NOT_AN_ARRAY) from None
+    device, number = value.__dlpack_device__()
     if int(device) in _MAIN_DEVICES:
-        return _viewed(np.from_dlpack, value)
+        return np.from_dlpack(value)
     name = f"on device {_DEVICE_NAMES.get(int(device), f'DLPack device {int(device)}')}:{number}"
     if int(device) in _CUDA_DEVICES:
         return _on_device(lambda array: cupy_module().from_dlpack(array), value, name)

@@ -20,6 +20,10 @@ from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
 from tcomp.operators import UINT8
 
 
+class MisalignedArgumentError(ShapeError):
+    """An array is laid out as the one that was checked, but its address is no multiple of the size of its elements."""
+
+
 class Binding:
     """A kernel, and how to get addresses out of arrays that are laid out as those of ``call``."""
 
@@ -62,9 +66,10 @@ class Binding:
         On a device, kernels run on the current stream of the library of the call's first array, and may still be
         running when this returns unless they have checks to report on.
 
-        Raises ShapeError for a misaligned array, for an output that cannot be written or shares memory with another
-        argument, for want of memory, and for a data-dependent subscript outside its tensor; in the last case outputs
-        are written in part.  Raises TcompError for what the device complains of.
+        Raises MisalignedArgumentError for an array that can only be read from a copy.  Raises ShapeError for an output
+        that cannot be written or shares memory with another argument, for want of memory, and for a data-dependent
+        subscript outside its tensor; in the last case outputs are written in part.  Raises TcompError for what the
+        device complains of.
         """
         addresses = [address(arrays[position]) for position, address in self._takers]
         try:
@@ -80,7 +85,7 @@ class Binding:
             self._check_outputs(addresses, results)
         for address, mask in zip(addresses, self._masks, strict=True):
             if address & mask:
-                raise ShapeError("an array is not aligned to the size of its elements; pass a copy of it")
+                raise MisalignedArgumentError("an array is not aligned to the size of its elements; pass a copy of it")
         report = self._launch(addresses)
         if report is not None:
             raise self._failure(report)

@@ -8,7 +8,7 @@ from typing import Any
 from tcomp.arraykinds import View
 from tcomp.backends.native import describe
 from tcomp.backends.source import Argument, Launch
-from tcomp.binding import Binding
+from tcomp.binding import Binding, MisalignedArgumentError
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.driver import Compilation
 from tcomp.errors import Diagnostic, ShapeError
@@ -62,8 +62,11 @@ class Kernel:
         """Run on arrays of the sizes, strides and types that the kernel was compiled for; else ShapeError."""
         binding = self._bindings.get(layouts_of(arguments, out))
         if binding is not None:
-            results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
-            return results[0] if len(results) == 1 else results
+            try:
+                results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
+                return results[0] if len(results) == 1 else results
+            except MisalignedArgumentError:
+                pass  # what follows copies inputs, and says which output it is
         call = check_call(self.specialisation.function, arguments, out, memory=self._memory)
         results = self.bind(call, layouts_of(arguments, out)).run(call.arrays, call.outputs)
         return call.finish(results)

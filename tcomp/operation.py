@@ -9,7 +9,7 @@ from tcomp import debug
 from tcomp.arguments import constant
 from tcomp.arraykinds import View
 from tcomp.arrays import kind_of
-from tcomp.binding import Binding
+from tcomp.binding import Binding, MisalignedArgumentError
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.devices import MAIN
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
@@ -60,7 +60,7 @@ class Operation:
         options: MappingOptions | None = None,
         unchecked: bool = False,
     ) -> Any:
-        """Run on arrays, which are read in place whatever their strides.
+        """Run on arrays, which are read in place whatever their strides; only inputs that are misaligned are copied.
 
         Args:
             arguments: one per parameter, in order.
@@ -86,8 +86,11 @@ class Operation:
         layouts = (target, options, bool(unchecked), *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None:
-            results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
-            return results[0] if len(results) == 1 else results
+            try:
+                results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
+                return results[0] if len(results) == 1 else results
+            except MisalignedArgumentError:
+                pass  # what follows copies inputs, and says which output it is
         call = check_call(self.function, arguments, out, memory=memory_of(target))
         kernel = self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked)
         binding = kernel.bind(call, layouts[3:])
@@ -139,8 +142,12 @@ class Operation:
         tensors = zip(self.function.inputs, call.arrays, strict=True)
         inputs = {t.name: a if t.role == "const" else kind_of(a).to_numpy(a) for t, a in tensors}
         given = {t.name: a for t, a in zip(self.function.outputs, call.outputs, strict=True) if a is not None}
-        with ISL.value:
-            results = interpret(self.function, inputs, {name: kind_of(a).to_numpy(a) for name, a in given.items()})
+        contents = {name: kind_of(a).to_numpy(a) for name, a in given.items()}
+        try:
+            with ISL.value:
+                results = interpret(self.function, inputs, contents)
+        except MemoryError as error:
+            raise ShapeError(f"there is no room to interpret {self.name}: {error}") from None
         for name, array in given.items():
             if results[name].shape != tuple(array.shape):
                 tensor = self.function.tensors[name]
@@ -152,6 +159,8 @@ class Operation:
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         function = self.function
+        if not isinstance(sizes, Mapping):
+            raise ShapeError(f"sizes= takes a mapping from names to integers, not {type(sizes).__name__}")
         constants = {t.name: t for t in function.inputs if t.role == "const"}
         known = (*function.sizes, *constants)
         unknown = [name for name in sizes if name not in known]

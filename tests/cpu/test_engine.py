@@ -245,8 +245,17 @@ def test_read_only_and_misaligned_arrays_are_noticed_on_known_layouts(ops: tc.Mo
     a.flags.writeable = False
     ops.mm(a, b)
     odd = np.zeros(65, np.uint8)[1:].view(np.float32).reshape(4, 4)
-    with pytest.raises(tc.ShapeError, match="aligned"):
-        ops.mm(odd, b)
+    odd[...] = a
+    kernel = ops.mm.compile(a, b)
+    kernel(a, b)
+    for call in (ops.mm, kernel):
+        np.testing.assert_array_equal(call(odd, b), a @ b)
+        out = np.zeros((4, 4), np.float32)
+        np.testing.assert_array_equal(call(odd, b, out=out), a @ b)
+        call(a, b, out=out)
+        with pytest.raises(tc.ShapeError, match="output C: .* not aligned"):
+            call(a, b, out=odd)
+        np.testing.assert_array_equal(odd, a)
 
 
 def test_inputs_are_never_written(ops: tc.Module) -> None:

@@ -155,6 +155,7 @@ class FakeTorch(types.ModuleType):
     class Tensor:
         __torch_dispatch__ = None
         layout = "strided"
+        is_nested = False
 
         def __init__(self, host: np.ndarray, device: int) -> None:
             self.host, self.shape, self.dtype = host, host.shape, FakeTorch.dtype(host.dtype.name)

@@ -75,12 +75,24 @@ def test_bfloat16_of_ml_dtypes() -> None:
         ("text", "found str"),
         (b"bytes", "found bytes"),
         (3.5, "expected a tensor with 2 dimensions but found 3.5"),
-        (np.frombuffer(b"\0" * 17, np.uint8)[1:].view("f4").reshape(2, 2), "not aligned"),
-        (np.zeros(4, [("x", "u1"), ("y", "f4")])["y"].reshape(2, 2), "not aligned"),
     ],
 )
 def test_what_kernels_cannot_read(value: object, expected: str) -> None:
     assert expected in message_of(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.frombuffer(b"\0" + np.arange(4, dtype=np.float32).tobytes(), np.uint8)[1:].view("f4").reshape(2, 2),
+        np.array([(0, 0), (0, 1), (0, 2), (0, 3)], [("x", "u1"), ("y", "f4")])["y"].reshape(2, 2),
+    ],
+)
+def test_misaligned_inputs_are_copied_and_misaligned_outputs_refused(value: np.ndarray) -> None:
+    array, view = read_input(value, tensor(), SOURCE)
+    assert array.tolist() == [[0, 1], [2, 3]] and view.address == array.ctypes.data and view.address % 4 == 0
+    with pytest.raises(ShapeError, match="not aligned"):
+        read_output(value, tensor(role="output"), SOURCE)
 
 
 def test_type_error_says_how_to_convert() -> None:
