@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.errors import CompileError, Diagnostic, SourceText
+from tcomp.errors import CompileError, Diagnostic, SourceText, Span
 from tcomp.grammar.check import check
 from tcomp.grammar.diagnostics import compile_error
 from tcomp.grammar.function import Function
@@ -29,7 +29,7 @@ def define(text: str, name: str = "<string>") -> dict[str, Function]:
         else:
             errors.extend(solvable(functions[definition.name.name]))
     if not definitions and not errors:
-        errors.append(Diagnostic("the text defines nothing: expected 'def'", source))
+        errors.append(Diagnostic("the text defines nothing: expected 'def'", source, Span(0, 0)))
     if errors:
         raise compile_error(errors)
     return functions

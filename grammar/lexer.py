@@ -41,7 +41,7 @@ ASSIGNMENTS = tuple(f"{combine}={bang}" for combine in ("+", "*", "min", "max") 
 
 _TOKEN = re.compile(
     r"""
-    (?P<SPACE>(?:[ \t\r\n\f\v]+|\#[^\n]*)+)
+    (?P<SPACE>(?:[ \t\r\n\f\v]++|\#[^\n]*+)++)
   | (?P<ACCUMULATE>(?:\+|\*|\bmin|\bmax)=!?(?!=))
   | (?P<WORD>[A-Za-z_][A-Za-z_0-9]*)
   | (?P<INVALID>[0-9]+\.\.[0-9]*)

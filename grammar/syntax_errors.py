@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Sequence
 
 from lark import Token
@@ -113,7 +114,15 @@ def _invalid_hint(found: Token, before: Token | None) -> str | None:
         case ".":
             return "sizes have names of their own: give the dimension a name, as in `float(N) A`"
         case _:
-            return None
+            return _foreign_character(text[0])
+
+
+def _foreign_character(character: str) -> str | None:
+    """The name of a character that looks like another one, or like none."""
+    if character.isascii() and character.isprintable():
+        return None
+    known = f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
+    return f"this is {known}; but for comments, a program is ASCII"
 
 
 def _assignment_hint(found: Token, before: Token | None, after: Token | None, accepted: Collection[str]) -> str | None:

@@ -237,7 +237,7 @@ class MappingOptions:
         """
         try:
             values = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise TcompError(f"mapping options are not JSON: {error}") from None
         if not isinstance(values, dict):
             raise TcompError(f"mapping options must be a JSON object with keys among {', '.join(sorted(OPTIONS))}")
