@@ -27,8 +27,11 @@ TILE_ELEMENTS = 8192
 SIDE = 256
 """Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
 
-LEAST_PRODUCTS = 1 << 15
-"""Multiply-adds for which a tile of its own does not pay: they take less than waking a thread."""
+LEAST_PRODUCTS = 1 << 16
+"""Multiply-adds, in registers, for which a tile of its own does not pay: a microsecond."""
+
+PANEL_ROWS = 128
+"""Rows for which a panel should be packed once, if there are so many."""
 
 TILE_BYTES = 256 * 1024
 """What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
@@ -64,7 +67,9 @@ def tile_sizes(
     if vector is not None and vector in positions:
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
-    return _many_tiles(full, vectors, spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS))
+    sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS)
+    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
 
 
 def _tiles_of_contraction(
@@ -105,7 +110,11 @@ def _tiles_of_contraction(
     while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
         if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
             break
-        cut = max(members, key=lambda d: (sizes[d] / units.get(d, 1), d))
+        few = columns.packed and math.prod(sizes[d] for d in free) <= PANEL_ROWS
+        across = [d for d in members if d not in free and sizes[d] > units.get(d, 1)] if few else []
+        if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
+            break
+        cut = max(across or members, key=lambda d: (sizes[d] / units.get(d, 1), d))
         smaller = _up_to(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
         if smaller == sizes[cut]:
             break

@@ -28,7 +28,7 @@ from tcomp.scop import ScopStatement
 LEAST_REUSE = 8
 """Multiply-adds for each element of a panel from which on packing it pays."""
 
-LONG_STRIDE = 2048
+LONG_STRIDE = 4096
 """Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
 
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024

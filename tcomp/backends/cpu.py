@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
-from tcomp.backends.panels import Panel
+from tcomp.backends.panels import Panel, transpositions
 from tcomp.backends.prelude import prelude
 from tcomp.backends.reductions import reduce_innermost
 from tcomp.backends.source import Argument, Source
@@ -83,6 +83,7 @@ class _Emitter:
         if self.uses_threads:
             declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
         title = f"/* {self._title()} */\n"
+        text = transpositions(text) + text
         types = vector_declarations(text)
         text = title + types + prelude(declarations + text) + declarations + "\n" + text
         flags = ("-ffast-math",) if self.options.fast_math else ()
@@ -163,7 +164,8 @@ class _Emitter:
             self._declare(buffer, node.around, depth + 1)
         for panel in panels:
             corner = [loop_text(e) for e in affine_expressions(panel.copy.lower, node.around)]
-            for line in panel.filled(self._slice(panel_name(panel.copy)), corner, mangle(panel.copy.storage)):
+            memory, source = self._slice(panel_name(panel.copy)), mangle(panel.copy.storage)
+            for line in panel.filled(memory, corner, source, self.machine.vector_bytes):
                 self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
@@ -223,6 +225,22 @@ class _Emitter:
                 self._loop(node, depth, self._reduce)
             case _:
                 self._node(node, depth)
+
+    def _reduce_innermost(self, loop: For, call: Execute, depth: int) -> None:
+        """A loop over one element, in lanes; an element in memory goes through a register."""
+        statement = self.scop.by_name[call.statement]
+        dtype = self.scop.storages[statement.target].dtype
+        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
+        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        register = mangle(statement.target)
+        update = functools.partial(self._combination, statement)
+        if element != register:
+            register = f"{register}_element"
+            self._put(depth, f"{{ {C_STORAGE_TYPES[dtype.name]} {register} = {element};")
+        for line in reduce_innermost(loop, statement, dtype, register, update):
+            self._put(depth, line)
+        if element != register and register.endswith("_element"):
+            self._put(depth, f"{element} = {register}; }}")
 
     def _contract(self, node: LoopNode, statement: ScopStatement, depth: int) -> bool:
         """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops."""

@@ -233,7 +233,7 @@ def f(float(M,K) A, float(K,N) B, float(N) c) -> (C) {
 CONV = "def f(float(N,C,H,W) I, float(F,C,KH,KW) K) -> (O) { O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw) }"
 PROGRAMS = {
     "rows": ("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }", {"N": 9, "D": 300}),
-    "layer": (LAYER, {"M": 40, "N": 24, "K": 50}),
+    "layer": (LAYER, {"M": 100, "N": 64, "K": 50}),
     "window": (CONV, {"N": 1, "C": 2, "H": 20, "W": 20, "F": 4, "KH": 3, "KW": 3}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
 }

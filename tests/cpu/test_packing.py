@@ -1,0 +1,110 @@
+"""Packed panels: where there are some, that they are right at every edge, and that a wrong one is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import lower
+from tcomp.errors import LegalityError
+from tcomp.grammar import define
+from tcomp.mapping.legality import prove
+from tcomp.mapping.plan import Copy, Plan
+from tcomp.scop import Sizes
+from tests.targets import CPU
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TRANSPOSED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+PERMUTED = "def f(float(A,E,B,F) X, float(D,F,C,E) Y) -> (Z) { Z(a,b,c,d) +=! X(a,e,b,f) * Y(d,f,c,e) }"
+
+
+def integers(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).integers(-3, 4, shape).astype(dtype)
+
+
+def plan_of(text: str, sizes: dict[str, int]) -> Plan:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), CPU).plan
+
+
+@pytest.mark.parametrize("depth", [1, 7, 16, 33, 100])
+@pytest.mark.parametrize("columns", [5, 16, 31, 50, 129])
+def test_a_transposed_operand(columns: int, depth: int) -> None:
+    f = tc.define(TRANSPOSED)["f"]
+    A, B = integers((40, depth)), integers((columns, depth))
+    assert (f(A, B) == A @ B.T).all()
+
+
+@pytest.mark.parametrize("dtype", ["double", "int32", "int16"])
+def test_elements_of_other_widths(dtype: str) -> None:
+    f = tc.define(TRANSPOSED.replace("float", dtype))["f"]
+    numpy = {"double": np.float64, "int32": np.int32, "int16": np.int16}[dtype]
+    A, B = integers((24, 41), numpy), integers((53, 41), numpy)
+    assert (f(A, B) == A @ B.T).all()
+
+
+def test_four_permuted_dimensions() -> None:
+    X, Y = integers((5, 6, 9, 7)), integers((37, 7, 3, 6))
+    f = tc.define(PERMUTED)["f"]
+    assert (f(X, Y) == np.einsum("aebf,dfce->abcd", X, Y)).all()
+    assert "_of_S0" in f.compile(X, Y).source
+
+
+def test_strided_operands_are_packed_from_where_they_lie() -> None:
+    f = tc.define(TRANSPOSED)["f"]
+    A, B = integers((40, 80)), integers((120, 80))
+    assert (f(A[:, ::2], B[::3, ::2]) == A[:, ::2] @ B[::3, ::2].T).all()
+    assert (f(A, B[::-1, ::-1]) == A @ B[::-1, ::-1].T).all()
+
+
+def test_rows_far_apart_are_brought_together() -> None:
+    """Columns are contiguous, but each step of the reduction is another page."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    assert plan_of(text, {"M": 512, "K": 512, "N": 1024}).copies
+    assert not plan_of(text, {"M": 512, "K": 512, "N": 64}).copies
+
+
+def test_what_few_rows_use_is_not_packed() -> None:
+    assert plan_of(TRANSPOSED, {"M": 64, "K": 64, "N": 64}).copies
+    assert not plan_of(TRANSPOSED, {"M": 2, "K": 64, "N": 64}).copies
+
+
+def test_a_chain_packs_the_weights_of_every_layer() -> None:
+    text = """def f(float(B,M) I, float(N,M) V, float(O,N) W) -> (Y) {
+        h(b,n) +=! I(b,m) * V(n,m)
+        Y(b,o) +=! h(b,n) * W(o,n) }"""
+    sizes = {"B": 64, "M": 40, "N": 48, "O": 32}
+    plan = plan_of(text, sizes)
+    assert len(plan.groups) == 1
+    assert {c.storage for c in plan.copies} == {"V", "W"}
+    x, V, W = integers((64, 40)), integers((48, 40), seed=1), integers((32, 48), seed=2)
+    assert (tc.define(text)["f"](x, V, W) == x @ V.T @ W.T).all()
+
+
+def changed(copy: Copy, name: str) -> Copy:
+    match name:
+        case "too small":
+            return replace(copy, shape=(copy.shape[0], copy.shape[1] - 1))
+        case "an order that is none":
+            return replace(copy, order=(0, 0))
+        case _:
+            return replace(copy, mark="cluster7")
+
+
+@pytest.mark.parametrize("name", ["too small", "an order that is none", "nowhere"])
+def test_a_wrong_panel_is_refused(name: str) -> None:
+    plan = plan_of(TRANSPOSED, {"M": 64, "K": 64, "N": 64})
+    prove(plan, "pack")
+    (copy,) = plan.copies
+    with pytest.raises(LegalityError, match="pass 'mutation'"):
+        prove(replace(plan, copies=(changed(copy, name),)), "mutation")
+
+
+def test_a_panel_of_what_the_tile_writes_is_refused() -> None:
+    plan = plan_of(TRANSPOSED, {"M": 64, "K": 64, "N": 64})
+    (copy,) = plan.copies
+    with pytest.raises(LegalityError, match="written meanwhile"):
+        prove(replace(plan, copies=(replace(copy, storage="C_acc0"),)), "mutation")
