@@ -60,10 +60,15 @@ def loop_text(expr: LoopExpr) -> str:
         case Operation(operator="floordiv" | "mod" | "min" | "max" as name, operands=(a, b)):
             return f"tc_{name}({loop_text(a)}, {loop_text(b)})"
         case Operation(operator="-", operands=(Number(value=0), b)):
-            return f"(-{loop_text(b)})"
+            return negated(loop_text(b))
         case Operation(operator=operator, operands=(a, b)):
             return f"({loop_text(a)} {operator} {loop_text(b)})"
     raise AssertionError(expr)
+
+
+def negated(text: str) -> str:
+    """The negative of a C expression, which may begin with a sign itself."""
+    return f"(-({text}))" if text.startswith("-") else f"(-{text})"
 
 
 @dataclass(slots=True)
@@ -102,7 +107,7 @@ class Speller:
             case Unary(op="!"):
                 return f"(!{self.value(expr.operand)})"
             case Unary():
-                return narrow(f"(-{self.value(expr.operand)})", expr.dtype)
+                return narrow(negated(self.value(expr.operand)), expr.dtype)
             case Binary():
                 return self._binary(expr)
             case Select():
@@ -171,7 +176,7 @@ class Speller:
             case Index():
                 return self.indices[expr.name]
             case Unary(op="-"):
-                return f"(-{self.subscript(expr.operand)})"
+                return negated(self.subscript(expr.operand))
             case Binary(op="+" | "-" | "*"):
                 return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
             case Binary(op="/" | "%"):

@@ -151,3 +151,9 @@ def test_what_no_tile_needs(name: str, tile: tuple[int, ...] | None, monkeypatch
     pairs = [(found, expected)] if isinstance(found, np.ndarray) else zip(found, expected, strict=True)
     for a, b in pairs:
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_negative_of_an_index_with_one_negative_value() -> None:
+    """The text was `--1`, which is a decrement."""
+    program = tcomp.define("def f(float(2) B) -> (T) { T *=! B(-i) where i in -1:0 }").f
+    assert program(np.array([2, 3], np.float32)) == 3
