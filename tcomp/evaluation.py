@@ -15,7 +15,7 @@ their own type and wrap.  What C leaves open is fixed:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,7 +114,7 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
             then = evaluate(expr.then, frame.where(condition))
             return np.where(condition, then, evaluate(expr.otherwise, frame.where(~condition)))
         case Call():
-            return _call(expr, frame)
+            return call_values(expr, [evaluate(a, frame) for a in expr.arguments])
         case Cast() if (
             expr.dtype in (INT64, UINT64) and expr.operand.dtype.is_integer and not depends_on_data(expr.operand)
         ):
@@ -196,8 +196,12 @@ _INTEGER_OPERATIONS = _FLOAT_OPERATIONS | {"/": _floor_divide, "%": _floor_remai
 
 
 def _binary(expr: Binary, frame: Frame) -> Array:
+    return binary_values(expr, evaluate(expr.lhs, frame), evaluate(expr.rhs, frame))
+
+
+def binary_values(expr: Binary, lhs: Array, rhs: Array) -> Array:
+    """The value of an arithmetic operation or a comparison whose operands have these values."""
     operations = _FLOAT_OPERATIONS if expr.lhs.dtype.is_float else _INTEGER_OPERATIONS
-    lhs, rhs = evaluate(expr.lhs, frame), evaluate(expr.rhs, frame)
     with np.errstate(all="ignore"):
         return np.asarray(operations[expr.op](lhs, rhs))
 
@@ -209,9 +213,9 @@ def _logical(expr: Binary, frame: Frame) -> Array:
     return lhs | evaluate(expr.rhs, frame.where(~lhs))
 
 
-def _call(expr: Call, frame: Frame) -> Array:
+def call_values(expr: Call, arguments: Sequence[Array]) -> Array:
+    """The value of a built-in function whose arguments have these values."""
     intrinsic = INTRINSICS[expr.intrinsic]
-    arguments = [evaluate(a, frame) for a in expr.arguments]
     if intrinsic.typed:
         arguments = [round_to(a, expr.dtype) for a in arguments]
     with np.errstate(all="ignore"):

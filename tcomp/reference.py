@@ -50,6 +50,22 @@ def interpret(
     ``outputs`` maps those in ``function.needs_content`` to their previous content.  Nothing passed in is changed.
     Raises ShapeError where arguments are missing or do not fit, or where a subscript leaves its tensor.
     """
+    tensors, runs = prepare(function, inputs, outputs)
+    for run in runs:
+        target = tensors[run.statement.target]
+        tensors[target.name] = Stored(target.name, run.execute(), target.origin)
+    return {t.name: tensors[t.name].values for t in function.outputs}
+
+
+def prepare(
+    function: Function,
+    inputs: Mapping[str, npt.ArrayLike],
+    outputs: Mapping[str, npt.ArrayLike] | None = None,
+) -> tuple[dict[str, Stored], tuple[StatementRun, ...]]:
+    """What there is before the first statement, by name, and the runs of the statements, which read it as it changes.
+
+    Arguments are those of ``interpret``, of which this is the first half; so are the errors.
+    """
     arrays = {t.name: _argument(function, t, inputs) for t in function.inputs}
     constants = {t.name: int(arrays[t.name]) for t in function.inputs if t.role == "const"}
     shapes = {t.name: arrays[t.name].shape for t in function.inputs if t.role != "const"}
@@ -64,11 +80,10 @@ def interpret(
         if values is None:
             values = _initial_content(function, tensor, box, outputs or {})
         tensors[tensor.name] = Stored(tensor.name, values, box.origin)
-    for statement, domain in zip(function.statements, ranges.domains, strict=True):
-        run = _Run(function, statement, sizes, tensors, domain.hull)
-        target = tensors[statement.target]
-        tensors[statement.target] = Stored(target.name, run.execute(), target.origin)
-    return {t.name: tensors[t.name].values for t in function.outputs}
+    return tensors, tuple(
+        StatementRun(function, statement, sizes, tensors, domain.hull)
+        for statement, domain in zip(function.statements, ranges.domains, strict=True)
+    )
 
 
 def _argument(function: Function, tensor: Tensor, given: Mapping[str, npt.ArrayLike]) -> Array:
@@ -98,8 +113,8 @@ def _initial_content(function: Function, tensor: Tensor, box: Box, given: Mappin
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """One statement at fixed sizes."""
+class StatementRun:
+    """One statement at fixed sizes, among ``tensors`` that have what the statements before it gave."""
 
     function: Function
     statement: Statement
@@ -114,29 +129,29 @@ class _Run:
         wide = target.values.astype(working_dtype(dtype))
         content = np.array(convert(wide, dtype, statement.accumulator), order="C")
         if statement.initialise:
-            self._initialise(content)
-        for ranges in self._chunks():
+            assert statement.reduction is not None
+            self.initialise(content, REDUCTIONS[statement.reduction].identity(statement.accumulator))
+        for ranges in self.chunks():
             self._accumulate(content, ranges)
         return np.asarray(round_to(convert(content, statement.accumulator, dtype), dtype), order="C")
 
     @property
-    def _target_indices(self) -> tuple[str, ...]:
+    def target_indices(self) -> tuple[str, ...]:
         return tuple(i for i in self.statement.indices if i not in self.statement.reduction_indices)
 
-    def _initialise(self, content: Array) -> None:
-        assert self.statement.reduction is not None
-        names = self._target_indices
+    def initialise(self, content: Array, value: float | int) -> None:
+        """Put a value wherever the left-hand indices go."""
+        names = self.target_indices
         ranges = {name: self._whole(name) for name in names}
-        points = self._mask(self._frame(ranges, names))
-        neutral = REDUCTIONS[self.statement.reduction].identity(self.statement.accumulator)
-        self._store(content, ranges, np.asarray(neutral, content.dtype), points, None)
+        points = self.mask(self.frame(ranges, names))
+        self.store(content, ranges, np.asarray(value, content.dtype), points, None)
 
     def _whole(self, name: str) -> range:
         low, high = self.hull[name]
         return range(low, max(low, high + 1))
 
-    def _frame(self, ranges: Mapping[str, range], names: tuple[str, ...]) -> Frame:
-        """A frame over a box of the named indices, one array axis each; ``points`` is left to ``_mask``."""
+    def frame(self, ranges: Mapping[str, range], names: tuple[str, ...]) -> Frame:
+        """A frame over a box of the named indices, one array axis each; ``points`` is left to ``mask``."""
         axes = {}
         for axis, name in enumerate(names):
             shape = [1] * len(names)
@@ -144,7 +159,7 @@ class _Run:
             axes[name] = np.arange(ranges[name].start, ranges[name].stop, dtype=np.int64).reshape(shape)
         return Frame(axes, self.sizes, self.tensors, self.function.source)
 
-    def _mask(self, frame: Frame) -> Array | None:
+    def mask(self, frame: Frame) -> Array | None:
         """Where the index ranges that depend on other indices hold; None if there are none over these indices."""
         mask = None
         for clause in self.statement.ranges:
@@ -155,14 +170,14 @@ class _Run:
                 mask = holds if mask is None else mask & holds
         return mask
 
-    def _store(
+    def store(
         self, content: Array, ranges: Mapping[str, range], values: Array, points: Array | None, combine: np.ufunc | None
     ) -> None:
         """Assign values, or combine them, to the elements that the left-hand side addresses over a box of its indices.
 
         ``values`` and ``points`` (None: all) broadcast to one axis per left-hand index.
         """
-        names = self._target_indices
+        names = self.target_indices
         if tuple(s.name if isinstance(s, Index) else None for s in self.statement.subscripts) == names:
             origin = self.tensors[self.statement.target].origin
             bounds = ((ranges[n].start - o, ranges[n].stop - o) for n, o in zip(names, origin, strict=True))
@@ -173,7 +188,7 @@ class _Run:
             return
         shape = tuple(len(ranges[name]) for name in names)
         points = np.broadcast_to(True if points is None else points, shape)
-        elements = self._elements(self._frame(ranges, names), points, content.shape)
+        elements = self._elements(self.frame(ranges, names), points, content.shape)
         selected = np.broadcast_to(values, shape)[points]
         if combine is None:
             content.reshape(-1)[elements] = selected
@@ -197,14 +212,14 @@ class _Run:
             elements = elements * extent[dimension] + position
         return elements
 
-    def _chunks(self) -> Iterator[dict[str, range]]:
+    def chunks(self) -> Iterator[dict[str, range]]:
         """Boxes that cover the iteration domain, small enough for every temporary to stay below ``_CHUNK``."""
         names = self.statement.indices
         whole = {name: self._whole(name) for name in names}
         steps = {name: max(1, len(whole[name])) for name in names}
-        factors = self._factors()
+        factors = self.factors()
         footprints = [_indices_of(f) for f in factors] if factors else [frozenset(names)]
-        footprints.append(frozenset(self._target_indices))
+        footprints.append(frozenset(self.target_indices))
         for footprint in footprints:
             for name in names:
                 volume = math.prod(steps[n] for n in footprint)
@@ -214,7 +229,7 @@ class _Run:
         for piece in product(*pieces):
             yield dict(zip(names, piece, strict=True))
 
-    def _factors(self) -> list[Expr]:
+    def factors(self) -> list[Expr]:
         """The factors of the value if the statement sums products over a box, else nothing."""
         statement = self.statement
         masked = any(_indices_of(clause.lower) | _indices_of(clause.upper) for clause in statement.ranges)
@@ -225,28 +240,44 @@ class _Run:
     def _accumulate(self, content: Array, ranges: Mapping[str, range]) -> None:
         """Evaluate the value over a box of the iteration domain and put it into the target."""
         statement = self.statement
-        frame = self._frame(ranges, statement.indices)
+        frame = self.frame(ranges, statement.indices)
         shape = tuple(len(ranges[name]) for name in statement.indices)
-        rank = len(self._target_indices)
-        factors = self._factors()
+        rank = len(self.target_indices)
+        factors = self.factors()
         with np.errstate(all="ignore"):
             if factors:
-                reduced = _sum_of_products([evaluate(f, frame) for f in factors], shape, rank)
-                self._store(content, ranges, reduced, None, np.add)
+                reduced = sum_of_products([evaluate(f, frame) for f in factors], shape, rank)
+                self.store(content, ranges, reduced, None, np.add)
                 return
-            mask = self._mask(frame)
+            mask = self.mask(frame)
             value = evaluate(statement.value, frame if mask is None else frame.where(mask))
             if statement.reduction is None:
-                self._store(content, ranges, value, mask, None)
+                self.store(content, ranges, value, mask, None)
                 return
-            combine: np.ufunc = getattr(np, REDUCTIONS[statement.reduction].ufunc)
-            if mask is not None:
-                neutral = REDUCTIONS[statement.reduction].identity(statement.accumulator)
-                value = np.where(mask, value, value.dtype.type(neutral))
-            axes = tuple(range(rank, len(shape)))
-            reduced = combine.reduce(np.broadcast_to(value, shape), axis=axes, dtype=value.dtype)
-            points = None if mask is None else np.asarray(np.broadcast_to(mask, shape).any(axis=axes))
-            self._store(content, ranges, reduced, points, combine)
+            reduction = REDUCTIONS[statement.reduction]
+            neutral = value.dtype.type(reduction.identity(statement.accumulator))
+            self.fold(content, ranges, value, mask, getattr(np, reduction.ufunc), neutral)
+
+    def fold(
+        self,
+        content: Array,
+        ranges: Mapping[str, range],
+        values: Array,
+        mask: Array | None,
+        combine: np.ufunc,
+        neutral: Any,
+    ) -> None:
+        """Combine values over a box of the iteration domain, where ``mask`` is True or None, into the target.
+
+        ``values`` broadcast to one axis per index; ``neutral`` stands where the mask is False.
+        """
+        shape, rank = tuple(len(ranges[name]) for name in self.statement.indices), len(self.target_indices)
+        if mask is not None:
+            values = np.where(mask, values, neutral)
+        axes = tuple(range(rank, len(shape)))
+        reduced = combine.reduce(np.broadcast_to(values, shape), axis=axes, dtype=values.dtype)
+        points = None if mask is None else np.asarray(np.broadcast_to(mask, shape).any(axis=axes))
+        self.store(content, ranges, reduced, points, combine)
 
 
 def _indices_of(expr: Expr) -> frozenset[str]:
@@ -273,7 +304,7 @@ def _widens(node: Cast) -> bool:
     return node.dtype.is_float and source.is_float and source.bits < node.dtype.bits
 
 
-def _sum_of_products(factors: list[Array], shape: tuple[int, ...], rank: int) -> Array:
+def sum_of_products(factors: list[Array], shape: tuple[int, ...], rank: int) -> Array:
     """The product of arrays that broadcast to ``shape``, summed over all axes from ``rank`` on."""
     operands: list[Any] = []
     covered: set[int] = set()
