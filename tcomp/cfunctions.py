@@ -200,6 +200,30 @@ double $name(double x) {
 """The argument is reduced exactly to a quarter turn before it is multiplied by pi."""
 
 
+RCBRT = CFunction(
+    """
+double $name(double x) {
+  double y = 1 / cbrt(x), e = x * y * (y * y) - 1;
+  return e < 1 ? y - y * e / 3 : y;
+}""",
+    ("cbrt",),
+)
+"""A step of Newton's method takes most of the error of the cube root away; there is none where x is 0 or infinite."""
+
+
+def _inverse_length(parameters: str, length: str) -> CFunction:
+    """The inverse of a length, in which ``s`` stands before each component: that of one that overflows is a number."""
+    whole, part = length.replace("s * ", ""), length.replace("s * ", "0.125 * ")
+    return CFunction(
+        f"double $name({parameters}) {{ double r = {whole}; return r <= 1e308 ? 1 / r : 0.125 / {part}; }}", ("hypot",)
+    )
+
+
+RHYPOT = _inverse_length("double x, double y", "hypot(s * x, s * y)")
+RNORM3D = _inverse_length("double x, double y, double z", "hypot(hypot(s * x, s * y), s * z)")
+RNORM4D = _inverse_length("double x, double y, double z, double w", "hypot(hypot(s * x, s * y), hypot(s * z, s * w))")
+
+
 def _bessel(order: int, sign: str, coefficients: str) -> CFunction:
     """I0 or I1: the power series, all of whose terms are positive, up to 8; above, a Chebyshev series of
     exp(-x) sqrt(x) I(x), as in S. L. Moshier, "Methods and Programs for Mathematical Functions" (1989), with

@@ -1,7 +1,7 @@
 """The built-in functions of the language, each declared once: arity, NumPy meaning, C and CUDA spelling.
 
-A row without a definition is a function of the C library under its own name (``cosh``: ``cosh(double)``,
-``coshf(float)``), unless ``vectormath`` has one that vectorises.  A row with one is spelled ``tc_<name>_<type>`` and
+A row without a definition is a function of the C library under its own name (``acosh``: ``acosh(double)``,
+``acoshf(float)``), unless ``vectormath`` has one that vectorises.  A row with one is spelled ``tc_<name>_<type>`` and
 defined in front of the kernel; CUDA has most functions natively, so ``cuda_native`` says whether the definition is
 needed there.
 """
@@ -201,7 +201,7 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("logb", 1, _logb),
         Intrinsic("normcdf", 1, _scipy("ndtr"), cfunctions.NORMCDF),
         Intrinsic("normcdfinv", 1, _scipy("ndtri"), cfunctions.NORMCDFINV),
-        Intrinsic("rcbrt", 1, lambda x: 1 / np.cbrt(x), _c("$T $name($T x) { return 1 / cbrt$f(x); }", "cbrt")),
+        Intrinsic("rcbrt", 1, lambda x: 1 / np.cbrt(x), cfunctions.RCBRT),
         Intrinsic("round", 1, _round),
         Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), _c("$T $name($T x) { return 1 / sqrt$f(x); }", "sqrt")),
         Intrinsic("sin", 1, np.sin),
@@ -226,18 +226,14 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("nextafter", 2, np.nextafter, typed=True),
         Intrinsic("pow", 2, np.power),
         Intrinsic("remainder", 2, _remainder),
-        Intrinsic("rhypot", 2, lambda x, y: 1 / np.hypot(x, y),
-                  _c("$T $name($T x, $T y) { return 1 / hypot$f(x, y); }", "hypot")),
+        Intrinsic("rhypot", 2, lambda x, y: 1 / np.hypot(x, y), cfunctions.RHYPOT),
         Intrinsic("fma", 3, _fma),
         Intrinsic("norm3d", 3, _norm,
                   _c("$T $name($T x, $T y, $T z) { return hypot$f(hypot$f(x, y), z); }", "hypot")),
-        Intrinsic("rnorm3d", 3, lambda *x: 1 / _norm(*x),
-                  _c("$T $name($T x, $T y, $T z) { return 1 / hypot$f(hypot$f(x, y), z); }", "hypot")),
+        Intrinsic("rnorm3d", 3, lambda *x: 1 / _norm(*x), cfunctions.RNORM3D),
         Intrinsic("norm4d", 4, _norm,
                   _c("$T $name($T x, $T y, $T z, $T w) { return hypot$f(hypot$f(x, y), hypot$f(z, w)); }", "hypot")),
-        Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x),
-                  _c("$T $name($T x, $T y, $T z, $T w) { return 1 / hypot$f(hypot$f(x, y), hypot$f(z, w)); }",
-                     "hypot")),
+        Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D),
         # The field's names that the original lacks.  NaN gives NaN, also from sign; sign(-0) is -0.
         Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x == 0 ? 0 : x; }"),
                   keeps_integers=True, cuda_native=False),

@@ -26,7 +26,7 @@ UNARY = [(name, c_type) for name, c_type in CASES if INTRINSICS[name].arity == 1
 
 GREATEST_ERROR = {
     "exp": 1.1, "exp2": 0.9, "exp10": 1.1, "expm1": 1.5, "sigmoid": 2.0, "tanh": 1.4, "erf": 1.9, "log": 0.9,
-    "log2": 1.1, "log10": 1.0, "log1p": 0.9, "sin": 0.51, "cos": 0.51,
+    "log2": 1.1, "log10": 1.0, "log1p": 0.9, "sin": 0.51, "cos": 0.51, "tan": 0.51, "sinh": 0.51, "cosh": 0.51,
 }  # fmt: skip
 """Of the float functions, in units in the last place, over all arguments and with fused multiply-adds."""
 
@@ -43,6 +43,8 @@ def _library(folder: Path, flags: tuple[str, ...]) -> Run:
     parameters = "long n, float *restrict out, const float *restrict x"
     power = f"for (long i = 0; i < n; ++i) out[i] = {INTRINSICS['pow'].c_name('float')}"
     loops.append(f"void run_pow({parameters}, const float *restrict y) {{ {power}(x[i], y[i]); }}")
+    length = power.replace(INTRINSICS["pow"].c_name("float"), INTRINSICS["hypot"].c_name("float"))
+    loops.append(f"void run_hypot({parameters}, const float *restrict y) {{ {length}(x[i], y[i]); }}")
     loops.append(f"void run_square({parameters}) {{ {power}(x[i], 2.f); }}")
     loops.append(f"void run_cube({parameters}) {{ {power}(x[i], 3.f); }}")
     text = "\n".join([*c_declarations(CASES), *loops])
@@ -68,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def run_unfused(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _library(tmp_path_factory.mktemp("unfused"), ("-ffp-contract=off",))
+    return _library(tmp_path_factory.mktemp("unfused"), ("-ffp-contract=off", "-U__FP_FAST_FMAF", "-U__FP_FAST_FMA"))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -181,6 +183,15 @@ def test_pow(run: Run, run_unfused: Run) -> None:
     _check(run_unfused("pow", x, y), exact, 0.6, x)
 
 
+def test_hypot(run: Run) -> None:
+    rng = np.random.default_rng(6)
+    x, y = (np.exp(rng.uniform(-100, 88, 300_000)) * rng.choice([-1, 1], 300_000) for _ in range(2))
+    peculiar = np.array([0, -0.0, 1, -1, 1e-45, 3.4e38, np.inf, -np.inf, np.nan])
+    x, y = np.append(x, np.repeat(peculiar, peculiar.size)), np.append(y, np.tile(peculiar, peculiar.size))
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    _check(run("hypot", x, y), np.hypot(x.astype(np.float64), y.astype(np.float64)), 0.51, x)
+
+
 def test_small_constant_powers_are_products(run: Run) -> None:
     x = np.array([-0.0, -3.7, 1e-20, 2e19, -np.inf, np.nan], np.float32)
     with np.errstate(all="ignore"):
@@ -211,7 +222,8 @@ LOOPS = {
 
 def _packed(name: str, c_type: str) -> str:
     """How the packed arithmetic of a function ends: some float functions compute in double."""
-    return "ps" if c_type == "float" and name not in ("sin", "cos", "pow") else "pd"
+    wide = ("sin", "cos", "tan", "sinh", "cosh", "pow", "hypot")
+    return "ps" if c_type == "float" and name not in wide else "pd"
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +248,7 @@ def _assembly(text: str, gcc: Toolchain, folder: Path) -> str:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(("name", "c_type"), [*CASES, ("sqrt", "float"), ("rsqrt", "float"), ("rsqrt", "double")])
 def test_loops_vectorise(name: str, c_type: str, loop: str, gcc: Toolchain, tmp_path: Path) -> None:
-    call = f"{INTRINSICS[name].c_name(c_type)}({'x, 1.7f' if name == 'pow' else 'x'})"
+    call = f"{INTRINSICS[name].c_name(c_type)}({'x, 1.7f' if INTRINSICS[name].arity == 2 else 'x'})"
     macros = f"#define T {c_type}\n#define F(x) {call}"
     instructions = _assembly("\n".join([*c_declarations([(name, c_type)]), macros, LOOPS[loop]]), gcc, tmp_path)
     assert not re.search(rf"\bcall\b|\bj\w+\s+{name}", instructions)
