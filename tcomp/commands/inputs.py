@@ -24,11 +24,12 @@ _LARGEST = 4
 class Arguments:
     """What a call needs: one value per parameter, in order, and the content of the outputs that the program reads.
 
-    ``const`` parameters are integers, all others arrays.
+    ``const`` parameters are integers, all others arrays.  ``made_up`` arrays are random numbers.
     """
 
     values: tuple[Array | int, ...]
     contents: Mapping[str, Array]
+    made_up: bool
 
     def fresh_contents(self) -> dict[str, Array]:
         """Copies of the contents, for a call overwrites them."""
@@ -46,7 +47,7 @@ def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str,
         wanted = ", ".join(expected) or "none"
         raise ShapeError(f"{function.name} takes {len(expected)} arrays ({wanted}), but --inputs names {len(files)}")
     arrays = {name: _load(file, function.tensors[name]) for name, file in zip(expected, files, strict=True)}
-    arguments = _arguments(function, arrays, sizes)
+    arguments = _arguments(function, arrays, sizes, made_up=False)
     constants = {tensor.name: sizes[tensor.name] for tensor in function.inputs if tensor.role == "const"}
     found = bind_sizes(function, {name: arrays[name].shape for name in names}, constants)
     wrong = [
@@ -81,15 +82,17 @@ def random_arguments(function: Function, ranges: Ranges, seed: int) -> Arguments
         for tensor in (*function.inputs, *function.outputs)
         if tensor.role == "input" or tensor.name in function.needs_content
     }
-    return _arguments(function, arrays, ranges.sizes)
+    return _arguments(function, arrays, ranges.sizes, made_up=True)
 
 
-def _arguments(function: Function, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> Arguments:
+def _arguments(
+    function: Function, arrays: Mapping[str, Array], sizes: Mapping[str, int], *, made_up: bool
+) -> Arguments:
     missing = [tensor.name for tensor in function.inputs if tensor.role == "const" and tensor.name not in sizes]
     if missing:
         raise ShapeError(f"{function.name} needs values for const parameters: --sizes {'=...,'.join(missing)}=...")
     values = tuple(sizes[tensor.name] if tensor.role == "const" else arrays[tensor.name] for tensor in function.inputs)
-    return Arguments(values, {name: arrays[name] for name in function.needs_content})
+    return Arguments(values, {name: arrays[name] for name in function.needs_content}, made_up)
 
 
 def subscript_ranges(function: Function, ranges: Ranges) -> dict[str, tuple[int, int]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,14 @@ from tcomp.commands.programs import Request, add_program_arguments, program_requ
 from tcomp.devices import wait
 from tcomp.errors import TcompError
 from tcomp.grammar.ranges import infer
+from tcomp.mapping.options import MappingOptions
+from tcomp.memo import ISL
 from tcomp.operation import Operation
 from tcomp.registry import memory_of
+from tcomp.tolerance import Model, error_bounds
 
 _TIMING_SECONDS = 0.2
 _MOST_REPEATS = 100
-
-TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-12}
-"""Largest difference from the reference that counts as rounding, relative to the largest value of the output.
-
-Sums are reassociated and intrinsics are approximations, so floats may differ by some units in the last place; all other
-types must be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def execute(request: RunRequest) -> int:
     show_line(f"first call {_milliseconds(first)}, then {_milliseconds(_best_time(call))}")
     if request.output is not None:
         _save(outputs, request.output)
-    return show_comparisons(compare(operation, arguments, outputs)) if request.check else DONE
+    return show_comparisons(compare(operation, arguments, outputs, program.options)) if request.check else DONE
 
 
 def _best_time(call: Any) -> float:
@@ -109,35 +107,78 @@ def _best_time(call: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far an output is from the reference, and the largest difference that counts as rounding."""
+    """How far an output is from the reference.
+
+    ``share`` is the largest part of its bound that an element's difference takes, as ``tcomp.tolerance`` has it;
+    ``improbable`` says that the bound is the worst case, the probable one being exceeded; ``undecided`` elements have
+    no bound.
+    """
 
     output: str
     difference: float
-    tolerance: float
+    share: float
+    improbable: bool = False
+    undecided: int = 0
 
     @property
     def agrees(self) -> bool:
         """Whether only rounding differs."""
-        return self.difference <= self.tolerance
+        return self.share <= 1
 
     def __str__(self) -> str:
+        if self.undecided:
+            return f"{self._text()} ({self.undecided} elements hang on rounding errors and may have any value)"
+        return self._text()
+
+    def _text(self) -> str:
         if self.difference == 0:
             return f"{self.output}: equal to the reference"
-        if self.agrees:
-            rounded = f"equal to the reference up to rounding; largest difference {self.difference:.3g}"
-            return f"{self.output}: {rounded}"
-        return f"{self.output}: differs from the reference; largest difference {self.difference:.6g}"
+        largest = f"largest difference {self.difference:.3g}"
+        if not self.agrees:
+            times = "" if math.isinf(self.share) else f", {self.share:.3g} times what rounding comes to"
+            return f"{self.output}: differs from the reference; {largest}{times}"
+        if self.improbable:
+            return f"{self.output}: differs from the reference by more than is probable, but not impossible; {largest}"
+        return f"{self.output}: equal to the reference up to rounding; {largest}, {self.share:.2g} of its bound"
 
 
-def compare(operation: Operation, arguments: Arguments, outputs: Mapping[str, Array]) -> tuple[Comparison, ...]:
-    """Each output against what the interpreter makes of the same arguments.  Raises TcompError."""
-    result = operation.reference(*arguments.values, out=arguments.fresh_contents() or None)
-    expected: Sequence[Array] = result if isinstance(result, tuple) else (result,)
-    found = []
-    for tensor, reference in zip(operation.function.outputs, expected, strict=True):
-        difference, scale = largest_difference(outputs[tensor.name], reference)
-        found.append(Comparison(tensor.name, difference, TOLERANCES.get(tensor.dtype.name, 0.0) * scale))
-    return tuple(found)
+def compare(
+    operation: Operation, arguments: Arguments, outputs: Mapping[str, Array], options: MappingOptions | None
+) -> tuple[Comparison, ...]:
+    """Each output against what the interpreter makes of the same arguments.  Raises TcompError.
+
+    Made-up data come in random order, so little is allowed.  What a user loads may have been made to add up badly:
+    beyond the probable error counts the worst case.
+    """
+    usual = Model.RANDOM_ORDER if arguments.made_up else Model.PROBABLE
+    found = _compare(operation, arguments, outputs, options, usual)
+    if arguments.made_up or all(c.agrees for c in found):
+        return found
+    worst = _compare(operation, arguments, outputs, options, Model.WORST_CASE)
+    return tuple(c if c.agrees else replace(w, improbable=True) for c, w in zip(found, worst, strict=True))
+
+
+def _compare(
+    operation: Operation,
+    arguments: Arguments,
+    outputs: Mapping[str, Array],
+    options: MappingOptions | None,
+    model: Model,
+) -> tuple[Comparison, ...]:
+    function = operation.function
+    inputs = dict(zip((tensor.name for tensor in function.inputs), arguments.values, strict=True))
+    fast_math = options is not None and options.fast_math
+    with ISL.value:
+        tolerances = error_bounds(function, inputs, arguments.fresh_contents(), model, fast_math)
+    return tuple(
+        Comparison(
+            name,
+            float(tolerance.differences(outputs[name]).max(initial=0.0)),
+            float(tolerance.shares(outputs[name]).max(initial=0.0)),
+            undecided=int(np.isinf(tolerance.bound).sum()),
+        )
+        for name, tolerance in tolerances.items()
+    )
 
 
 def show_comparisons(comparisons: Sequence[Comparison]) -> int:
@@ -145,25 +186,6 @@ def show_comparisons(comparisons: Sequence[Comparison]) -> int:
     for comparison in comparisons:
         show_line(str(comparison), "green" if comparison.agrees else "red")
     return DONE if all(c.agrees for c in comparisons) else WRONG
-
-
-def largest_difference(result: Array, reference: Array) -> tuple[float, float]:
-    """The largest absolute difference, and the largest finite magnitude in the reference (1 at least).
-
-    Equal infinities and NaN against NaN do not differ; any other pair with one of them differs by infinity.
-    """
-    if result.size == 0:
-        return 0.0, 1.0
-    if reference.dtype.kind not in "biu":
-        result, reference = result.astype(np.float64), reference.astype(np.float64)
-        same = (result == reference) | (np.isnan(result) & np.isnan(reference))
-        with np.errstate(invalid="ignore"):
-            difference = np.where(same, 0.0, np.abs(result - reference))
-        finite = np.abs(reference[np.isfinite(reference)])
-        return float(np.nan_to_num(difference, nan=np.inf, posinf=np.inf).max()), float(finite.max(initial=1.0))
-    pairs = result != reference
-    difference = np.abs(result[pairs].astype(object) - reference[pairs].astype(object))
-    return float(difference.max(initial=0)), 1.0
 
 
 def _row(name: str, array: Array) -> tuple[str, ...]:

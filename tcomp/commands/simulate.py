@@ -95,7 +95,7 @@ def execute(request: SimulateRequest) -> int:
     arrays = _arrays(compilation.source, operation.function, arguments)
     report = _run(compilation.source, operation.function, arrays, Settings(request.order, request.seed, counting=True))
     outputs = {tensor.name: arrays[tensor.name] for tensor in operation.function.outputs}
-    comparisons = () if report.findings else compare(operation, arguments, outputs)
+    comparisons = () if report.findings else compare(operation, arguments, outputs, program.options)
     outcome = Outcome(gpu_of(architecture), report, comparisons, _points(compilation, report.kernels))
     if request.json:
         options = program.options or MappingOptions()

@@ -16,6 +16,7 @@ from tcomp import grammar
 from tcomp.errors import CompileError, ShapeError, TcompError
 from tcomp.grammar.ranges import infer
 from tests import corpus
+from tests.agreement import assert_agrees
 from tests.corpus import Case, Program
 
 PROGRAMS = corpus.programs()
@@ -152,13 +153,7 @@ def _compare(program: Program) -> str:
     operator = getattr(tcomp.define(program.text), program.name)
     found = operator(*case.inputs.values(), out=out, target="cpu")
     found = found if isinstance(found, tuple) else (found,)
-    for (name, expected), array in zip(case.expected.items(), found, strict=True):
-        assert array.dtype == expected.dtype, name
-        if case.exact:
-            np.testing.assert_array_equal(array, expected, err_msg=name)
-        else:
-            largest = float(np.max(np.abs(expected.astype(np.float64)), initial=0, where=np.isfinite(expected)))
-            np.testing.assert_allclose(array, expected, rtol=2e-5, atol=1e-5 * max(1.0, largest), err_msg=name)
+    assert_agrees(case.function, case.inputs, dict(zip(case.expected, found, strict=True)), case.contents)
     return "equal" if case.exact else "equal within rounding"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from tcomp.mapping.flops import flops_of, instances
 from tcomp.mapping.gpu import GPUS, gpu_of
 from tcomp.mapping.options import NAMED, MappingOptions
 from tcomp.scop import Sizes
+from tcomp.tolerance import Tolerance
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
 SIZES = ("--sizes", "M=64,N=32,K=48")
@@ -218,9 +220,8 @@ class TestSimulate:
     def test_a_wrong_result_is_status_one(
         self, mm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(
-            "tcomp.operation.Operation.reference", lambda *_, **__: np.full((64, 32), np.inf, np.float32)
-        )
+        infinite = Tolerance(np.full((64, 32), np.inf, np.float32), np.zeros((64, 32)))
+        monkeypatch.setattr("tcomp.commands.run.error_bounds", lambda *_: {"C": infinite})
         assert run("simulate", mm, *SIZES) == 1
         assert "C: differs from the reference; largest difference inf" in capsys.readouterr().out
         assert run("simulate", mm, *SIZES, "--json") == 1
@@ -348,8 +349,12 @@ class TestRoofline:
 
     def test_comparisons_say_how_far_apart(self) -> None:
         assert str(Comparison("C", 0.0, 0.1)) == "C: equal to the reference"
-        assert "up to rounding; largest difference 0.05" in str(Comparison("C", 0.05, 0.1))
-        assert not Comparison("C", 0.5, 0.1).agrees
+        assert "up to rounding; largest difference 0.05, 0.1 of its bound" in str(Comparison("C", 0.05, 0.1))
+        assert not Comparison("C", 0.5, 1.1).agrees
+        assert "0.5, 20 times what rounding comes to" in str(Comparison("C", 0.5, 20.0))
+        assert str(Comparison("C", 3.0, math.inf)) == "C: differs from the reference; largest difference 3"
+        improbable = Comparison("C", 0.5, 0.9, improbable=True)
+        assert improbable.agrees and "more than is probable" in str(improbable)
 
 
 PICTURE = """\
