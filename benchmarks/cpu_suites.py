@@ -1,0 +1,31 @@
+"""The suites of the CPU benchmark, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks.cpu_case import Case
+from benchmarks.cpu_cases import workloads
+from benchmarks.cpu_more import more
+from benchmarks.cpu_tccg import LARGEST_GFLOP, contractions
+
+SUITES: Mapping[str, Callable[[], Sequence[Case]]] = {
+    "w": workloads,
+    "more": more,
+    "tccg": lambda: contractions(LARGEST_GFLOP),
+    "tccg-full": lambda: contractions(None),
+}
+"""``tccg`` has its largest contractions made smaller, ``tccg-full`` has them as they are."""
+
+PEERS: Mapping[str, tuple[str, ...]] = {
+    "w": ("numpy", "torch", "torch.compile", "jax", "numba", "halide", "tvm"),
+    "more": ("numpy", "torch", "torch.compile", "jax"),
+    "tccg": ("numpy", "opt_einsum", "torch"),
+    "tccg-full": ("numpy", "opt_einsum", "torch"),
+}
+"""The peers that a suite is for."""
+
+
+def find(suite: str, key: str) -> Case:
+    """A case by its suite and key.  Raises KeyError."""
+    return {case.key: case for case in SUITES[suite]()}[key]
