@@ -174,7 +174,8 @@ class Speller:
             return str(number) if abs(number) < 2**31 else f"{number}{self.dialect.suffix}"
         match expr:
             case Index():
-                return self.indices[expr.name]
+                text = self.indices[expr.name]
+                return f"{text}{self.dialect.suffix}" if text.lstrip("-").isdigit() else text
             case Unary(op="-"):
                 return negated(self.subscript(expr.operand))
             case Binary(op="+" | "-" | "*"):

@@ -157,3 +157,11 @@ def test_the_negative_of_an_index_with_one_negative_value() -> None:
     """The text was `--1`, which is a decrement."""
     program = tcomp.define("def f(float(2) B) -> (T) { T *=! B(-i) where i in -1:0 }").f
     assert program(np.array([2, 3], np.float32)) == 3
+
+
+def test_products_of_indices_with_one_value_have_64_bits() -> None:
+    """The text was the product of two literals, which C computes in 32 bits: the kernel read far outside."""
+    program = tcomp.define("""def f(float(200) A) -> (B) {
+      B(i) = A(i * i - 10000199914) where i in 100001:100002 }""").f
+    array = np.arange(200, dtype=np.float32)
+    assert program(array).tolist() == [100001**2 - 10000199914]
