@@ -57,9 +57,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number of at least ``least``."""
+    """A whole number of at least ``least``; those above ``usual`` are legal, but hardly worth trying."""
 
     least: int
+    usual: int
 
     @property
     def choices(self) -> tuple[object, ...] | None:

@@ -92,7 +92,7 @@ class MappingOptions:
         original="mapToBlocks",
     )
     reduction_tile: int | None = declare(
-        Integer(1),
+        Integer(1, 64),
         None,
         "steps of a reduction between two fetches into shared memory; None lets the model choose",
         targets=GPU_TARGETS,
@@ -121,13 +121,13 @@ class MappingOptions:
         original="matchLibraryCalls",
     )
     split_reduction: int | None = declare(
-        Integer(1),
+        Integer(1, 8),
         None,
         "parts of a reduction that different blocks compute and a second kernel combines; None lets the model choose",
         targets=GPU_TARGETS,
     )
     unroll: int = declare(
-        Integer(1),
+        Integer(1, 512),
         128,
         "copies of a loop body that unrolling may make",
         targets=GPU_TARGETS,
@@ -151,7 +151,7 @@ class MappingOptions:
         original="usePrivateMemory",
     )
     max_shared_memory: int | None = declare(
-        Integer(0),
+        Integer(0, 48 << 10),
         None,
         "bytes of shared memory that a block may take; None takes 48 KiB",
         targets=GPU_TARGETS,

@@ -174,7 +174,10 @@ def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -
 
 
 def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:
-    """References joined where their footprints overlap, transitively."""
+    """References joined where their footprints overlap, or where they are spelled alike, transitively.
+
+    A copy says what it holds by the text of its references, which under other guards may read other elements.
+    """
     if len(reads) != len(footprints):
         union = footprints[0]
         for f in footprints[1:]:
@@ -183,7 +186,7 @@ def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iter
         return
     groups: list[tuple[list[Read], isl.Map]] = []
     for read, footprint in zip(reads, footprints, strict=True):
-        touching = [g for g in groups if not g[1].is_disjoint(footprint)]
+        touching = [g for g in groups if read in g[0] or not g[1].is_disjoint(footprint)]
         joined = ([read], footprint)
         for g in touching:
             groups.remove(g)

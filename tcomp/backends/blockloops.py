@@ -80,15 +80,18 @@ class MappedLoop:
         loop, name = self.loop, self.loop.iterator
         guards = " && ".join(expression_text(g, self.ranges, 2) for g in self._guards())
         if self.repeats:
-            start, step = self._value(self.identifier), f"gridDim.{self.axis}"
-            step = step if loop.step == 1 else f"{loop.step} * {step}"
+            start, step = self._value(index), f"gridDim.{self.axis}"
+            step = step if loop.step == 1 else f"{loop.step} * {_signed(step, index)}"
             head = f"for ({index} {name} = {start}; {name} <= {loop.high}; {name} += {step}) {{"
             return [head + (f"  if (!({guards})) continue;" if guards else "")]
-        first = f"const {index} {name} = {self._value(self.identifier)};"
+        first = f"const {index} {name} = {self._value(index)};"
         return [first, f"if ({guards}) {{"] if guards else [first]
 
-    def _value(self, identifier: str) -> str:
-        text = identifier if self.loop.step == 1 else f"{self.loop.step} * {identifier}"
+    def _value(self, index: str) -> str:
+        if self.loop.step == 1 and self.loop.low == 0:
+            return self.identifier
+        text = _signed(self.identifier, index)
+        text = text if self.loop.step == 1 else f"{self.loop.step} * {text}"
         return text if self.loop.low == 0 else f"{self.loop.low} + {text}"
 
     def _guards(self) -> list[LoopExpr]:
@@ -97,6 +100,11 @@ class MappedLoop:
         found += [] if self.loop.condition is None else [self.loop.condition]
         known = self.ranges.knowing(self.loop.iterator, self.loop.low, self.high)
         return [known.condition(g) for g in found if known.decide(g) is not True]
+
+
+def _signed(text: str, index: str) -> str:
+    """CUDA's coordinates are unsigned 32-bit integers: they wrap to ``int``, but must be widened before arithmetic."""
+    return text if index == "int" else f"({index}){text}"
 
 
 def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:

@@ -15,7 +15,7 @@ from tcomp.indexing import Ranges
 from tcomp.loops import Block, Execute, For, If, Let, LoopNode, Scope, walk
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.plan import Phase
-from tcomp.operators import REDUCTIONS, DType
+from tcomp.operators import REDUCTIONS, DType, arithmetic_type
 
 FULL_MASK = "0xffffffffu"
 
@@ -51,7 +51,7 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
     warps = ""
     if group > WARP:
         warps = writer.fresh(f"{writer.program.dialect.name(statement.target)}_of_warp")
-        share(writer, element, warps, (-(-writer.threads // WARP),), dtype.itemsize)
+        share(writer, element, warps, (-(-writer.threads // WARP),), arithmetic_type(dtype).itemsize)
         writer.uses_thread = True
         writer.put(depth, f"if (thread % {WARP} == 0) {warps}[thread / {WARP}] = {part};")
         writer.at(statement.name)
@@ -115,6 +115,6 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
 
 
 def _shuffled(part: str, dtype: DType, mask: str) -> str:
-    if dtype.bits >= 32:
+    if dtype.is_float or dtype.bits >= 32:
         return f"__shfl_xor_sync({mask}, {part}, lane)"
     return f"(({C_VALUE_TYPES[dtype.name]})__shfl_xor_sync({mask}, (int){part}, lane))"
