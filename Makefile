@@ -3,8 +3,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+FUZZ_SECONDS ?= 120
+FUZZ_SEED    ?= 2
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format clean
+.PHONY: help demo test fuzz check lint format clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -15,7 +18,10 @@ demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, r
 test: $(VENV)/.dev ## set up, then run every test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-check: lint test ## lint, formatting, types, layers and tests
+fuzz: $(VENV)/.dev ## try random programs for two minutes
+	$(BIN)/tcomp fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs 2
+
+check: lint test fuzz ## lint, formatting, types, layers, tests and two minutes of random programs
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -62,16 +62,6 @@ def run(source: Source, data: Data, settings: Settings | None = None) -> tuple[R
     return report, {name: arrays[name] for name in data.expected}
 
 
-def assert_equal(found: Mapping[str, Array], expected: Mapping[str, Array], exact: bool) -> None:
-    """Outputs are those of the reference, exactly or within what the order of float32 operations may change."""
-    for name, array in expected.items():
-        if exact:
-            np.testing.assert_array_equal(found[name], array, err_msg=name)
-        else:
-            largest = float(np.max(np.abs(array.astype(np.float64)), initial=0, where=np.isfinite(array)))
-            np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=1e-5 * max(1.0, largest), err_msg=name)
-
-
 def data_for(text: Text, compilation: Compilation, seed: int = 0) -> Data:
     """Whole numbers for the inputs of an example, and what the reference makes of them."""
     rng = np.random.default_rng(seed)

@@ -24,14 +24,15 @@ from tcomp.backends.images import compile_image
 from tcomp.backends.simulator.simulation import Order, Settings
 from tcomp.driver import Compilation
 from tcomp.errors import TargetError, TcompError
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.options import random_options
 from tcomp.mapping.options import MappingOptions
 from tests import corpus
+from tests.agreement import assert_agrees
 from tests.corpus import Case, Program
 from tests.cpu.test_corpus import EXPECTED_ERRORS
-from tests.cuda.compiled import Data, assert_equal, compiled, run
-from tests.cuda.options import random_options
+from tests.cuda.compiled import Data, compiled, run
 from tests.cuda.simulated import NEEDS_COMPILER
-from tests.properties.choices import Choices
 
 PROGRAMS = [p for p in corpus.programs() if p.family not in EXPECTED_ERRORS]
 
@@ -73,7 +74,7 @@ def simulate(program: Program, options: MappingOptions, settings: Settings) -> C
     report, found = run(compilation.source, Data(case.inputs, case.contents, case.expected), settings)
     assert not report.findings, str(report)
     assert not report.status, "a subscript failed its check"
-    assert_equal(found, case.expected, case.exact)
+    assert_agrees(case.function, case.inputs, found, case.contents)
     return case
 
 
@@ -103,7 +104,7 @@ def test_random_options(program: Program) -> None:
 def draw(seed: int, family: int, number: int) -> tuple[MappingOptions, Settings]:
     """The options and the order of execution of one run."""
     rng = random.Random(f"{seed}/{family}/{number}")
-    options = random_options(Choices(rng.randint))
+    options = random_options(Choices(rng.randint), "cuda")
     return options, Settings(rng.choice(ORDERS), rng.randrange(1 << 16))
 
 

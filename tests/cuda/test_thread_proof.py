@@ -11,14 +11,14 @@ from collections.abc import Mapping
 import pytest
 
 from tcomp.errors import LegalityError
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.options import random_options
 from tcomp.mapping.legality import prove, prove_complete
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tests.cuda.compiled import compiled_text
 from tests.cuda.mutations import KINDS, Mutant, mutants
-from tests.cuda.options import random_options
 from tests.cuda.texts import EXAMPLES
-from tests.properties.choices import Choices
 
 PLANS: Mapping[str, tuple[str, MappingOptions]] = {
     "matmul": ("matmul", MappingOptions(tile_sizes=(16, 16), threads=(8, 8))),
@@ -91,7 +91,7 @@ def test_what_the_passes_make_is_accepted(name: str) -> None:
 def test_plans_under_random_options_are_accepted_after_every_pass(name: str) -> None:
     rng = random.Random(name)
     for _ in range(6):
-        options = random_options(Choices(rng.randint))
+        options = random_options(Choices(rng.randint), "cuda")
         plans = compiled_text(EXAMPLES[name], options).plans
         for step, plan in plans.items():
             prove(plan, step)

@@ -9,7 +9,8 @@ import pytest
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.mapping.options import MappingOptions
-from tests.cuda.compiled import assert_equal, compiled_text, data_for, run
+from tests.agreement import assert_agrees
+from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.texts import EXAMPLES, Text
 
@@ -28,7 +29,7 @@ def counts(name: str, sizes: tuple[tuple[str, int], ...], options: MappingOption
     data = data_for(text, compilation)
     report, found = run(compilation.source, data, Settings(counting=True))
     assert not report.findings, str(report)
-    assert_equal(found, data.expected, exact=False)
+    assert_agrees(compilation.function, data.inputs, found)
     return list(report.kernels)
 
 

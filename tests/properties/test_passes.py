@@ -9,22 +9,23 @@ from hypothesis import strategies as st
 
 import tcomp as tc
 from tcomp.build import build
+from tcomp.fuzzing.programs import Program
 from tcomp.mapping.legality import prove
 from tcomp.mapping.options import FUSION_STRATEGIES
 from tcomp.mapping.plan import Plan
 from tcomp.registry import backend_of
 from tcomp.schedule import schedule
 from tcomp.scop import ScopStatement, Sizes
-from tests.properties.generator import Program, programs
-from tests.properties.test_random_programs import BOUNDS, OPTIONS, Bounds, suite
+from tests.properties.machines import BOUNDS, Bounds
+from tests.properties.strategies import options, programs, suite
 
 pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
 
 
 @suite(50)
-@given(programs(), OPTIONS, BOUNDS)
+@given(programs(), options("cpu"), BOUNDS)
 def test_passes_keep_all_instances_and_are_legal(program: Program, options: tc.MappingOptions, bounds: Bounds) -> None:
-    scop = build(program.function, Sizes(program.values))
+    scop = build(program.function, Sizes(program.sizes))
     with bounds.imitated():
         plan = schedule(scop, options)
         assert plan.tree.get_domain().is_equal(scop.domain)

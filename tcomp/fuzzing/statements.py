@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.exactness import exact_limit
+from tcomp.fuzzing.subscripts import Known, Span, plain_read, term
+from tcomp.fuzzing.values import Expressions, Value, cast
 from tcomp.grammar.ranges import Box
 from tcomp.operators import BOOL, DTYPES, REDUCTIONS, DType, accumulation_type
-from tests.properties.choices import Choices
-from tests.properties.subscripts import Known, Span, plain_read
-from tests.properties.values import Expressions, Value, cast, exact_limit
 
-POINTS = 20_000
 _ASSIGNMENTS = ("=", "+=!", "max=!", "min=!", "+=!", "=", "*=!", "+=", "max=", "min=", "*=")
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 13)
+_INTEGER = re.compile(r"(?<![\w./%])(?<![/%] )[1-9]\d*(?![\w.])")
+"""A literal that is neither part of a word or of a float, nor a divisor."""
+
 _NO_BOX = Box((), ())
 """Stands for the box of a tensor that cannot be read yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A statement to be tried.
-
-    What it assigns or combines is at most ``bound``; ``annotation`` declares its target, where that must be an output.
-    """
+    """A statement to be tried; ``annotation`` declares its target, where that must be an output."""
 
     text: str
     target: str
-    reads: frozenset[str]
-    bound: float
-    reduction: str | None
-    initialise: bool
-    annotation: str
+    annotation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +49,9 @@ class Drafter:
 
     choices: Choices
     sizes: Mapping[str, int]
-    constants: tuple[str, ...]
     inputs: Mapping[str, Known]
     written: Mapping[str, Known]
+    points: int
 
     def drafts(self) -> list[Draft]:
         """A statement, or several that only together write all of a new tensor."""
@@ -84,7 +81,7 @@ class Drafter:
     def _extent(self, budget: int) -> int:
         used = [e for known in reversed(list(self.written.values())) for e in known.box.extent]
         windows = [e - 2 for e in used if e > 4] + [e - 1 for e in used if e > 4] + [e // 2 for e in used if e > 4]
-        fitting = [e for e in (*used, *windows, *self.sizes.values(), *_EXTENTS) if e <= budget]
+        fitting = [e for e in (*used, *windows, *self.sizes.values(), *_EXTENTS) if 0 <= e <= budget]
         extents: list[int] = fitting or [1]
         return self.choices.pick(extents)
 
@@ -92,7 +89,7 @@ class Drafter:
         return Span(name, low, low + extent - 1, self._number(low) if low else "0", self._number(low + extent))
 
     def _new_target(self, name: str, assignment: str) -> Target:
-        budget = POINTS // 8
+        budget = self.points // 8
         target = Target(name, (), ())
         for d in range(self.choices.pick([1, 2, 0, 3, 2, 4, 5])):
             extent = self._extent(budget)
@@ -108,7 +105,7 @@ class Drafter:
             case "r":
                 return (f"{self._number(extent - 1)} - {index}",), (span,)
             case "s":
-                return (index,), (self._span(index, self.choices.integer(1, 3), extent),)
+                return (index,), (self._span(index, self.choices.pick((1, 2, 3, -1, -2, -7, 100_000)), extent),)
             case "k" if assignment != "=":
                 stride = self.choices.integer(1, 3)
                 window = self._span(f"{index}w", 0, stride + self.choices.integer(0, 2))
@@ -194,14 +191,14 @@ class Drafter:
                 subscripts.append(f"{start} + {min(number, size - 1)}" if size > 1 else start)
         name = f"T{len(self.written)}"
         reads = [Value(f"{known.name}({', '.join(a)})", known.dtype, known.bound) for a in accesses]
-        expressions = Expressions(self.choices, [], (), (), set())
+        expressions = Expressions(self.choices, [], (), ())
         value = reads[0] if reduction is not None else expressions.total(reads)
         if reduction in ("+", "*"):
             limit = 2.0 if reduction == "*" else exact_limit(value.dtype) / count
             value = value if value.bound <= limit else value.tame()
         text = f"{name}({', '.join(indices)}) {assignment.rstrip('!')}"
         text += f"{'!' if reduction else ''} {value.text} where {', '.join(clauses)}"
-        return Draft(text, name, frozenset({known.name}), value.bound, reduction, True, "")
+        return Draft(text, name)
 
     def _accumulation(self, target: Target, assignment: str) -> Draft:
         """Accumulates into an output that the caller gives, which must be declared."""
@@ -224,23 +221,48 @@ class Drafter:
         if fresh and known is not None:
             readable.pop(known.name, None)
         readable = {n: t for n, t in readable.items() if 0 not in t.box.extent or any(s.high < s.low for s in spans)}
-        used: set[str] = set()
         last_first = tuple(reversed(spans)) if reduction is not None else tuple(spans)
         symbols = [*self.sizes]
-        expressions = Expressions(self.choices, list(readable.values()), last_first, symbols, used)
+        given, named = self._integer_lets(last_first)
+        expressions = Expressions(self.choices, list(readable.values()), (*last_first, *named), symbols)
+        lets = self._lets(expressions)
+        given += [f"{let.text} = {value.text}" for let, value in lets]
+        expressions = replace(expressions, lets=[let for let, _ in lets])
         value = expressions.value(self.choices.integer(0, 3))
         value = _bounded(value, reduction, spans, target)
-        clauses = self._clauses(target, spans, value, expressions, reduction)
+        clauses = [*self._clauses(target, spans, value, expressions), *given]
         text = value.text
-        if clauses and clauses[-1].startswith("held = "):
-            text = "held"
         if known is not None and self._narrows(value.dtype, known.dtype, reduction):
             value = cast(value, known.dtype)
             text = f"{known.dtype}({text})"
         statement = f"{target} {assignment} {text}"
         if clauses:
             statement += f" where {', '.join(clauses)}"
-        return Draft(statement, target.name, frozenset(used), value.bound, reduction, assignment.endswith("!"), "")
+        return Draft(self._respelled(statement), target.name)
+
+    def _integer_lets(self, spans: Sequence[Span]) -> tuple[list[str], list[Span]]:
+        """Names for integer expressions over indices, as clauses and as what subscripts may hold."""
+        if not spans or not self.choices.chance(12):
+            return [], []
+        found = term(self.choices, spans, ())
+        return [f"at = {found.text}"], [Span("at", found.low, found.high, "", "")]
+
+    def _lets(self, expressions: Expressions) -> list[tuple[Value, Value]]:
+        """Names for values, with the values; later ones may use earlier ones."""
+        lets: list[tuple[Value, Value]] = []
+        for number in range(self.choices.pick((0, 0, 0, 0, 1, 2))):
+            value = replace(expressions, lets=[let for let, _ in lets]).value(self.choices.integer(0, 2))
+            lets.append((replace(value, text=f"held{number}"), value))
+        return lets
+
+    def _respelled(self, statement: str) -> str:
+        """The statement with some of its integers written as size symbols that have their values."""
+
+        def change(match: re.Match[str]) -> str:
+            equal = [name for name, value in self.sizes.items() if value == int(match[0])]
+            return self.choices.pick(equal) if equal and self.choices.chance(30) else match[0]
+
+        return _INTEGER.sub(change, statement)
 
     def _narrows(self, found: DType, wanted: DType, reduction: str | None) -> bool:
         if found == wanted:
@@ -252,7 +274,7 @@ class Drafter:
     def _reduced(self, spans: Sequence[Span]) -> list[Span]:
         """The indices with up to three reduction indices, some over triangles."""
         result = list(spans)
-        budget = POINTS
+        budget = self.points
         for s in spans:
             budget //= max(1, s.high - s.low + 1)
         for d in range(self.choices.integer(0 if spans else 1, 3)):
@@ -274,12 +296,13 @@ class Drafter:
                 Span(name, 0, most - 1, "0", outer.name),
                 Span(name, outer.low, most, outer.name, str(most + 1)),
                 Span(name, 0, most - outer.low, "0", f"{most + 1}-{outer.name}"),
+                Span(name, 0, most // 2, "0", f"{outer.name}/2+1"),
+                Span(name, 0, min(most, 2), "0", f"min({outer.name}+1, 3)"),
+                Span(name, 0, 2, "0", f"{outer.name}%3+1"),
             ]
         )
 
-    def _clauses(
-        self, target: Target, spans: Sequence[Span], value: Value, expressions: Expressions, reduction: str | None
-    ) -> list[str]:
+    def _clauses(self, target: Target, spans: Sequence[Span], value: Value, expressions: Expressions) -> list[str]:
         clauses = []
         for s in spans:
             appears = any(f"{mark}{s.name}{end}" in value.text for mark in "( " for end in ",) ")
@@ -288,10 +311,7 @@ class Drafter:
         numbers = [t for t in expressions.tensors if 0 not in t.box.extent and t.box.extent]
         if numbers and self.choices.chance(5):
             tensor = self.choices.pick(numbers)
-            expressions.used.add(tensor.name)
             clauses.append(f"exists {plain_read(self.choices, tensor, spans, ())}")
-        if self.choices.chance(10) and value.dtype != BOOL:
-            clauses.append(f"held = {value.text}")
         return clauses
 
 

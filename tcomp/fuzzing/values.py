@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.operators import BOOL, DTYPES, FLOAT32, FLOAT64, INT32, DType, arithmetic_type, promote
-from tests.properties.choices import Choices
-from tests.properties.subscripts import Known, Span, read, term
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.exactness import exact_limit
+from tcomp.fuzzing.subscripts import Known, Span, read, term
+from tcomp.operators import BOOL, DTYPES, FLOAT32, FLOAT64, INT32, DType, promote
 
-LARGEST_INDEX = 256
-"""No index and no size is larger in magnitude."""
+_WHOLE_FUNCTIONS = ("floor", "ceil", "trunc", "round", "fabs")
+"""Built-in functions that give a float and keep whole numbers whole."""
 
-
-def exact_limit(dtype: DType) -> float:
-    """Up to here every integer is exact in the arithmetic of a type; integers wrap, which is exact, too."""
-    if not dtype.is_float:
-        return float("inf")
-    return 2.0**53 if arithmetic_type(dtype) == FLOAT64 else 2.0**24
+_LARGEST_SIZE = 512
+"""No size is larger."""
 
 
 def stored_bound(bound: float, dtype: DType) -> float:
@@ -43,13 +40,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Makes values out of reads of known tensors over known indices, noting in ``used`` which tensors they read."""
+    """Makes values out of reads of known tensors over known indices, and of ``lets``, names for values."""
 
     choices: Choices
     tensors: Sequence[Known]
     spans: Sequence[Span]
     sizes: Sequence[str]
-    used: set[str]
+    lets: Sequence[Value] = ()
 
     def value(self, depth: int) -> Value:
         """A random value; deeper ones hold up to ``2**depth`` reads."""
@@ -69,10 +66,7 @@ class Expressions:
             case "?":
                 return self._conditional(depth)
             case "i":
-                name = self.choices.pick(["abs", "relu", "sign", "-"])
-                operand = self.value(depth - 1)
-                bound = max(operand.bound, stored_bound(operand.bound, operand.dtype))
-                return Value(f"{name}({operand.text})", operand.dtype, bound)
+                return self._function(self.value(depth - 1))
             case "c":
                 return self.value(depth - 1).tame()
             case "d":
@@ -86,6 +80,13 @@ class Expressions:
                 return Value(f"select({self.condition()}, {a.text}, {b.text})", dtype, max(a.bound, b.bound))
             case _:
                 return self._number()
+
+    def _function(self, operand: Value) -> Value:
+        name = self.choices.pick(["abs", "relu", "sign", "-", *_WHOLE_FUNCTIONS])
+        if name in _WHOLE_FUNCTIONS:
+            operand = self._fitting(operand, promote(operand.dtype, FLOAT32))
+        dtype = promote(operand.dtype, FLOAT32) if name in _WHOLE_FUNCTIONS else operand.dtype
+        return Value(f"{name}({operand.text})", dtype, max(operand.bound, stored_bound(operand.bound, dtype)))
 
     def condition(self) -> str:
         """A random condition: affine, or on data."""
@@ -110,6 +111,8 @@ class Expressions:
 
     def _leaf(self) -> Value:
         numbers = [t for t in self.tensors if t.dtype != BOOL]
+        if self.lets and self.choices.chance(30):
+            return self.choices.pick(self.lets)
         if not numbers or self.choices.chance(8):
             return self._number()
         tensor = numbers[0] if not self.choices.chance(60) else self.choices.pick(numbers)
@@ -120,17 +123,16 @@ class Expressions:
 
     def _read(self, tensor: Known, otherwise: str) -> str:
         integers = [t for t in self.tensors if t.dtype.is_integer and 0 not in t.box.extent]
-        self.used.add(tensor.name)
-        self.used.update(t.name for t in integers)
         return read(self.choices, tensor, self.spans, integers, otherwise)
 
     def _number(self) -> Value:
         kind = self.choices.pick("cfis")
         number = self.choices.integer(1, 3)
         if kind == "i" and self.spans:
-            return Value(self.choices.pick(self.spans).name, INT32, LARGEST_INDEX)
+            span = self.choices.pick(self.spans)
+            return Value(span.name, INT32, max(abs(span.low), abs(span.high)))
         if kind == "s" and self.sizes:
-            return Value(self.choices.pick(self.sizes), INT32, LARGEST_INDEX)
+            return Value(self.choices.pick(self.sizes), INT32, _LARGEST_SIZE)
         if kind == "f":
             return Value(f"{number}.0", FLOAT32, number)
         return Value(str(number), INT32, number)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcomp.fuzzing.choices import Choices
 from tcomp.grammar.ranges import Box
 from tcomp.operators import DType
-from tests.properties.choices import Choices
 
 BOUNDARIES = ("repeat_edge", "mirror_image", "mirror_interior", "repeat_image")
 
@@ -48,7 +48,7 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
     second = choices.pick(spans)
     a, b = Term(first.name, first.low, first.high), Term(second.name, second.low, second.high)
     factor = choices.integer(2, 3)
-    match choices.pick("iiiiiii++ss-rdmlhcpx"):
+    match choices.pick("iiiiiii++ss-rdmlhcpxq"):
         case "i":
             return a
         case "+":
@@ -71,6 +71,9 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
             return Term(total, (a.low + b.low) // factor, (a.high + b.high) // factor)
         case "p" if a.low >= 0 and b.low >= 0:
             return Term(f"{a.text} * {b.text}", a.low * b.low, a.high * b.high)
+        case "q":
+            test = choices.integer(a.low, max(a.low, a.high))
+            return Term(f"({a.text} >= {test} ? {a.text} : {b.text})", min(a.low, b.low), max(a.high, b.high))
         case "x" if integer_tensors:
             return _element(choices, choices.pick(integer_tensors), spans)
         case _:
@@ -78,8 +81,17 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
 
 
 def _element(choices: Choices, tensor: Known, spans: Sequence[Span]) -> Term:
+    """An element of an integer tensor, brought into a small range; its subscripts may hold elements, too."""
     modulus = choices.integer(1, 8)
-    subscripts = [inside(choices, o, e, spans, ()) for o, e in zip(tensor.box.origin, tensor.box.extent, strict=True)]
+    subscripts = []
+    for origin, extent in zip(tensor.box.origin, tensor.box.extent, strict=True):
+        subscript = inside(choices, origin, extent, spans, ())
+        if choices.chance(15):
+            place = [
+                inside(choices, o, e, spans, ()) for o, e in zip(tensor.box.origin, tensor.box.extent, strict=True)
+            ]
+            subscript = shifted(f"{_access(tensor.name, place)} % {extent}", origin)
+        subscripts.append(subscript)
     return Term(f"{_access(tensor.name, subscripts)} % {modulus}", 0, modulus - 1)
 
 

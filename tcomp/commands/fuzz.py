@@ -1,0 +1,142 @@
+"""``tcomp fuzz``: compile random programs under random options, run them, and compare them with the interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tcomp.commands.display import show_line, show_table
+from tcomp.commands.exit_codes import DONE, WRONG
+from tcomp.commands.programs import read_source
+from tcomp.commands.run import parse_seed
+from tcomp.errors import TargetError
+from tcomp.fuzzing.campaign import Campaign, Settings, Tally
+from tcomp.fuzzing.cases import read_case
+from tcomp.fuzzing.execution import Verdict
+from tcomp.fuzzing.features import FEATURES
+from tcomp.fuzzing.workers import Worker
+from tcomp.registry import targets
+
+_TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator")}
+_REPORT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzRequest:
+    """What the command line asks for: a search, or, if ``replayed`` names files, the cases in them once more.
+
+    Settings without targets stand for those that are here.
+    """
+
+    settings: Settings
+    replayed: tuple[str, ...]
+    statistics: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``tcomp fuzz``."""
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long to go on (default: 60)")
+    parser.add_argument("--programs", type=_whole, metavar="N", help="end after so many programs, too")
+    parser.add_argument("--seed", type=parse_seed, default=1, help="draws other programs (default: 1)")
+    parser.add_argument("--target", choices=tuple(_TARGETS), help="where to run (default: on those that are here)")
+    parser.add_argument("--jobs", type=_whole, default=1, help="processes that try programs (default: 1)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
+    parser.add_argument(
+        "--limit",
+        type=_positive,
+        default=300.0,
+        metavar="SECONDS",
+        help="a run that works for longer fails (default: 300)",
+    )
+    parser.add_argument(
+        "--reduction",
+        type=_positive,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to try to make a failure small (default: 300)",
+    )
+    parser.add_argument("--statistics", action="store_true", help="print how many programs have each feature")
+    parser.add_argument("--replay", nargs="+", default=[], metavar="FILE", help="run reproducers instead")
+    parser.set_defaults(execute=lambda values: execute(_request(values)))
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _request(values: argparse.Namespace) -> FuzzRequest:
+    names = _TARGETS[values.target] if values.target else ()
+    settings = Settings(
+        values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs
+    )
+    return FuzzRequest(settings, tuple(values.replay), values.statistics)
+
+
+def execute(request: FuzzRequest) -> int:
+    """Search or replay.  Returns WRONG if anything failed.  Raises TcompError, TargetError if a target is not here."""
+    if request.replayed:
+        return _replay(request)
+    campaign = Campaign(replace(request.settings, targets=_targets_here(request.settings.targets)), _say)
+    try:
+        campaign.run(_REPORT_SECONDS)
+    finally:
+        _show(campaign.tally, request.statistics)
+    return WRONG if campaign.tally.failed else DONE
+
+
+def _targets_here(names: tuple[str, ...]) -> tuple[str, ...]:
+    """These targets, or if there are none, those that are here.  Raises TargetError for one that is not."""
+    state = targets()
+    here = tuple(name for name in _TARGETS["both"] if state[name])
+    missing = [name for name in names or here or _TARGETS["both"] if not state[name]]
+    if missing:
+        raise TargetError(f"the target {missing[0]} is not here: {state[missing[0]].detail}")
+    return names or here
+
+
+def _replay(request: FuzzRequest) -> int:
+    failed = False
+    with Worker(request.settings.limit) as worker:
+        for file in request.replayed:
+            case = read_case(read_source(file)[0])
+            outcome = worker.run(case).outcome
+            failed |= outcome.verdict is not Verdict.PASSED
+            _say(f"{file}: {outcome.verdict} {outcome.kind}\n{outcome.detail}".rstrip())
+    return WRONG if failed else DONE
+
+
+def _say(text: str) -> None:
+    show_line(text)
+    sys.stdout.flush()
+
+
+def _show(tally: Tally, statistics: bool) -> None:
+    if statistics:
+        rows = [
+            (name, str(tally.features[name]), f"{tally.features[name] / max(1, tally.programs):.1%}")
+            for name in FEATURES
+        ]
+        show_table(("feature", "programs", "share"), rows)
+        tried = ", ".join(f"{count} {name}" for name, count in sorted(tally.attempts.items()))
+        show_line(f"statements tried: {tried}; slowest run: {tally.slowest:.1f} s")
+    for kind, count in tally.refused.most_common():
+        show_line(f"refused {count} times: {kind}")
+    for kind, count in tally.failed.most_common():
+        show_line(f"failed {count} times: {kind}", "red")
+    show_line(str(tally), "red" if tally.failed else "green")

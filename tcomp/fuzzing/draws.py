@@ -1,0 +1,66 @@
+"""What a number stands for: a random program, and the cases that are made of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcomp.fuzzing.cases import ORDERS, Case
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.features import features
+from tcomp.fuzzing.generation import Attempts, generate
+from tcomp.fuzzing.options import random_options
+from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.relations import RELATIONS
+from tcomp.mapping.gpu import GPUS
+from tcomp.mapping.options import MappingOptions
+
+_VARIATIONS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Program ``number`` of a seed, for some of the targets ``cpu`` and ``simulator``."""
+
+    seed: int
+    number: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The cases of a program, what it makes use of, and what became of the statements tried for it."""
+
+    cases: tuple[Case, ...]
+    features: frozenset[str]
+    attempts: Mapping[str, int]
+
+
+def draw(asked: Draw) -> Drawn:
+    """The program as it is on every target, and a variant of it on one; each under other options.
+
+    The program does not depend on the targets.
+    """
+    choices = Choices(random.Random(f"{asked.seed}/{asked.number}").randint)
+    attempts = Attempts()
+    program = generate(choices, attempts)
+    cases = [_case(choices, program, target, "same") for target in asked.targets]
+    cases.append(_variant(choices, program, choices.pick(asked.targets)))
+    return Drawn(tuple(cases), features(program), attempts.counts)
+
+
+def _case(choices: Choices, program: Program, target: str, relation: str) -> Case:
+    options = MappingOptions() if choices.chance(20) else random_options(choices, target)
+    full = f"{target}:{choices.pick(_ARCHITECTURES)}" if target == "simulator" else target
+    return Case(program, full, options, relation, choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS))
+
+
+def _variant(choices: Choices, program: Program, target: str) -> Case:
+    """A case under a relation that changes the program; other layouts, if the one that is picked does not."""
+    case = _case(choices, program, target, choices.pick([name for name in RELATIONS if name != "same"]))
+    changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)
+    return case if changed.program != program else replace(case, relation="strided")
+
+
+_ARCHITECTURES: Sequence[str] = tuple(GPUS)

@@ -1,0 +1,171 @@
+"""Run one case and say what came of it."""
+
+from __future__ import annotations
+
+import random
+import re
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcomp.backends.host_runtime import HostRuntime
+from tcomp.backends.simulator.report import SimulationError
+from tcomp.backends.simulator.simulation import Settings, load
+from tcomp.binding import Binding
+from tcomp.calls import check_call
+from tcomp.devices import Memory
+from tcomp.driver import TooComplexError
+from tcomp.engine import ProgramWarning
+from tcomp.errors import LegalityError, TcompError
+from tcomp.fuzzing.cases import Case
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.exactness import is_exact
+from tcomp.fuzzing.programs import Array, Data, Program
+from tcomp.fuzzing.relations import RELATIONS
+from tcomp.grammar.ranges import infer
+from tcomp.operation import Operation
+
+_SHOWN_DIFFERENCES = 5
+_SHOWN_FRAMES = 4
+
+
+class Verdict(StrEnum):
+    """What came of a case."""
+
+    PASSED = "passed"
+    REFUSED = "refused"
+    INVALID = "invalid"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A verdict; ``kind`` says in a few words what failed or was refused, and is the same for failures of one cause."""
+
+    verdict: Verdict
+    kind: str = ""
+    detail: str = ""
+
+
+def execute(case: Case) -> Outcome:
+    """Compile and run a case, and compare it with the interpreter.
+
+    A case whose program the front end refuses, or whose results depend on the order of evaluation, is invalid.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", ProgramWarning)
+        try:
+            return _execute(case)
+        except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
+            return _of_error(error)
+
+
+def _execute(case: Case) -> Outcome:
+    program = case.program
+    try:
+        if not _is_sound(program):
+            return Outcome(Verdict.INVALID, "results depend on the order of evaluation")
+    except TcompError as error:
+        return Outcome(Verdict.INVALID, normalised(error.message))
+    expected = _outputs(program, lambda operation, data: operation.reference(*data.arguments, out=_out(data)))
+    draws = random.Random(case.variation)
+    variant = RELATIONS[case.relation](Choices(draws.randint), program)
+    found = variant.restored(_compiled(case, variant.program, variant.data))
+    difference = describe_difference(found, expected)
+    return Outcome(Verdict.FAILED, "wrong value", difference) if difference else Outcome(Verdict.PASSED)
+
+
+def _is_sound(program: Program) -> bool:
+    function = program.function
+    return is_exact(function, infer(function, program.sizes), program.sizes)
+
+
+def _outputs(program: Program, run: Any) -> dict[str, Array]:
+    operation = Operation(program.function)
+    return _named(operation, run(operation, program.data()))
+
+
+def _named(operation: Operation, results: Any) -> dict[str, Array]:
+    results = results if isinstance(results, tuple) else (results,)
+    return {t.name: np.asarray(r) for t, r in zip(operation.function.outputs, results, strict=True)}
+
+
+def _out(data: Data) -> dict[str, Array] | None:
+    """A fresh ``out=``; copies keep the layout, but for the gaps."""
+    return dict(data.contents) or None
+
+
+def _compiled(case: Case, program: Program, data: Data) -> dict[str, Array]:
+    operation = Operation(program.function)
+    arguments, out = data.arguments, _out(data)
+    if not case.simulated:
+        return _named(operation, operation(*arguments, out=out, target=case.target, options=case.options))
+    kernel = operation.compile(*arguments, out=out, target=case.target, options=case.options)
+    settings = Settings(case.order, case.variation)
+    runtime = HostRuntime(lambda source: load(source).entry_with(settings))
+    source = kernel.compilation.source
+    call = check_call(operation.function, arguments, out, memory=Memory.MAIN)
+    results = Binding(source, runtime.load(source), call).run(call.arrays, call.outputs)
+    return _named(operation, call.finish(tuple(results)))
+
+
+def describe_difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> str:
+    """What differs in names, types, shapes or values; empty if nothing does.
+
+    NaN equals NaN, and 0 equals -0, which of sums and extrema either may come out.
+    """
+    if found.keys() != expected.keys():
+        return f"outputs {sorted(found)} instead of {sorted(expected)}"
+    for name, value in expected.items():
+        other = found[name]
+        if (other.dtype, other.shape) != (value.dtype, value.shape):
+            return f"{name} is {other.dtype}{other.shape} instead of {value.dtype}{value.shape}"
+        ours, theirs = _comparable(other), _comparable(value)
+        wrong = (ours != theirs) & ~((ours != ours) & (theirs != theirs))
+        if wrong.any():
+            places = np.argwhere(wrong)
+            shown = ", ".join(
+                f"{name}{tuple(map(int, p))} is {ours[tuple(p)]}, should be {theirs[tuple(p)]}"
+                for p in places[:_SHOWN_DIFFERENCES]
+            )
+            return f"{len(places)} of {wrong.size} elements of {name} differ: {shown}"
+    return ""
+
+
+def _comparable(array: Array) -> Array:
+    """Floats in double precision, since NumPy does not know bfloat16."""
+    return array.astype(np.float64) if array.dtype.kind in "fV" else array
+
+
+def _of_error(error: Exception) -> Outcome:
+    trace = _last_frames(error)
+    match error:
+        case SimulationError():
+            return Outcome(Verdict.FAILED, f"simulator: {error.report.findings[0].kind}", str(error))
+        case TooComplexError():
+            return Outcome(Verdict.REFUSED, normalised(error.message))
+        case LegalityError():
+            return Outcome(Verdict.FAILED, "illegal plan", trace)
+        case TcompError():
+            return Outcome(Verdict.FAILED, f"{type(error).__name__}: {normalised(error.message)}", trace)
+        case _:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            return Outcome(Verdict.FAILED, f"{type(error).__name__} in {Path(last.filename).name}:{last.name}", trace)
+
+
+def _last_frames(error: Exception) -> str:
+    """The message and where it comes from, innermost call first; folders are left out, as they are one machine's."""
+    frames = traceback.extract_tb(error.__traceback__)[-_SHOWN_FRAMES:]
+    places = [f"  {Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in reversed(frames)]
+    return "\n".join([f"{type(error).__name__}: {error}", *places])
+
+
+def normalised(message: str) -> str:
+    """A message without names and numbers, so that those of one cause are equal."""
+    return re.sub(r"[`'].*?[`']|-?\d+|\b[A-Z]\w*\(.*\)|\b[A-Z]\d*\b", "_", message.split("\n")[0])

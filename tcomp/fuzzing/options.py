@@ -1,0 +1,60 @@
+"""Random mapping options, drawn from their declarations."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from tcomp.fuzzing.choices import Choices
+from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
+from tcomp.mapping.options import OPTIONS, MappingOptions
+
+MOST_THREADS = 256
+"""Threads of a block: simulated ones cost time."""
+
+NOT_EXACT = frozenset({"fast_math"})
+"""Options under which infinities and NaN may come out otherwise."""
+
+_LARGEST_TILE = 256
+_LONGEST = 5
+
+
+def random_options(choices: Choices, target: str, most_threads: int = MOST_THREADS) -> MappingOptions:
+    """Options that a target such as ``cpu`` or ``cuda`` takes; about half keep their defaults."""
+    name = target.partition(":")[0]
+    values = {
+        option: _value(choices, declared.kind, most_threads)
+        for option, declared in OPTIONS.items()
+        if option not in NOT_EXACT and (not declared.targets or name in declared.targets) and choices.chance(50)
+    }
+    return MappingOptions.from_json(json.dumps(values))
+
+
+def _value(choices: Choices, kind: Kind, most_threads: int) -> object:
+    """Any value of a kind; numbers near powers of two, small ones more often."""
+    match kind:
+        case Flag():
+            return choices.chance(50)
+        case Choice():
+            return choices.pick(kind.names)
+        case Integer():
+            return max(kind.least, _integer(choices, kind.usual))
+        case Ratio():
+            return kind.least * choices.pick((1.0, 1.5, 2.0, 4.0, 10.0, math.inf))
+        case Integers():
+            longest = _LONGEST if kind.longest is None else kind.longest
+            count = choices.integer(kind.fewest, longest)
+            return [max(kind.least, _integer(choices, _LARGEST_TILE)) for _ in range(count)]
+        case BlockShape():
+            shape: list[int] = []
+            for limit in kind.most[: choices.integer(1, len(kind.most))]:
+                left = min(limit, kind.in_all // math.prod(shape), most_threads // math.prod(shape))
+                shape.append(max(1, min(left, _integer(choices, left))))
+            return shape
+
+
+def _integer(choices: Choices, largest: int) -> int:
+    """A number up to ``largest``, or little more: a power of two or one beside it, 0 among them, or any."""
+    if choices.chance(20):
+        return choices.integer(0, largest)
+    return (1 << choices.integer(0, largest.bit_length() - 1)) + choices.pick((0, 0, 1, -1))

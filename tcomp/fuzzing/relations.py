@@ -1,0 +1,224 @@
+"""Changes of a program or of its arrays that leave its results as they are (metamorphic relations).
+
+Each gives a variant and how the results of the variant are those of the program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tcomp.evaluation import numpy_dtype
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.programs import GARBAGE, Array, Data, Program
+from tcomp.fuzzing.rewriting import body, declared_names, map_expressions, rebuilt, renamed, statement_names
+from tcomp.grammar.ranges import infer
+from tcomp.grammar.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
+
+Axes = tuple[int, ...]
+
+LAYOUTS = 5
+"""Ways in which ``laid_out`` can lay out an array."""
+
+AWKWARD_NAMES = (
+    "for", "main", "threadIdx", "float4", "scratch", "report", "c0", "c1", "v_A", "i_r0", "lane", "l", "omp", "long",
+    "restrict", "tc_min", "inf", "nan", "T_acc0", "S0", "S1f", "group0", "v_x_at0", "e0", "e1", "t0", "x_new1", "char",
+    "double_", "unsigned", "if", "return", "while", "struct", "static", "void", "signed", "short", "goto", "tile0",
+    "blockIdx", "warpSize", "half2", "tc_dynamic", "asm", "class", "new", "template", "this", "operator",
+)  # fmt: skip
+"""Names that mean something in C, in CUDA, or in generated text."""
+
+_COMMUTATIVE = frozenset({"+", "*", "==", "!=", "&&", "||"})
+_COMMUTATIVE_FUNCTIONS = frozenset({"min", "max"})
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A program whose output ``new`` is output ``names[new]`` of another, with dimensions permuted by ``axes[new]``."""
+
+    program: Program
+    data: Data
+    names: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, Axes] = field(default_factory=dict)
+
+    def restored(self, results: Mapping[str, Array]) -> dict[str, Array]:
+        """What the results of the variant say that those of the program are."""
+        found = {}
+        for name, array in results.items():
+            axes = self.axes.get(name)
+            found[self.names.get(name, name)] = array if axes is None else array.transpose(np.argsort(axes))
+        return found
+
+
+Relation = Callable[[Choices, Program], Variant]
+
+
+def same(choices: Choices, program: Program) -> Variant:
+    """The program itself."""
+    return Variant(program, program.data())
+
+
+def with_other_names(choices: Choices, program: Program) -> Variant:
+    """Names carry no meaning."""
+    old = sorted(declared_names(program.definition) - {program.definition.name.name})
+    taken = frozenset(statement_builtins(program)) | set(old)
+    awkward = [name for name in AWKWARD_NAMES if name not in taken]
+    start = choices.integer(0, len(awkward) - 1)
+    new = [*awkward[start:], *awkward[:start], *(f"other_{number}" for number in range(len(old)))]
+    names = dict(zip(old, new, strict=False))
+    data = program.data()
+    variant = Program(
+        renamed(program.definition, names), {names.get(n, n): v for n, v in program.sizes.items()}, program.seed
+    )
+    contents = {names[n]: array for n, array in data.contents.items()}
+    return Variant(variant, Data(data.arguments, contents), {other: name for name, other in names.items()})
+
+
+def statement_builtins(program: Program) -> frozenset[str]:
+    """The names that statements use and do not declare."""
+    used = frozenset().union(*(statement_names(s) for s in body(program.definition)))
+    return used - declared_names(program.definition)
+
+
+def with_statements_permuted(choices: Choices, program: Program) -> Variant:
+    """Neighbouring statements that touch none of each other's results commute."""
+    statements = list(body(program.definition))
+    for _ in range(2 * len(statements)):
+        pairs = [p for p, pair in enumerate(itertools.pairwise(statements)) if _commute(*pair)]
+        if not pairs:
+            break
+        position = choices.pick(pairs)
+        statements[position : position + 2] = reversed(statements[position : position + 2])
+    definition = replace(program.definition, body=tuple(statements))
+    return Variant(replace(program, definition=definition), program.data())
+
+
+def _commute(first: Statement, second: Statement) -> bool:
+    touched = statement_names(first) | {first.target.name}
+    return second.target.name not in touched and first.target.name not in statement_names(second)
+
+
+def with_other_layouts(choices: Choices, program: Program) -> Variant:
+    """Where elements lie in memory does not change what they are; outputs are given, too."""
+    data = program.data()
+    arguments = tuple(a if isinstance(a, int) else laid_out(a, choices.integer(0, LAYOUTS - 1)) for a in data.arguments)
+    function = program.function
+    boxes = infer(function, program.sizes).boxes
+    contents: dict[str, Array] = {}
+    for tensor in function.outputs:
+        array = data.contents.get(tensor.name)
+        if array is None and not choices.chance(50):
+            continue
+        if array is None:
+            array = np.full(boxes[tensor.name].extent, GARBAGE).astype(numpy_dtype(tensor.dtype))
+        contents[tensor.name] = laid_out(array, choices.integer(0, LAYOUTS - 1))
+    return Variant(program, Data(arguments, contents))
+
+
+def laid_out(array: Array, layout: int) -> Array:
+    """Equal values in another layout.
+
+    Fortran order, reversed, spread out, with the last dimension outermost, or a part of something larger.
+    """
+    if array.ndim == 0:
+        return array
+    match layout % LAYOUTS:
+        case 0:
+            return np.asfortranarray(array)
+        case 1:
+            reverse = (slice(None, None, -1),) * array.ndim
+            return array[reverse].copy()[reverse]
+        case 2:
+            spread = np.zeros([2 * n for n in array.shape], array.dtype)
+            inner = (slice(None, None, 2),) * array.ndim
+            spread[inner] = array
+            return spread[inner]
+        case 3:
+            return np.moveaxis(np.moveaxis(array, -1, 0).copy(), 0, -1)
+        case _:
+            larger = np.zeros([n + 3 for n in array.shape], array.dtype)
+            part = tuple(slice(1, 1 + n) for n in array.shape)
+            larger[part] = array
+            return larger[part]
+
+
+def with_dimensions_permuted(choices: Choices, program: Program) -> Variant:
+    """The order of the dimensions of any tensor carries no meaning, if all accesses follow."""
+    function = program.function
+    axes = {t.name: _permutation(choices, t.rank) for t in function.tensors.values() if t.rank > 1}
+    data = program.data()
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Apply() if expr.function.name in axes:
+                return replace(expr, arguments=_permuted(expr.arguments, axes[expr.function.name]))
+            case Boundary() if str(expr.arguments[0]) in axes:
+                return replace(expr, subscripts=_permuted(expr.subscripts, axes[str(expr.arguments[0])]))
+            case _:
+                return expr
+
+    def parameter(p: Parameter) -> Parameter:
+        return replace(p, dims=_permuted(p.dims, axes[p.name.name])) if p.dims and p.name.name in axes else p
+
+    def target(s: Statement) -> Statement:
+        return replace(s, subscripts=_permuted(s.subscripts or (), axes[s.target.name])) if s.target.name in axes else s
+
+    changed = map_expressions(program.definition, lambda e: rebuilt(e, change))
+    definition = replace(
+        changed,
+        inputs=tuple(map(parameter, changed.inputs)),
+        outputs=tuple(map(parameter, changed.outputs)),
+        body=tuple(map(target, body(changed))),
+    )
+    arguments = tuple(
+        a if isinstance(a, int) or t.name not in axes else np.ascontiguousarray(a.transpose(axes[t.name]))
+        for t, a in zip(function.inputs, data.arguments, strict=True)
+    )
+    contents = {
+        name: np.ascontiguousarray(a.transpose(axes[name])) if name in axes else a for name, a in data.contents.items()
+    }
+    outputs = {t.name: axes[t.name] for t in function.outputs if t.name in axes}
+    return Variant(replace(program, definition=definition), Data(arguments, contents), {}, outputs)
+
+
+def _permutation(choices: Choices, rank: int) -> Axes:
+    left, found = list(range(rank)), []
+    while left:
+        found.append(left.pop(choices.integer(0, len(left) - 1)))
+    return tuple(found)
+
+
+def _permuted(items: tuple[Expr, ...], axes: Axes) -> tuple[Expr, ...]:
+    return tuple(items[a] for a in axes)
+
+
+def with_operands_swapped(choices: Choices, program: Program) -> Variant:
+    """Sums, products, extrema and comparisons for equality do not care which operand comes first."""
+
+    def change(expr: Expr) -> Expr:
+        if not choices.chance(60):
+            return expr
+        match expr:
+            case Binary() if expr.op in _COMMUTATIVE:
+                return replace(expr, lhs=expr.rhs, rhs=expr.lhs)
+            case Apply() if expr.function.name in _COMMUTATIVE_FUNCTIONS:
+                return replace(expr, arguments=expr.arguments[::-1])
+            case _:
+                return expr
+
+    definition = map_expressions(program.definition, lambda e: rebuilt(e, change))
+    return Variant(replace(program, definition=definition), program.data())
+
+
+RELATIONS: Mapping[str, Relation] = {
+    "same": same,
+    "renamed": with_other_names,
+    "permuted": with_statements_permuted,
+    "strided": with_other_layouts,
+    "transposed": with_dimensions_permuted,
+    "swapped": with_operands_swapped,
+}
+"""Every relation by name, that of a program to itself first."""

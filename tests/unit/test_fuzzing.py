@@ -1,0 +1,348 @@
+"""What finds faults by random programs: that its programs are right, reach the language, and that it finds faults."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tcomp import cli, grammar
+from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
+from tcomp.driver import TooComplexError
+from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
+from tcomp.fuzzing.campaign import Campaign, Settings
+from tcomp.fuzzing.cases import ORDERS, Case, read_case
+from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.draws import Draw, Drawn, draw
+from tcomp.fuzzing.exactness import is_exact
+from tcomp.fuzzing.execution import Outcome, Verdict, describe_difference, execute
+from tcomp.fuzzing.features import FEATURES, features
+from tcomp.fuzzing.generation import generate
+from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, random_options
+from tcomp.fuzzing.programs import Array, Data, Program
+from tcomp.fuzzing.reduction import reduce_case
+from tcomp.fuzzing.relations import RELATIONS
+from tcomp.fuzzing.rewriting import body
+from tcomp.fuzzing.workers import Worker
+from tcomp.grammar.ranges import infer
+from tcomp.mapping.options import MappingOptions
+from tcomp.operation import Operation
+
+PROGRAMS = 150
+RACE = Finding(FindingKind.RACE, "f_0", "T", "T[0]", "write", None, "", "", None, 1)
+
+
+@functools.cache
+def program_of(number: int) -> Program:
+    return generate(Choices(random.Random(number).randint))
+
+
+def program_from(text: str, **sizes: int) -> Program:
+    (definition,) = grammar.parse(text)
+    return Program(definition, sizes)
+
+
+def exact(text: str, **sizes: int) -> bool:
+    program = program_from(text, **sizes)
+    return is_exact(program.function, infer(program.function, sizes), sizes)
+
+
+class TestPrograms:
+    def test_they_reach_all_of_the_language(self) -> None:
+        found = Counter(feature for number in range(PROGRAMS) for feature in features(program_of(number)))
+        assert set(found) <= set(FEATURES)
+        assert [name for name in FEATURES if not found[name]] == []
+
+    def test_they_are_exact(self) -> None:
+        for number in range(PROGRAMS):
+            program = program_of(number)
+            assert is_exact(program.function, infer(program.function, program.sizes), program.sizes), program
+
+    def test_a_number_stands_for_the_same_cases_everywhere(self) -> None:
+        first, second = draw(Draw(5, 3, ("cpu", "simulator"))), draw(Draw(5, 3, ("cpu", "simulator")))
+        assert first == second
+        assert [c.target.partition(":")[0] for c in first.cases[:2]] == ["cpu", "simulator"]
+        assert first.cases[0].program == draw(Draw(5, 3, ("cpu",))).cases[0].program
+
+    def test_data_depends_on_seed_and_position_only(self) -> None:
+        one = program_from("def f(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", N=20)
+        other = program_from("def f(float(N) X, float(N) Y) -> (C) { C(i) = X(i) }", N=20)
+        for a, b in zip(one.data().arguments, other.data().arguments, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert not np.array_equal(*one.data().arguments)
+
+
+class TestExactness:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "def f(float(N) A) -> (S) { S +=! A(i) * A(i) }",
+            "def f(int64(N) A) -> (S) { S *=! A(i) }",
+            "def f(float(N) A) -> (S) { S *=! clamp(A(i), -1, 1) }",
+            "def f(double(N) A) -> (S) { S +=! A(i) * 1000000 }",
+            "def f(float(N) A) -> (B) { B(i) = A(i) % 3 }",
+        ],
+    )
+    def test_whole_numbers_within_the_mantissa_are_exact(self, text: str) -> None:
+        assert exact(text, N=1000)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "def f(float(N) A) -> (S) { S +=! A(i) * 0.5 }",
+            "def f(float(N) A) -> (S) { S +=! A(i) * 10000 }",
+            "def f(float(N) A) -> (S) { S *=! A(i) }",
+            "def f(float(N) A) -> (B) { B(i) = A(i) / 3 }",
+            "def f(float(N) A) -> (B) { B(i) = exp(A(i)) }",
+            "def f(int32(N) A) -> (B) { B(i) = A(i) % A(i) }",
+            "def f(uint32(N) A) -> (S) { S +=! float(A(i)) }",
+            "def f(float(N) A) -> (C) { B(i) = A(i) * 5000  C(i) = B(i) * B(i) }",
+        ],
+    )
+    def test_what_may_round_is_not(self, text: str) -> None:
+        assert not exact(text, N=1000)
+
+
+class TestOptions:
+    @pytest.mark.parametrize("target", ["cpu", "cuda", "simulator"])
+    def test_every_option_of_a_target_is_drawn_with_several_values(self, target: str) -> None:
+        drawn = [random_options(Choices(random.Random(number).randint), target) for number in range(200)]
+        for option in fields(MappingOptions):
+            targets = option.metadata["option"].targets
+            expected = option.name not in NOT_EXACT and (not targets or target in targets)
+            assert (len({getattr(o, option.name) for o in drawn}) > 1) == expected, option.name
+        assert max(np.prod(o.threads or (1,)) for o in drawn) <= MOST_THREADS
+
+
+class TestRelations:
+    @pytest.mark.parametrize("name", RELATIONS)
+    def test_the_interpreter_finds_no_difference(self, name: str) -> None:
+        changed = 0
+        for number in range(40):
+            program = program_of(number)
+            variant = RELATIONS[name](Choices(random.Random(number).randint), program)
+            with np.errstate(all="ignore"):
+                expected, found = interpreted(program), interpreted(variant.program, variant.data)
+            assert describe_difference(variant.restored(found), expected) == "", variant.program
+            changed += variant.program.text != program.text or layouts(variant.data) != layouts(program.data())
+        assert (changed > 3) == (name != "same")
+
+
+def interpreted(program: Program, data: Data | None = None) -> dict[str, Array]:
+    given = data or program.data()
+    operation = Operation(program.function)
+    results = operation.reference(*given.arguments, out=dict(given.contents) or None)
+    results = results if isinstance(results, tuple) else (results,)
+    return {t.name: np.asarray(r) for t, r in zip(operation.function.outputs, results, strict=True)}
+
+
+def layouts(data: Data) -> list[tuple[int, ...]]:
+    return [a.strides for a in data.arguments if not isinstance(a, int)]
+
+
+class TestCases:
+    def test_text_gives_the_case_again(self) -> None:
+        for number in range(20):
+            choices = Choices(random.Random(number).randint)
+            options = random_options(choices, "simulator")
+            case = Case(program_of(number), "simulator:sm_80", options, "renamed", number, ORDERS[number % 3])
+            assert read_case(case.text("# target: cpu\nwhatever")) == case
+
+    @pytest.mark.parametrize("text", ["", "def f() -> (A) { A = 1 }", "# target: cpu\ndef f() -> (A) { A = 1 }"])
+    def test_other_text_is_refused(self, text: str) -> None:
+        with pytest.raises(TcompError):
+            read_case(text)
+
+    def test_a_wrong_value_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Operation, "__call__", lambda self, *a, **k: np.zeros(3, np.float32))
+        program = program_from("def f(float(N) A) -> (B) { B(i) = A(i) + 7 }", N=3)
+        outcome = execute(Case(program, "cpu", MappingOptions()))
+        assert (outcome.verdict, outcome.kind) == (Verdict.FAILED, "wrong value")
+        assert outcome.detail.startswith("3 of 3 elements of B differ: B(0,) is 0.0, should be ")
+
+    def test_what_may_round_is_invalid(self) -> None:
+        program = program_from("def f(float(N) A) -> (B) { B(i) = A(i) / 7 }", N=3)
+        assert execute(Case(program, "cpu", MappingOptions())).verdict is Verdict.INVALID
+
+    @pytest.mark.parametrize(
+        ("error", "verdict", "kind"),
+        [
+            (IndexError("what"), Verdict.FAILED, "IndexError in test_fuzzing.py:fail"),
+            (LegalityError("pass 'tile' breaks it"), Verdict.FAILED, "illegal plan"),
+            (ShapeError("A reaches 7"), Verdict.FAILED, "ShapeError: _ reaches _"),
+            (TooComplexError("f is too complex: isl gave up"), Verdict.REFUSED, "f is too complex: isl gave up"),
+            (CompileError("f is too strange"), Verdict.FAILED, "CompileError: f is too strange"),
+            (SimulationError(Report(0, (RACE, RACE), 2, ())), Verdict.FAILED, "simulator: data race in a block"),
+        ],
+    )
+    def test_errors(self, error: Exception, verdict: Verdict, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(Operation, "__call__", fail)
+        program = program_from("def f(float(N) A) -> (B) { B(i) = A(i) }", N=3)
+        outcome = execute(Case(program, "cpu", MappingOptions()))
+        assert (outcome.verdict, outcome.kind) == (verdict, kind)
+
+
+class TestReduction:
+    def test_what_does_not_matter_goes(self) -> None:
+        text = """
+        def f(float(N,M) A, float16(M) B, const int S) -> (T0, T1, T2) {
+          T0(i,j) = A(i,j) + B(j) * S where i in 0:N
+          T1(i) max=! T0(i,j) - (A(i,j) > 0 ? 3 : B(j))
+          T2(i) +=! T1(i) * min(B(j), T0(i,j)) where held = B(j)
+        }"""
+        options = MappingOptions(tile_sizes=(3, 4), fusion_strategy="min")
+        case = Case(program_from(text, N=13, M=7, S=2), "cpu", options, "swapped", 3)
+        small = reduce_case(case, lambda c: self.valid(c) and "max=!" in c.program.text, lambda: False)
+        assert small == Case(program_from("def f() -> (T1) { T1 max=! 1 }"), "cpu", MappingOptions())
+
+    def test_sizes_and_options_that_matter_stay(self) -> None:
+        program = program_from("def f(float(N) A) -> (B) { B(i) = A(i) + A(i) }", N=64)
+        case = Case(program, "cpu", MappingOptions(tile_sizes=(3,), parallel=False))
+
+        def fails(c: Case) -> bool:
+            return self.valid(c) and c.program.sizes.get("N", 0) >= 5 and c.options.tile_sizes == (3,)
+
+        small = reduce_case(case, fails, lambda: False)
+        assert small.program.sizes == {"N": 5}
+        assert small.options == MappingOptions(tile_sizes=(3,))
+
+    def test_it_ends_when_it_is_over(self) -> None:
+        case = Case(program_of(1), "cpu", MappingOptions())
+        assert reduce_case(case, lambda c: True, lambda: True) == case
+
+    def valid(self, case: Case) -> bool:
+        try:
+            infer(case.program.function, case.program.sizes)
+        except TcompError:
+            return False
+        return True
+
+
+def crashing(request: Draw | Case) -> Drawn | Outcome:
+    if isinstance(request, Case) and len(body(request.program.definition)) > 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return draw(request) if isinstance(request, Draw) else Outcome(Verdict.PASSED)
+
+
+def hanging(request: Draw | Case) -> Drawn | Outcome:
+    time.sleep(1000)
+    raise AssertionError
+
+
+def refusing_minima(request: Draw | Case) -> Drawn | Outcome:
+    if isinstance(request, Draw):
+        return draw(request)
+    text = request.program.text
+    return Outcome(Verdict.FAILED, "wrong value", "as asked") if "min=" in text else Outcome(Verdict.PASSED)
+
+
+def unable(request: Draw | Case) -> Drawn | Outcome:
+    raise RuntimeError("no program today")
+
+
+@pytest.fixture
+def case() -> Case:
+    two = "def f(float(N) A) -> (C) { B(i) = A(i)  C(i) = B(i) }"
+    return Case(program_from(two, N=3), "cpu", MappingOptions())
+
+
+class TestWorkers:
+    def test_a_crash_is_an_outcome_and_the_worker_goes_on(self, case: Case) -> None:
+        with Worker(60.0, crashing) as worker:
+            crashed = worker.run(case)
+            assert crashed.outcome.verdict is Verdict.FAILED
+            assert crashed.outcome.kind == "the process ended with SIGSEGV"
+            assert "crashing" in crashed.outcome.detail
+            one = Case(program_from("def f() -> (A) { A = 1 }"), "cpu", MappingOptions())
+            assert worker.run(one).outcome == Outcome(Verdict.PASSED)
+
+    def test_a_hang_is_an_outcome(self, case: Case) -> None:
+        with Worker(1.0, hanging) as worker:
+            assert worker.run(case).outcome.kind == "time limit"
+
+    def test_a_case_is_run(self, case: Case) -> None:
+        with Worker(60.0) as worker:
+            assert worker.run(case).outcome == Outcome(Verdict.PASSED)
+
+
+class TestCampaign:
+    def settings(self, keep: Path | None) -> Settings:
+        return Settings(10_000.0, 1, ("cpu",), 2, keep, 1000.0, 1000.0, 8)
+
+    def test_failures_are_made_small_and_kept(self, tmp_path: Path) -> None:
+        said: list[str] = []
+        campaign = Campaign(self.settings(tmp_path / "kept"), said.append, refusing_minima)
+        tally = campaign.run(1.0)
+        assert tally.programs == 8
+        assert tally.failed["wrong value"] == tally.failed.total() > 0
+        kept = sorted((tmp_path / "kept").iterdir())
+        assert 0 < len(kept) <= 3
+        for path in kept:
+            small = read_case(path.read_text(encoding="utf-8")).program
+            assert len(body(small.definition)) == 1
+            assert body(small.definition)[0].operator.startswith("min=")
+        assert any(line.startswith("failure: wrong value") for line in said)
+
+    def test_a_program_that_cannot_be_drawn_is_a_failure(self) -> None:
+        campaign = Campaign(Settings(10_000.0, 1, ("cpu",), 1, None, 1000.0, 20.0, 3), lambda line: None, unable)
+        assert campaign.run(60.0).failed == {"the process ended with exit status 1": 3}
+        assert "no program today" in campaign.failures[0].text
+
+    def test_an_interrupt_ends_what_runs(self) -> None:
+        campaign = Campaign(Settings(5000.0, 1, ("cpu",), 2, None, 5000.0, 20.0), interrupt, hanging)
+        with pytest.raises(KeyboardInterrupt):
+            campaign.run(3.0)
+        assert campaign.tally.failed == {}
+
+
+def interrupt(line: str) -> None:
+    raise KeyboardInterrupt
+
+
+class TestCommand:
+    def test_right_programs_pass(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert (
+            cli.main(
+                ["fuzz", "--programs", "2", "--seconds", "10000", "--target", "cpu", "--seed", "11", "--statistics"]
+            )
+            == 0
+        )
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split() == ["feature", "programs", "share"]
+        assert lines[-1].startswith("2 programs, 4 runs (4 cpu), ")
+        assert lines[-1].endswith(", 0 failures")
+
+    def test_reproducers_are_replayed(self, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "case.tc"
+        path.write_text(case.text("whatever"), encoding="utf-8")
+        assert cli.main(["fuzz", "--replay", str(path)]) == 0
+        assert capsys.readouterr().out.strip() == f"{path}: passed"
+
+    @pytest.mark.parametrize(
+        "arguments", [["--seconds", "-1"], ["--seconds", "nan"], ["--jobs", "0"], ["--target", "tpu"], ["--seed", "x"]]
+    )
+    def test_wrong_usage(self, arguments: list[str]) -> None:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["fuzz", *arguments])
+        assert stop.value.code == 2
+
+    def test_a_file_that_is_no_reproducer_is_an_error(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.tc"
+        path.write_text("def f() -> (A) { A = 1 }", encoding="utf-8")
+        assert cli.main(["fuzz", "--replay", str(path)]) == 1
+
+    def test_the_directory_must_be_there_or_be_made(self, tmp_path: Path) -> None:
+        blocked = tmp_path / "file"
+        blocked.write_text("")
+        assert cli.main(["fuzz", "--seconds", "1", "--target", "cpu", "--keep", str(blocked / "x")]) == 1
