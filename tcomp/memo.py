@@ -91,10 +91,27 @@ ISL = Renewed(threading.RLock)
 """Held by the thread that works with isl: its context, bounds on work included, belongs to one at a time."""
 
 
+FORK_SECONDS = 5.0
+"""How long a fork waits for a thread that works with isl."""
+
+_forking = threading.local()
+
+
+def _wait_for_isl() -> None:
+    """Let no thread work with isl while the process forks: the child would have that work half done, and locked."""
+    lock = ISL.value
+    _forking.held = lock if lock.acquire(timeout=FORK_SECONDS) else None
+
+
+def _go_on() -> None:
+    if _forking.held is not None:
+        _forking.held.release()
+
+
 def _renew() -> None:
     for survivor in list(_SURVIVORS):
         survivor._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=_wait_for_isl, after_in_parent=_go_on, after_in_child=_renew)

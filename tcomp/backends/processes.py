@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import re
 import selectors
 import shutil
@@ -26,6 +27,23 @@ _GLANCE_SECONDS = 0.2
 _STALE_SECONDS = 86400.0
 _PREFIX = "tcomp-work-"
 _WORK_DIRECTORY = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}\Z")
+
+
+@functools.cache
+def _settle_standard_library() -> None:
+    """Do before the first fork what the standard library does once in a process, under locks.
+
+    A child that is forked while another thread is at it would wait for those locks for ever.
+    """
+    platform.processor()
+    with suppress(OSError):
+        descriptor, name = tempfile.mkstemp(prefix=_PREFIX)
+        os.close(descriptor)
+        Path(name).unlink()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_settle_standard_library)
 
 
 @contextmanager

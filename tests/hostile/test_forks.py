@@ -61,27 +61,6 @@ check_big()
 def body(): wait(forked(check_big, check))
 worker = threading.Thread(target=body); worker.start(); worker.join(100)
 """,
-    "while others compile": """
-stop = threading.Event()
-failures = []
-def compiling(seed):
-    number = 0
-    while not stop.is_set():
-        number += 1
-        a = np.ones((seed + 1, number % 11 + 1), np.float32); b = np.ones((number % 11 + 1, number + 1), np.float32)
-        try: assert (tc.define(MM).mm(a, b) == a.shape[1]).all()
-        except BaseException as error: failures.append(error)
-workers = [threading.Thread(target=compiling, args=(seed,), daemon=True) for seed in range(3)]
-for w in workers: w.start()
-for number in range({forks}):
-    time.sleep(0.02)
-    a = np.ones((20, number + 1), np.float32); b = np.ones((number + 1, 20), np.float32)
-    def fresh(): assert (tc.define(MM).mm(a, b) == a.shape[1]).all()
-    wait(forked(fresh, check))
-stop.set()
-for w in workers: w.join()
-assert not failures, failures
-""",
     "while others run parallel kernels": """
 stop = threading.Event()
 def running():
