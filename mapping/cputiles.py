@@ -9,6 +9,7 @@ from tcomp.mapping.columns import Columns, column_position, columns_of, depends_
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.machine import Machine
+from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads, best_register_tile
@@ -18,11 +19,19 @@ from tcomp.scop import Scop
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
 """Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
 
-POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 512, 16
-"""The same for a tile that streams."""
+POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
+"""The same for a tile that streams: rows long enough for the processor's prefetching, and for whole pages."""
 
 TILE_ELEMENTS = 8192
-"""Elements that a tile writes at most: a first-level cache of floats."""
+"""Elements that a tile of a reduction writes at most: a first-level cache of floats."""
+
+POINTWISE_ELEMENTS = 32768
+"""The same for a tile that streams; what it hands from statement to statement fits the second-level cache."""
+
+PHASES_SHARE = 12
+"""Part of the first-level cache for the rows that several statements pass over: one of so many.
+
+More would fit, but the shorter the passes, the better the processor fetches what comes next meanwhile."""
 
 SIDE = 256
 """Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
@@ -62,12 +71,13 @@ def tile_sizes(
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
-        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS))
+        room = _room(machine, scop, cluster, members)
+        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
     first = None
     if vector is not None and vector in positions:
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
-    sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS)
+    sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
 
@@ -143,14 +153,31 @@ def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
     return math.prod(-(-extent // size) for extent, size in zip(full, sizes, strict=True))
 
 
-def spread(full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int) -> tuple[int, ...]:
+def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...]) -> int:
+    """How many elements of its tiled coordinates a tile of a streaming cluster may have.
+
+    After reductions, several statements pass over each row one after another, and it should stay in the nearest cache
+    meanwhile.  A contraction among them rather needs the rows.
+    """
+    whole = extents(coordinate_set(scop, cluster))
+    untiled = math.prod(max(1, extent) for d, extent in enumerate(whole) if d not in members)
+    updates = [s for s in scop.statements if s.kind == "update"]
+    room = POINTWISE_ELEMENTS
+    if updates and not any(recognise_contraction(s) is not None for s in updates):
+        itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
+        room = machine.nearest_cache // (PHASES_SHARE * itemsize)
+    return max(1, room // untiled)
+
+
+def spread(
+    full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int, elements: int
+) -> tuple[int, ...]:
     """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
 
     Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that fits whole is not
-    tiled and costs no rows, as long as the tile stays under ``TILE_ELEMENTS``.
+    tiled and costs no rows, as long as the tile stays under ``elements``.
     """
     sizes = [1] * len(full)
-    elements = TILE_ELEMENTS
     for d in sorted(range(len(full)), key=lambda d: (not vectors[d], d != first, -d)):
         if vectors[d]:
             sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide

@@ -17,13 +17,15 @@ class Machine:
 
     ``vector_bytes`` is the width of a vector register and ``registers`` their number.  ``datapath_bytes`` is what one
     of the units that multiply and add takes in a cycle; wider vectors pass through it in parts.  ``threads`` may run at
-    a time.
+    a time.  ``nearest_cache`` and ``last_cache`` are the bytes of the first and of the last data cache.
     """
 
     vector_bytes: int
     registers: int
     datapath_bytes: int
     threads: int
+    nearest_cache: int = 32 << 10
+    last_cache: int = 32 << 20
 
 
 def this_machine() -> Machine:
@@ -31,12 +33,15 @@ def this_machine() -> Machine:
     facts = _processor_facts()
     flags = facts.get("flags", "").split()
     threads = len(os.sched_getaffinity(0))
+    caches = _cache_sizes()
+    nearest, last = caches.get(min(caches, default=0), 32 << 10), caches.get(max(caches, default=0), 32 << 20)
     if "avx512f" in flags:
         halved = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
-        return Machine(64, 32, 32 if halved else 64, threads)
+        return Machine(64, 32, 32 if halved else 64, threads, nearest, last)
     if "avx2" in flags:
-        return Machine(32, 16, 32, threads)
-    return Machine(16, 32 if platform.machine() in ("aarch64", "arm64") else 16, 16, threads)
+        return Machine(32, 16, 32, threads, nearest, last)
+    registers = 32 if platform.machine() in ("aarch64", "arm64") else 16
+    return Machine(16, registers, 16, threads, nearest, last)
 
 
 @functools.cache
@@ -47,3 +52,16 @@ def _processor_facts() -> Mapping[str, str]:
         pairs = (line.partition(":") for line in first.splitlines())
         return {name.strip(): value.strip() for name, _, value in pairs}
     return {}
+
+
+@functools.cache
+def _cache_sizes() -> Mapping[int, int]:
+    """Bytes of the data caches of the first processor, by level; empty where Linux does not say."""
+    found: dict[int, int] = {}
+    for cache in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with suppress(OSError, ValueError):
+            kind, level, size = (cache.joinpath(name).read_text().strip() for name in ("type", "level", "size"))
+            units = {"K": 1 << 10, "M": 1 << 20}
+            if kind != "Instruction" and size[-1:] in units:
+                found[int(level)] = int(size[:-1]) * units[size[-1]]
+    return found

@@ -112,7 +112,8 @@ def _taken(loops: list[For | Let], coordinates: tuple[LoopExpr, ...]) -> For | N
 class Contraction:
     """An update whose register tiles can be spelled in vectors.
 
-    ``place`` gives the C text of a read, or of the target, where iterators have the values given.
+    ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
+    that the accumulators are zero before, whatever lies in memory.
     """
 
     statement: ScopStatement
@@ -121,6 +122,7 @@ class Contraction:
     machine: Machine
     sizes: Mapping[str, int]
     place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
+    from_zero: bool = False
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
@@ -156,7 +158,7 @@ class Contraction:
     def _operand(self, expr: Expr, name: str) -> Operand | None:
         while isinstance(expr, Cast) and _widens(expr):
             expr = expr.operand
-        if not isinstance(expr, Read) or expr.boundary is not None or expr.dtype.name not in _LOADED:
+        if not isinstance(expr, Read) or expr.dtype.name not in _LOADED:
             return None
         place = self.place(expr, self.nest.corner())
         if place is None:
@@ -196,7 +198,7 @@ class Contraction:
     ) -> Iterator[str]:
         depth = 0
         for loop in self.nest.outer:
-            yield "  " * depth + _head(loop)
+            yield "  " * depth + loop_head(loop)
             depth += 1
         row, column = self.nest.row, self.nest.column
         inside = "  " * depth
@@ -225,10 +227,11 @@ class Contraction:
         yield f"{element} *const {target.name} = &{target.place.text};"
         for r, v in cells:
             where = r * target.row + offsets[v]
-            yield f"{vector} {_cell(r, v)} = *(const {vector} *)({target.name} + {where});"
+            value = "{0}" if self.from_zero else f"*(const {vector} *)({target.name} + {where})"
+            yield f"{vector} {_cell(r, v)} = {value};"
         depth = 0
         for loop in self.nest.steps:
-            yield "  " * depth + _head(loop)
+            yield "  " * depth + loop_head(loop)
             depth += 1
         inside = "  " * depth
         first, second = operands
@@ -317,7 +320,7 @@ def _part(operand: Operand, row: int, vector: int) -> str:
     return f"{operand.name}{row}_{vector}" if operand.is_vector else f"{operand.name}{row}"
 
 
-def _head(loop: For | Let) -> str:
+def loop_head(loop: For | Let) -> str:
     name = loop.iterator
     if isinstance(loop, Let):
         return f"{{ const long {name} = {loop_text(loop.value)};"
@@ -328,10 +331,10 @@ def _head(loop: For | Let) -> str:
 def _full(nest: Nest) -> bool:
     """Whether the extents of rows and columns are numbers."""
     loops = [nest.column] if nest.row is None else [nest.column, nest.row]
-    return all(_constant_extent(loop.lower, loop.upper) is not None for loop in loops)
+    return all(constant_extent(loop.lower, loop.upper) is not None for loop in loops)
 
 
-def _constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
+def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
     unknown = Ranges({})
     distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
     return None if distance.terms else distance.constant
@@ -341,7 +344,7 @@ def _extents(loop: For) -> tuple[int, ...]:
     """Extents that a loop of a tile may have: that of a full tile first, and what the last tile has left."""
     unknown = Ranges({})
     lower = unknown.sum_of(loop.lower)
-    found = [_constant_extent(loop.lower, upper) for upper in flattened(loop.upper, "min")]
+    found = [constant_extent(loop.lower, upper) for upper in flattened(loop.upper, "min")]
     full = next((e for e in found if e is not None and e > 0), None)
     if full is None:
         return ()

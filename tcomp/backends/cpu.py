@@ -8,26 +8,39 @@ from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
+from tcomp.backends.contractions import Nest as ContractionNest
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.panels import Panel, transpositions
+from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
 from tcomp.backends.prelude import prelude
-from tcomp.backends.reductions import reduce_innermost
+from tcomp.backends.rowloops import RowLoops
 from tcomp.backends.source import Argument, Source
-from tcomp.backends.spelling import Needs, Speller, buffer_corner, loop_text
+from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
+from tcomp.backends.streaming import FENCE, stream_functions
+from tcomp.backends.vectorextrema import vector_extrema
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Function, Read, depends_on_data
-from tcomp.grammar.function import walk as walk_expression
+from tcomp.grammar.function import Constant, Function, Read, depends_on_data
 from tcomp.intrinsics import c_declarations
-from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Operation, Scope, substitute, variables, walk
+from tcomp.loops import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Operation,
+    Scope,
+    Variable,
+    substitute,
+    walk,
+)
 from tcomp.mapping.footprint import box_volume
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
 from tcomp.scop import ScopStatement, contiguous_strides
-
-PARALLEL_INSTANCES = 32768
-"""Statement instances below which a group runs on one thread: waking the others costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ class _Emitter:
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
+        self.rows = RowLoops(plan, machine, self._speller, self._plain)
         self.uses_threads = False
 
     def emit(self, loops: LoopNode) -> Source:
@@ -83,7 +97,7 @@ class _Emitter:
         if self.uses_threads:
             declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
         title = f"/* {self._title()} */\n"
-        text = transpositions(text) + text
+        text = transpositions(text) + vector_extrema(text) + stream_functions(text) + text
         types = vector_declarations(text)
         text = title + types + prelude(declarations + text) + declarations + "\n" + text
         flags = ("-ffast-math",) if self.options.fast_math else ()
@@ -123,10 +137,13 @@ class _Emitter:
     def _node(self, node: LoopNode, depth: int) -> None:
         match node:
             case Block():
-                for child in node.children:
-                    self._node(child, depth)
+                self._block(node.children, depth)
             case For():
-                self._loop(node, depth, self._node)
+                lines = self.rows.lines(node)
+                if lines is None:
+                    self._loop(node, depth, self._node)
+                for line in lines or ():
+                    self._put(depth, line)
             case Let():
                 self._put(depth, "{")
                 self._put(depth + 1, f"const long {node.iterator} = {loop_text(node.value)};")
@@ -143,6 +160,20 @@ class _Emitter:
                 self._scope(node, depth)
             case Execute():
                 self._execute(node, depth)
+
+    def _block(self, children: tuple[LoopNode, ...], depth: int) -> None:
+        """Nodes in order; accumulators that a contraction finds at zero begin so in registers."""
+        position = 0
+        while position < len(children):
+            child, after = children[position], children[position + 1 : position + 2]
+            operation = self.plan.operations.get(after[0].name) if after and isinstance(after[0], Scope) else None
+            if operation is not None and operation.kind == "contract":
+                assert isinstance(after[0], Scope)
+                if self._contract(after[0].body, self.scop.by_name[operation.statement], depth, child):
+                    position += 2
+                    continue
+            self._node(child, depth)
+            position += 1
 
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):
@@ -195,13 +226,14 @@ class _Emitter:
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
-        loops = _collapsible(node.body)
-        if self.threads > 1 and loops and instances >= PARALLEL_INSTANCES:
+        lines = self._captured(node.body)
+        if runs_parallel(node.body, instances, self.threads):
             self.uses_threads = True
-            collapse = f" collapse({loops})" if loops > 1 else ""
-            limit = f"tc_min(omp_get_max_threads(), {self.threads})"
-            self._put(depth, f"#pragma omp parallel for{collapse} schedule(dynamic) num_threads({limit})")
-        self._node(node.body, depth)
+            lines = shared_out(node.body, lines, instances, self.threads)
+        elif streams(lines):
+            lines.append(FENCE)
+        for line in lines:
+            self._put(depth, line)
 
     def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:
         self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))
@@ -215,37 +247,21 @@ class _Emitter:
     def _reduce(self, node: LoopNode, depth: int) -> None:
         """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
         match node:
-            case For(body=Execute(statement=name), step=1) if self._vectorises(self.scop.by_name[name]):
-                statement = self.scop.by_name[name]
-                dtype = self.scop.storages[statement.target].dtype
-                update = functools.partial(self._combination, statement)
-                for line in reduce_innermost(node, statement, dtype, update):
+            case For(body=Execute() as call):
+                for line in self.rows.reduced(node, call):
                     self._put(depth, line)
             case For():
                 self._loop(node, depth, self._reduce)
             case _:
                 self._node(node, depth)
 
-    def _reduce_innermost(self, loop: For, call: Execute, depth: int) -> None:
-        """A loop over one element, in lanes; an element in memory goes through a register."""
-        statement = self.scop.by_name[call.statement]
-        dtype = self.scop.storages[statement.target].dtype
-        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
-        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
-        register = mangle(statement.target)
-        update = functools.partial(self._combination, statement)
-        if element != register:
-            register = f"{register}_element"
-            self._put(depth, f"{{ {C_STORAGE_TYPES[dtype.name]} {register} = {element};")
-        for line in reduce_innermost(loop, statement, dtype, register, update):
-            self._put(depth, line)
-        if element != register and register.endswith("_element"):
-            self._put(depth, f"{element} = {register}; }}")
+    def _contract(self, node: LoopNode, statement: ScopStatement, depth: int, start: LoopNode | None = None) -> bool:
+        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops.
 
-    def _contract(self, node: LoopNode, statement: ScopStatement, depth: int) -> bool:
-        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops."""
+        ``start`` is what runs before: only if it sets the same tile to zero is it spelled with it.
+        """
         nest = nest_of(node, statement)
-        if nest is None:
+        if nest is None or (start is not None and not self._clears(start, nest, statement)):
             return False
 
         def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
@@ -260,13 +276,16 @@ class _Emitter:
             panel = None if read is None else self.panels.get((statement.name, read))
             if panel is not None:
                 return Place(panel.element([speller.subscript(s) for s in subscripts]), own.dtype, panel.strides)
+            if read is not None and read.boundary is not None:
+                return None
             text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
             strides = own.strides if buffer is None else contiguous_strides(buffer.shape)
             return Place(text, own.dtype, strides)
 
         dtype = self.scop.storages[statement.target].dtype
-        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place)
-        lines = contraction.lines(lambda inner: self._captured(inner))
+        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place, start is not None)
+        before = [] if start is None else [start]
+        lines = contraction.lines(lambda inner: [line for n in (*before, inner) for line in self._captured(n)])
         if lines is None:
             return False
         self._put(depth, "{")
@@ -275,6 +294,39 @@ class _Emitter:
         self._put(depth, "}")
         return True
 
+    def _clears(self, start: LoopNode, nest: ContractionNest, statement: ScopStatement) -> bool:
+        """Whether a node does nothing but set to zero what the rows and columns of a register tile accumulate into."""
+        loops: list[For] = []
+        while isinstance(start, For):
+            loops.append(start)
+            start = start.body
+        if not isinstance(start, Execute) or nest.outer:
+            return False
+        init = self.scop.by_name[start.statement]
+        tile = [nest.column] if nest.row is None else [nest.row, nest.column]
+        names = {loop.iterator: Variable(own.iterator) for own, loop in zip(tile, loops, strict=False)}
+        bounds = [(loop.lower, loop.upper, loop.step) for loop in loops]
+        arguments = tuple(
+            names.get(a.name, a) if isinstance(a, Variable) else a for a in start.arguments[init.tile_rank :]
+        )
+        return (
+            bounds == [(loop.lower, loop.upper, loop.step) for loop in tile]
+            and init.kind == "init"
+            and init.target == statement.target
+            and isinstance(init.value, Constant)
+            and str(init.value.value) in ("0", "0.0")
+            and arguments == nest.call.arguments[statement.tile_rank : statement.coordinates]
+            and init.plain
+            and statement.plain
+        )
+
+    def _plain(self, loop: For) -> list[str]:
+        """The lines of a loop as it stands, instead of putting them."""
+        before, self.lines = self.lines, []
+        self._loop(loop, 0, self._node)
+        lines, self.lines = self.lines, before
+        return lines
+
     def _captured(self, node: LoopNode) -> list[str]:
         """The lines of a node, instead of putting them."""
         before, self.lines = self.lines, []
@@ -282,21 +334,10 @@ class _Emitter:
         lines, self.lines = self.lines, before
         return lines
 
-    def _vectorises(self, statement: ScopStatement) -> bool:
-        reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
-        in_register = self.plan.buffers[statement.target].space == "register"
-        return in_register and not any(depends_on_data(s) for r in reads for s in r.subscripts)
-
-    def _combination(self, statement: ScopStatement, call: Execute, target: str) -> str:
-        """One update of ``target``, the C name of a register."""
-        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
-        dtype = self.scop.storages[statement.target].dtype
-        assert statement.reduction is not None
-        value = combine(statement.reduction, load(target, dtype), speller.value(statement.value), dtype)
-        return f"{target} = {store(value, dtype)};"
-
-    def _speller(self, indices: Mapping[str, str]) -> Speller:
-        return Speller(self.scop, self.plan.buffers, indices, self.needs, self.checked, self.function.source)
+    def _speller(self, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None) -> Speller:
+        known = self.rows.known if known is None else known
+        source = self.function.source
+        return Speller(self.scop, self.plan.buffers, indices, self.needs, self.checked, source, known=known)
 
     def _execute(self, node: Execute, depth: int) -> None:
         statement = self.scop.by_name[node.statement]
@@ -325,14 +366,3 @@ class _Emitter:
 
 def _at(expr: LoopExpr, iterator: tuple[str, LoopExpr]) -> LoopExpr:
     return substitute(expr, *iterator)
-
-
-def _collapsible(node: LoopNode) -> int:
-    """How many loops from here inwards are perfectly nested and rectangular."""
-    count = 0
-    iterators: set[str] = set()
-    while isinstance(node, For) and not (variables(node.lower) | variables(node.upper)) & iterators:
-        count += 1
-        iterators.add(node.iterator)
-        node = node.body
-    return count

@@ -1,59 +1,151 @@
-"""The ``reduce`` tile operation on the CPU: all updates of one element, in vector lanes.
+"""The ``reduce`` tile operation on the CPU: all updates of one element, in vectors.
 
-Sums and products use the compiler's own reduction clause.  Extrema, whose rule for NaN no clause knows, go through an
-array of lanes that are folded at the end.
+Several vectors take turns, since an operation takes longer than the processor needs to start the next.  They are folded
+by halves, and what is left of the loop runs in vectors of the same halves, so that less than two iterations are left to
+run alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, mangle
-from tcomp.backends.spelling import loop_text
-from tcomp.loops import Execute, For, LoopExpr, Operation, Variable
+from tcomp.backends.contractions import vector_type
+from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load, store
+from tcomp.backends.spelling import Speller, loop_text
+from tcomp.backends.vectorextrema import of_vectors
+from tcomp.backends.vectorvalues import VectorSpeller, neighbours
+from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import REDUCTIONS, DType
 from tcomp.scop import ScopStatement
 
-VECTOR_BYTES = 64
+ACCUMULATORS = 4
+"""Vectors that take turns."""
 
-Update = Callable[[Execute, str], str]
-"""Spells one update: the instance, and the C name of what it combines with."""
-
-
-def reduce_innermost(loop: For, statement: ScopStatement, dtype: DType, update: Update) -> list[str]:
-    """The innermost loop of a reduction into the register of ``statement``'s target, as lines of C."""
-    assert statement.reduction is not None and isinstance(loop.body, Execute)
-    target = mangle(statement.target)
-    lower, upper, i = loop_text(loop.lower), loop_text(loop.upper), loop.iterator
-    if statement.reduction in ("+", "*") or dtype.bits < 32:
-        clause = [f"#pragma omp simd reduction({statement.reduction}:{target})"]
-        plain = [f"for (long {i} = {lower}; {i} < {upper}; {i}++)", f"  {update(loop.body, target)}"]
-        return clause + plain if statement.reduction in ("+", "*") else plain
-    lanes = 2 * VECTOR_BYTES // dtype.itemsize
-    identity = constant_text(REDUCTIONS[statement.reduction].identity(dtype), dtype)
-    each = f"for (int l = 0; l < {lanes}; l++)"
-    shifted = replace(loop.body, arguments=tuple(_shifted(a, i) for a in loop.body.arguments))
-    return [
-        "{",
-        f"  {C_STORAGE_TYPES[dtype.name]} lane[{lanes}];",
-        f"  {each} lane[l] = {identity};",
-        f"  long {i} = {lower};",
-        f"  for (; {i} + {lanes} <= {upper}; {i} += {lanes})",
-        f"    {each} {update(shifted, 'lane[l]')}",
-        f"  for (; {i} < {upper}; {i}++)",
-        f"    {update(loop.body, target)}",
-        f"  {each} {target} = {combine(statement.reduction, target, 'lane[l]', dtype)};",
-        "}",
-    ]
+VALUE_BYTES = 32
+"""Vectors in which values are read that the compiler computes: no longer than those in which it stores them."""
 
 
-def _shifted(argument: LoopExpr, iterator: str) -> LoopExpr:
-    """The argument of a lane: the iterator moved by the lane's number ``l``."""
-    match argument:
-        case Variable(name=name) if name == iterator:
-            return Operation("+", (argument, Variable("l")))
-        case Operation():
-            return Operation(argument.operator, tuple(_shifted(o, iterator) for o in argument.operands))
-        case _:
-            return argument
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The innermost loop of a reduction whose other indices are those of one element.
+
+    ``target`` is the C name of a variable; ``speller`` spells expressions where indices have the C text given.
+    """
+
+    loop: For
+    call: Execute
+    statement: ScopStatement
+    dtype: DType
+    target: str
+    vector_bytes: int
+    speller: Callable[[Mapping[str, str]], Speller]
+
+    def lines(self) -> Iterator[str]:
+        """The loop in C."""
+        i, upper = self.loop.iterator, loop_text(self.loop.upper)
+        yield "{"
+        yield f"  long {i} = {loop_text(self.loop.lower)};"
+        yield from ("  " + line for line in self._in_vectors())
+        yield f"  for (; {i} < {upper}; {i}++)"
+        value = self._combined(load(self.target, self.dtype), self._value(Variable(i)))
+        yield f"    {self.target} = {store(value, self.dtype)};"
+        yield "}"
+
+    def _in_vectors(self) -> Iterator[str]:
+        """What of the loop fills vectors; the iterator stands behind it afterwards."""
+        if self.dtype.bits < 32:
+            return
+        direct = self._vector(2) is not None
+        lanes = (self.vector_bytes if direct else min(VALUE_BYTES, self.vector_bytes)) // self.dtype.itemsize
+        extent = self._extent()
+        while extent is not None and lanes > max(extent, 1):
+            lanes //= 2
+        if lanes < 2:
+            return
+        vectors = ACCUMULATORS if direct else 2 * ACCUMULATORS
+        if extent is not None:
+            vectors = min(vectors, extent // lanes)
+        i, upper = self.loop.iterator, loop_text(self.loop.upper)
+        identity = constant_text(REDUCTIONS[self._reduction].identity(self.dtype), self.dtype)
+        kind = vector_type(self.dtype, lanes)
+        for v in range(vectors):
+            yield f"{kind} part{v} = ({kind}){{}} + {identity};"
+        if vectors > 1:
+            yield f"for (; {i} + {vectors * lanes} <= {upper}; {i} += {vectors * lanes}) {{"
+            yield from ("  " + line for line in self._step(vectors, lanes, direct))
+            yield "}"
+        count = vectors
+        while count > 1:
+            half = -(-count // 2)
+            for v in range(count - half):
+                yield f"part{v} = {self._of_vectors(f'part{v}', f'part{v + half}', lanes)};"
+            count = half
+        rest = None if extent is None else extent % (vectors * lanes) if vectors > 1 else extent
+        if rest is None or rest >= lanes:
+            yield f"for (; {i} + {lanes} <= {upper}; {i} += {lanes}) {{"
+            yield from ("  " + line for line in self._step(1, lanes, direct))
+            yield "}"
+        name = "part0"
+        while lanes > 2:
+            lanes //= 2
+            kind = vector_type(self.dtype, lanes)
+            halves = self._of_vectors(f"*(const {kind} *)&{name}", f"*((const {kind} *)&{name} + 1)", lanes)
+            yield f"{kind} half{lanes} = {halves};"
+            name = f"half{lanes}"
+            if rest is None or rest & lanes:
+                yield f"if ({i} + {lanes} <= {upper}) {{"
+                yield from ("  " + line for line in self._step(1, lanes, direct, name))
+                yield f"  {i} += {lanes};"
+                yield "}"
+        folded = self._combined(f"{name}[0]", f"{name}[1]")
+        yield f"{self.target} = {self._combined(self.target, folded)};"
+
+    def _step(self, vectors: int, lanes: int, direct: bool, into: str = "part0") -> Iterator[str]:
+        """The next iterations, combined with one vector each."""
+        i = self.loop.iterator
+        kind = vector_type(self.dtype, lanes)
+        if not direct:
+            yield f"{C_STORAGE_TYPES[self.dtype.name]} value[{vectors * lanes}];"
+            value = self._value(Operation("+", (Variable(i), Variable("l"))))
+            yield f"for (int l = 0; l < {vectors * lanes}; l++) value[l] = {value};"
+        for v in range(vectors):
+            name = into if vectors == 1 else f"part{v}"
+            value = f"*(const {kind} *)(value + {v * lanes})"
+            if direct:
+                value = self._vector(lanes, v * lanes) or value
+            yield f"{name} = {self._of_vectors(name, value, lanes)};"
+
+    @property
+    def _reduction(self) -> str:
+        assert self.statement.reduction is not None
+        return self.statement.reduction
+
+    def _combined(self, a: str, b: str) -> str:
+        return combine(self._reduction, a, b, self.dtype)
+
+    def _of_vectors(self, a: str, b: str, lanes: int) -> str:
+        return of_vectors(self._reduction, self.dtype, lanes)(a, b)
+
+    def _value(self, iteration: LoopExpr) -> str:
+        """What one iteration contributes."""
+        return self._speller(iteration).value(self.statement.value)
+
+    def _vector(self, lanes: int, offset: int = 0) -> str | None:
+        """What ``lanes`` iterations contribute from ``offset`` on; None if it takes more than vector types."""
+        along = neighbours(self.loop, self.call, self.statement)
+        if along is None:
+            return None
+        first = Variable(self.loop.iterator)
+        scalar = self._speller(Operation("+", (first, Number(offset))) if offset else first)
+        return VectorSpeller(scalar, along, lanes).value(self.statement.value, self.dtype)
+
+    def _speller(self, iteration: LoopExpr) -> Speller:
+        arguments = [substitute(a, self.loop.iterator, iteration) for a in self.call.arguments]
+        return self.speller({n: loop_text(a) for n, a in zip(self.statement.indices, arguments, strict=True)})
+
+    def _extent(self) -> int | None:
+        """How often the loop runs, if its bounds are numbers."""
+        if isinstance(self.loop.lower, Number) and isinstance(self.loop.upper, Number):
+            return max(0, self.loop.upper.value - self.loop.lower.value)
+        return None

@@ -80,8 +80,20 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """A subscript that depends on data: of which tensor, and of which of its dimensions."""
+
+    tensor: str
+    dimension: int
+    subscript: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Speller:
-    """Spells expressions of one statement instance; ``indices`` gives each index its C text."""
+    """Spells expressions of one statement instance; ``indices`` gives each index its C text.
+
+    ``known`` names the variables that hold subscripts which were computed, and checked, before.
+    """
 
     scop: Scop
     buffers: Mapping[str, Buffer]
@@ -90,6 +102,7 @@ class Speller:
     checked: bool
     source: SourceText
     dialect: Dialect = HOST_C
+    known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
@@ -217,25 +230,35 @@ class Speller:
         storage = self.scop.storages[expr.tensor]
         if expr.boundary is not None:
             return self._boundary_read(expr)
-        texts = []
-        failed = []
-        for d, subscript in enumerate(expr.subscripts):
-            text = self.subscript(subscript)
-            if self.checked and depends_on_data(subscript):
-                origin, extent = storage.box.origin[d], storage.box.extent[d]
-                number = len(self.needs.checks)
-                names = tuple(self.indices)
-                span = subscript.span
-                text_there = self.source.text[span.start : span.end]
-                self.needs.checks.append(
-                    IndexCheck(expr.tensor, d, extent, origin, text_there, span.start, span.end, names)
-                )
-                text = self.checked_subscript(text, origin, extent, number)
-                failed.append(extent == 0)
-            texts.append(text)
+        texts = self.read_subscripts(expr)
+        failed = [
+            self.checked and depends_on_data(subscript) and extent == 0
+            for subscript, extent in zip(expr.subscripts, storage.box.extent, strict=True)
+        ]
         if any(failed):
             return f"({', '.join(texts)}, ({C_VALUE_TYPES[dtype.name]})0)"
-        return load(self.element_read(expr, tuple(texts)), dtype, self.dialect)
+        return load(self.element_read(expr, texts), dtype, self.dialect)
+
+    def read_subscripts(self, expr: Read) -> tuple[str, ...]:
+        """The C texts of the subscripts of a read, with run-time checks where they are not known."""
+        return tuple(
+            self.known.get(Gather(expr.tensor, d, subscript)) or self.gathered(expr.tensor, d, subscript)
+            for d, subscript in enumerate(expr.subscripts)
+        )
+
+    def gathered(self, tensor: str, dimension: int, subscript: Expr) -> str:
+        """A subscript of a tensor, with its run-time check where it depends on data."""
+        text = self.subscript(subscript)
+        if not (self.checked and depends_on_data(subscript)):
+            return text
+        box, span = self.scop.storages[tensor].box, subscript.span
+        number = len(self.needs.checks)
+        origin, extent = box.origin[dimension], box.extent[dimension]
+        there = self.source.text[span.start : span.end]
+        self.needs.checks.append(
+            IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, tuple(self.indices))
+        )
+        return self.checked_subscript(text, origin, extent, number)
 
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
         """The C text of the element that a read names, from that of its subscripts."""

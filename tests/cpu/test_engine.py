@@ -253,7 +253,7 @@ def test_read_only_and_misaligned_arrays_are_noticed_on_known_layouts(ops: tc.Mo
         out = np.zeros((4, 4), np.float32)
         np.testing.assert_array_equal(call(odd, b, out=out), a @ b)
         call(a, b, out=out)
-        with pytest.raises(tc.ShapeError, match="output C: .* not aligned"):
+        with pytest.raises(tc.ShapeError, match=r"output C: .* not aligned"):
             call(a, b, out=odd)
         np.testing.assert_array_equal(odd, a)
 

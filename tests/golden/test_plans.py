@@ -68,7 +68,7 @@ PROGRAMS = {
           x(h,w) = (I(h,w) + I(h,w+1) + I(h,w+2)) / 3
           O(h,w) = (x(h,w) + x(h+1,w) + x(h+2,w)) / 3
         }""",
-        {"H": 300, "W": 1100},
+        {"H": 300, "W": 4100},
         "p0 p1 (h w S0 ; h w S1)",
     ),
     "conv_relu_pool": Program(

@@ -16,7 +16,7 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from tcomp import registry
-from tcomp.backends import arena, cpu
+from tcomp.backends import arena, parallelloops, streaming
 from tcomp.fuzzing.campaign import Campaign, Settings
 from tcomp.fuzzing.cases import Case, read_case
 from tcomp.fuzzing.draws import Draw, Drawn
@@ -46,9 +46,11 @@ class Bounds:
         """The bounds put in place of the real ones."""
         with ExitStack() as stack:
             for wanted, module, name, value in (
-                (self.many_threads, cpu, "PARALLEL_INSTANCES", 1),
+                (self.many_threads, parallelloops, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
                 (self.small_cache, strategy, "cpu_tiling", _small_tiling),
+                (self.small_cache, streaming, "CACHE_SHARE", 0.0),
+                (self.small_cache, streaming, "LEAST_LINES", 1),
                 (self.few_registers, registry, "this_machine", lambda: _SMALL),
             ):
                 if wanted:

@@ -69,10 +69,12 @@ def test_footprint_of_a_register_tile() -> None:
     assert written.is_equal(isl.UnionSet("{ C_acc0[m,n] : 0 <= m,n < 12 }"))
 
 
-def test_dot_products_reduce_in_lanes_and_data_dependent_ones_do_not() -> None:
-    compilation = _compiled("C(m,n) +=! A(m,k) * B(n,k)")
+def test_rows_reduce_in_vectors_and_data_dependent_ones_do_not() -> None:
+    compilation = lower(
+        define("def f(float(M,N) A) -> (C) { C(m) +=! A(m,k) }")["f"], Sizes({"M": 8, "N": 99}), MappingOptions(), CPU
+    )
     assert [o.kind for o in compilation.plan.operations.values()] == ["reduce"]
-    assert "#pragma omp simd reduction(+:v_C_acc0)" in compilation.source.text
+    assert "part0 = part0 + *(const tc_float32_x16 *)&v_A" in compilation.source.text
     gathered = define("def f(float(N) T, int32(M,N) I) -> (C) { C(m) +=! T(I(m,k)) }")["f"]
     text = lower(gathered, Sizes({"N": 64, "M": 8}), MappingOptions(), CPU).source.text
-    assert "omp simd" not in text
+    assert "part0" not in text

@@ -1,0 +1,131 @@
+"""Innermost loops on a CPU that are more than a loop: reduced in vectors, streamed, or with subscripts known before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tcomp.backends.accumulators import Accumulation
+from tcomp.backends.contractions import nest_of
+from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
+from tcomp.backends.gathers import all_gathers, steady_gathers
+from tcomp.backends.reductions import Reduction
+from tcomp.backends.spelling import Gather, Speller, loop_text
+from tcomp.backends.streaming import StreamedRow, streamed_statements
+from tcomp.backends.vectorvalues import moves_target
+from tcomp.loops import Execute, For, Let, LoopNode, Number, Scope, substitute, variables
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.plan import Plan
+from tcomp.scop import Scop, ScopStatement
+
+Spell = Callable[[Mapping[str, str], Mapping[Gather, str]], Speller]
+"""Gives what spells expressions where indices have the C text given and some data-dependent subscripts are known."""
+
+
+@dataclass(slots=True)
+class RowLoops:
+    """Spells innermost loops of a plan; ``known`` are the subscripts computed in front of the one under way.
+
+    ``plain`` spells a loop as it stands.
+    """
+
+    plan: Plan
+    machine: Machine
+    spell: Spell
+    plain: Callable[[For], list[str]]
+    known: Mapping[Gather, str] = field(default_factory=dict)
+    streamed: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.streamed = streamed_statements(self.plan, self.machine)
+
+    @property
+    def scop(self) -> Scop:
+        """What the plan computes."""
+        return self.plan.scop
+
+    def lines(self, loop: For) -> list[str] | None:
+        """The C text of a register tile of an update, or of an innermost loop; None for any other loop."""
+        tile = self._register_tile(loop)
+        if tile is not None:
+            return tile
+        call = loop.body
+        marks = {b.mark for b in self.plan.buffers.values()} | {*self.plan.operations}
+        while isinstance(call, Scope) and call.name not in marks:
+            call = call.body
+        return self._with_known(loop, call, self._row) if isinstance(call, Execute) else None
+
+    def reduced(self, loop: For, call: Execute) -> list[str]:
+        """The C text of the innermost loop of a ``reduce`` operation."""
+        return self._with_known(loop, call, self._reduction)
+
+    def _register_tile(self, loop: For) -> list[str] | None:
+        node: LoopNode = loop
+        while isinstance(node, For | Let):
+            node = node.body
+        statement = self.scop.by_name[node.statement] if isinstance(node, Execute) else None
+        if statement is None or statement.kind != "update" or self._in_register(statement):
+            return None
+        nest = nest_of(loop, statement)
+        if nest is None:
+            return None
+        arguments = zip(statement.indices, nest.call.arguments, strict=True)
+        moving = frozenset(n for n, a in arguments if nest.column.iterator in variables(a))
+        gathers = steady_gathers(self.scop, statement, moving)
+        if not all_gathers(statement) <= {*gathers}:
+            return None
+        dtype = self.scop.storages[statement.target].dtype
+        lines = Accumulation(statement, dtype, nest, self.machine, gathers, self.spell).lines()
+        return None if lines is None else ["{", *("  " + line for line in lines), "}"]
+
+    def _row(self, loop: For, call: Execute) -> list[str]:
+        """In streaming stores where they pay, else plain."""
+        if call.statement in self.streamed:
+            statement = self.scop.by_name[call.statement]
+            dtype = self.scop.storages[statement.target].dtype
+            lines = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, self._speller).lines()
+            if lines is not None:
+                return [*lines]
+        return self.plain(loop)
+
+    def _reduction(self, loop: For, call: Execute) -> list[str]:
+        """In vectors if all iterations reduce one element; if that is in memory, it goes through a register."""
+        statement = self.scop.by_name[call.statement]
+        if loop.step != 1 or moves_target(loop, call, statement) or not all_gathers(statement) <= self.known.keys():
+            return self.plain(loop)
+        dtype = self.scop.storages[statement.target].dtype
+        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
+        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        register = element if self._in_register(statement) else f"{mangle(statement.target)}_element"
+        lines = [*Reduction(loop, call, statement, dtype, register, self.machine.vector_bytes, self._speller).lines()]
+        if register == element:
+            return lines
+        before = f"{C_STORAGE_TYPES[dtype.name]} {register} = {element};"
+        return ["{", *("  " + line for line in (before, *lines, f"{element} = {register};")), "}"]
+
+    def _with_known(self, loop: For, call: Execute, inner: Callable[[For, Execute], list[str]]) -> list[str]:
+        """A loop with the data-dependent subscripts that it does not change computed in front of it."""
+        statement = self.scop.by_name[call.statement]
+        arguments = dict(zip(statement.indices, call.arguments, strict=True))
+        moving = frozenset(n for n, a in arguments.items() if loop.iterator in variables(a))
+        gathers = [g for g in steady_gathers(self.scop, statement, moving) if g not in self.known]
+        if not gathers:
+            return inner(loop, call)
+        before = self.known
+        first = {n: loop_text(substitute(a, loop.iterator, loop.lower)) for n, a in arguments.items()}
+        runs = isinstance(loop.lower, Number) and isinstance(loop.upper, Number) and loop.lower.value < loop.upper.value
+        lines = ["{" if runs else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"]
+        for number, gather in enumerate(gathers):
+            text = self._speller(first).gathered(gather.tensor, gather.dimension, gather.subscript)
+            lines.append(f"  const long steady{number} = {text};")
+            self.known = {**self.known, gather: f"steady{number}"}
+        lines += ["  " + line for line in inner(loop, call)]
+        self.known = before
+        return [*lines, "}"]
+
+    def _in_register(self, statement: ScopStatement) -> bool:
+        buffer = self.plan.buffers.get(statement.target)
+        return buffer is not None and buffer.space == "register"
+
+    def _speller(self, indices: Mapping[str, str]) -> Speller:
+        return self.spell(indices, self.known)

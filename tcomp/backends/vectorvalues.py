@@ -1,0 +1,83 @@
+"""Values of neighbouring iterations as C text in vector types, for expressions that need nothing but arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.backends.contractions import vector_type
+from tcomp.backends.spelling import Speller
+from tcomp.grammar.function import Binary, Expr, Index, Read, Unary, walk
+from tcomp.loops import Execute, For, Variable, variables
+from tcomp.mapping.strides import coefficient
+from tcomp.operators import DType
+from tcomp.scop import ScopStatement, contiguous_strides
+
+ELEMENTS = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+"""Element types of vectors: those whose arithmetic C does without promoting them."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpeller:
+    """Spells expressions for ``lanes`` iterations at once, which are neighbouring values of the index ``along``."""
+
+    scalar: Speller
+    along: str
+    lanes: int
+
+    def value(self, expr: Expr, dtype: DType) -> str | None:
+        """The C text of a vector of ``dtype``; None if the expression is none, or needs more than arithmetic."""
+        if dtype.name not in ELEMENTS or not self._varies(expr):
+            return None
+        return self._text(expr, dtype)
+
+    def _varies(self, expr: Expr) -> bool:
+        return any(isinstance(e, Index) and e.name == self.along for e in walk(expr))
+
+    def _text(self, expr: Expr, dtype: DType) -> str | None:
+        if expr.dtype != dtype:
+            return None
+        if not self._varies(expr):
+            return self.scalar.value(expr)
+        match expr:
+            case Read(boundary=None) if self._stride(expr.tensor, expr.subscripts) == 1:
+                element = self.scalar.element_read(expr, self.scalar.read_subscripts(expr))
+                return f"*(const {vector_type(dtype, self.lanes)} *)&{element}"
+            case Unary(op="-"):
+                operand = self._text(expr.operand, dtype)
+                return None if operand is None else f"(-{operand})"
+            case Binary(op="+" | "-" | "*") | Binary(op="/", dtype=DType(kind="float")):
+                sides = [self._text(side, dtype) for side in (expr.lhs, expr.rhs)]
+                return None if None in sides else f"({sides[0]} {expr.op} {sides[1]})"
+            case _:
+                return None
+
+    def write_stride(self, statement: ScopStatement) -> int | None:
+        """Elements in memory between what neighbouring iterations write; None if that is not constant."""
+        return self._stride(statement.target, statement.subscripts)
+
+    def _stride(self, storage: str, subscripts: tuple[Expr, ...]) -> int | None:
+        buffer = self.scalar.buffers.get(storage)
+        if buffer is not None and buffer.space == "register":
+            return None
+        strides = self.scalar.scop.storages[storage].strides if buffer is None else contiguous_strides(buffer.shape)
+        steps = [coefficient(s, self.along, self.scalar.scop.sizes) for s in subscripts]
+        known = [s for s in steps if s is not None]
+        if len(known) != len(steps):
+            return None
+        return sum(step * stride for step, stride in zip(known, strides, strict=True))
+
+
+def neighbours(loop: For, call: Execute, statement: ScopStatement) -> str | None:
+    """The index of which the iterations of a loop are neighbouring values; None if they are no such values."""
+    if loop.step != 1:
+        return None
+    own = list(zip(statement.indices, call.arguments, strict=True))[statement.tile_rank :]
+    moving = [(index, argument) for index, argument in own if loop.iterator in variables(argument)]
+    return moving[0][0] if [a for _, a in moving] == [Variable(loop.iterator)] else None
+
+
+def moves_target(loop: For, call: Execute, statement: ScopStatement) -> bool:
+    """Whether the element that is written depends on the iterator of a loop."""
+    arguments = zip(statement.indices, call.arguments, strict=True)
+    moving = {index for index, argument in arguments if loop.iterator in variables(argument)}
+    return any(isinstance(e, Index) and e.name in moving for s in statement.subscripts for e in walk(s))

@@ -1,0 +1,279 @@
+"""Rows that are reduced, normalised, gathered and streamed: in vectors of every width, of every length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.errors import TcompError
+from tcomp.mapping.machine import Machine, this_machine
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+LENGTHS = (1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 130, 257)
+SERIAL = tc.MappingOptions(parallel=False)
+
+Use = Callable[..., None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes kernels for this processor as if some facts of it were others."""
+
+    def use(**facts: int) -> None:
+        other: Machine = replace(this_machine(), **facts)
+        monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+        monkeypatch.setenv("TCOMP_CACHE", "0")
+
+    return use
+
+
+def integers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).integers(-9, 10, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("dtype", ["float", "double", "int32", "uint32", "int64"])
+def test_reductions_of_all_lengths(machine: Use, dtype: str, width: int) -> None:
+    machine(vector_bytes=width)
+    f = tc.define(
+        f"""def f({dtype}(N,D) X, {dtype}(N,D) Y) -> (s, p, low, high) {{
+          s(n) +=! X(n,d)
+          p(n) +=! X(n,d) * Y(n,d) - Y(n,d)
+          low(n) min=! X(n,d)
+          high(n) max=! X(n,d)
+        }}"""
+    )["f"]
+    for length in LENGTHS:
+        X = integers(3, length).astype({"float": "f4", "double": "f8"}.get(dtype, dtype))
+        Y = X[::-1].copy()
+        s, p, low, high = f(X, Y)
+        assert (s == X.sum(1, dtype=X.dtype)).all(), length
+        assert (p == (X * Y - Y).sum(1, dtype=X.dtype)).all(), length
+        assert (low == X.min(1)).all(), length
+        assert (high == X.max(1)).all(), length
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf, -0.0])
+def test_one_special_value_anywhere(machine: Use, value: float, width: int) -> None:
+    machine(vector_bytes=width)
+    f = tc.define(
+        """def f(float(N,D) X) -> (low, high, s) {
+          low(n) min=! X(n,d)
+          high(n) max=! X(n,d)
+          s(n) +=! X(n,d)
+        }"""
+    )["f"]
+    for length in (3, 16, 70, 133):
+        X = np.ones((length, length), np.float32)
+        np.fill_diagonal(X, value)
+        low, high, s = f(X)
+        np.testing.assert_array_equal(low, X.min(1))
+        np.testing.assert_array_equal(high, X.max(1))
+        np.testing.assert_array_equal(s, X.sum(1))
+
+
+def test_values_that_the_compiler_computes_are_reduced_in_vectors(machine: Use) -> None:
+    """A function is no arithmetic on vectors, but what it gives is added in them."""
+    machine(vector_bytes=64)
+    f = tc.define("def f(float(N,D) X) -> (s) { s(n) +=! exp(X(n,d)) }")["f"]
+    for length in LENGTHS:
+        X = integers(4, length) / 8
+        np.testing.assert_allclose(f(X), np.exp(X, dtype=np.float64).sum(1), rtol=1e-5)
+    assert re.search(r"part\d = part\d \+ \*\(const tc_float32_x8 \*\)\(value", f.compile(X).source)
+
+
+def test_a_softmax_keeps_its_accumulators_in_registers(machine: Use) -> None:
+    """Accumulators of which other loops read the results lie in memory, but not while they are summed."""
+    machine(vector_bytes=64)
+    f = tc.define(
+        """def f(float(N,D) X) -> (Y) {
+          m(n) max=! X(n,d)
+          e(n,d) = exp(X(n,d) - m(n))
+          s(n) +=! e(n,d)
+          Y(n,d) = e(n,d) / s(n)
+        }"""
+    )["f"]
+    for shape in ((5, 333), (64, 64), (1, 4099), (2, 7)):
+        X = integers(*shape)
+        e = np.exp(X - X.max(1, keepdims=True), dtype=np.float64)
+        np.testing.assert_allclose(f(X), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
+    text = f.compile(integers(5, 333)).source
+    assert "part3 = tc_max_float32_x16(part3" in text
+    assert re.search(r"half8 = tc_max_float32_x8\(half8, .*\n.* \+= 8;", text), "5 * 64 + 13 ends in half a vector"
+    assert re.search(r"part3 = part3 \+ \*\(const tc_float32_x16 \*\)&v_e", text)
+
+
+def test_a_sum_that_moves_its_target_is_not_kept_in_a_register() -> None:
+    f = tc.define("def f(float(X) I, float(K) W) -> (O) { O(x+k) +=! I(x) * W(k) }")["f"]
+    A, W = integers(9), integers(40)
+    assert (f(A, W) == np.convolve(A, W)).all()
+    f = tc.define("def f(float(X,C) I, float(K) W) -> (O) { O(x+k,c) +=! I(x,c) - W(k) }")["f"]
+    A, W = integers(6, 32), integers(4)
+    expected = np.zeros((9, 32), np.float32)
+    for k in range(4):
+        expected[k : k + 6] += A - W[k]
+    assert (f(A, W) == expected).all()
+
+
+EMBEDDING = "def f(float(E,D) T, int32(B,L) I) -> (O) { O(b,d) +=! T(I(b,l),d) }"
+
+
+@pytest.mark.parametrize("sizes", [(6, 64, 7, 5), (5, 50, 9, 3), (3, 7, 4, 2), (4, 1, 3, 3), (8, 130, 33, 11)])
+def test_sums_of_gathered_rows(sizes: tuple[int, int, int, int]) -> None:
+    E, D, B, L = sizes
+    T, rows = integers(E, D), np.random.default_rng(1).integers(0, E, (B, L)).astype(np.int32)
+    assert (tc.define(EMBEDDING)["f"](T, rows) == T[rows].sum(1)).all()
+
+
+def test_a_gathered_row_is_checked_once_and_added_in_vectors(machine: Use) -> None:
+    machine(vector_bytes=64)
+    f = tc.define(EMBEDDING)["f"]
+    T, rows = integers(6, 64), np.zeros((8, 5), np.int32)
+    text = f.compile(T, rows).source
+    assert re.search(
+        r"const long (tc_at0_0) = tc_check\(.*\n(.*tc_sum0_\d = tc_sum0_\d \+ .*v_T\[tc_at0_0 .*\n){4}", text
+    )
+    assert re.search(r"tc_sum0_3 = .*\+ 34\)", f.compile(integers(6, 50), rows).source), "the last vector overlaps"
+    rows[7, 4] = 6
+    with pytest.raises(TcompError, match=r"6"):
+        f(T, rows)
+
+
+def test_a_condition_still_guards_a_gather() -> None:
+    """Only what every instance reads may be read, and checked, in front of a loop."""
+    f = tc.define("def f(float(E,D) T, int32(B) I) -> (O) { O(b,d) = I(b) < 0 ? 0.5 : T(I(b),d) }")["f"]
+    T, rows = integers(4, 20), np.array([-1, 2, -7, 0], np.int32)
+    assert (f(T, rows) == np.where(rows[:, None] < 0, np.float32(0.5), T[np.maximum(rows, 0)])).all()
+
+
+def test_a_loop_without_iterations_checks_nothing() -> None:
+    f = tc.define("def f(float(E,D) T, int32(B) I) -> (O) { O(b) +=! T(I(b),d) where d in 0:b }")["f"]
+    T = integers(4, 40)
+    rows = np.array([99, 1, 3, 0] + 30 * [2], np.int32)
+    expected = [0.0, *(T[row, :b].sum() for b, row in enumerate(rows) if b)]
+    assert (f(T, rows) == np.array(expected, np.float32)).all()
+
+
+def test_dot_products_with_gathered_rows() -> None:
+    f = tc.define("def f(float(E,D) T, int32(B) I, float(D) w) -> (O) { O(b) +=! T(I(b),d) * w(d) }")["f"]
+    T, w, rows = integers(5, 75), integers(75), np.array([4, 0, 3, 3], np.int32)
+    assert (f(T, rows, w) == T[rows] @ w).all()
+    with pytest.raises(TcompError):
+        f(T, rows + 2, w)
+
+
+def test_one_subscript_of_two_tensors_is_checked_for_each() -> None:
+    f = tc.define("def f(float(E,D) S, float(F,D) T, int32(B) I) -> (O) { O(b,d) = S(I(b),d) + T(I(b),d) }")["f"]
+    S, T = integers(9, 20), integers(3, 20, seed=1)
+    assert (f(S, T, np.array([2, 0], np.int32)) == S[[2, 0]] + T[[2, 0]]).all()
+    with pytest.raises(TcompError, match="T"):
+        f(S, T, np.array([2, 5], np.int32))
+
+
+POOLS: dict[str, tuple[str, Callable[..., Array]]] = {
+    "sums over windows": ("O(h,w) +=! I(h+i,w+j) where i in 0:3, j in 0:3", np.sum),
+    "maxima over windows": ("O(h,w) max=! I(h+i,w+j) where i in 0:3, j in 0:3", np.max),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_windows(name: str) -> None:
+    statement, reduce = POOLS[name]
+    f = tc.define(f"def f(float(H,W) I) -> (O) {{ {statement} }}")["f"]
+    for shape in ((7, 9), (20, 67), (70, 130)):
+        image = integers(*shape)
+        if reduce is np.max:
+            image[3, 4] = np.nan
+        windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3))
+        np.testing.assert_array_equal(f(image), reduce(windows, axis=(2, 3)))
+
+
+@pytest.mark.parametrize("axis", ["sum", "max"])
+def test_columns(axis: str) -> None:
+    f = tc.define(f"def f(float(N,D) X) -> (O) {{ O(d) {'+' if axis == 'sum' else 'max'}=! X(n,d) }}")["f"]
+    for shape in ((5, 3), (40, 64), (33, 129)):
+        X = integers(*shape)
+        assert (f(X) == getattr(X, axis)(0)).all()
+
+
+STREAMED = "def f(float(N,D) X, float(D) g) -> (Y) { Y(n,d) = X(n,d) * g(d) - 1 }"
+COMPUTED = "def f(float(N,D) X, float(D) g) -> (Y) { Y(n,d) = exp(X(n,d)) * g(d) }"
+
+
+@pytest.mark.parametrize("threads", [False, True])
+@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("text", [STREAMED, COMPUTED])
+def test_streamed_rows(machine: Use, text: str, width: int, threads: bool) -> None:
+    machine(vector_bytes=width, last_cache=1, threads=2)
+    f = tc.define(text)["f"]
+    for shape in ((3, 128), (5, 129), (2, 1000), (300, 143)):
+        X, g = integers(*shape) / 4, integers(shape[1], seed=3)
+        kernel = f.compile(X, g, options=tc.MappingOptions(parallel=threads))
+        assert f"tc_stream_{width if text == STREAMED else 32}(" in kernel.source
+        expected = X * g - 1 if text == STREAMED else np.exp(X, dtype=np.float64) * g
+        for offset in (0, 1, 7, 15):
+            room = np.full(X.size + 32, -5, np.float32)
+            kernel(X, g, out=room[offset : offset + X.size].reshape(shape))
+            np.testing.assert_allclose(room[offset : offset + X.size].reshape(shape), expected, rtol=1e-5)
+            assert (room[:offset] == -5).all()
+            assert (room[offset + X.size :] == -5).all()
+
+
+def test_every_thread_waits_for_its_streamed_stores(machine: Use) -> None:
+    machine(last_cache=1, threads=2, vector_bytes=64)
+    f = tc.define(STREAMED)["f"]
+    text = f.compile(sizes={"N": 4096, "D": 256}).source
+    loop = text.index("#pragma omp for")
+    assert " nowait" in text[loop:].splitlines()[0]
+    assert text.index("tc_stream_fence();", loop) > text.index("tc_stream_64(", loop)
+    assert "tc_stream_fence();" in f.compile(sizes={"N": 4096, "D": 256}, options=SERIAL).source
+
+
+def test_only_outputs_that_nothing_reads_are_streamed(machine: Use) -> None:
+    machine(last_cache=1)
+    f = tc.define(
+        """def f(float(N,D) X) -> (Y, Z) {
+          Y(n,d) = X(n,d) + 1
+          s(n) +=! Y(n,d)
+          Z(n,d) = X(n,d) * s(n)
+        }"""
+    )["f"]
+    text = f.compile(sizes={"N": 100, "D": 500}).source
+    assert re.search(r"tc_stream_\d+\(\(char \*\)&v_Z", text)
+    assert not re.search(r"tc_stream_\d+\(\(char \*\)&v_Y", text)
+
+
+def test_outputs_that_fit_the_cache_are_not_streamed(machine: Use) -> None:
+    machine(last_cache=32 << 20)
+    f = tc.define(STREAMED)["f"]
+    assert "tc_stream" not in f.compile(sizes={"N": 1000, "D": 1000}).source
+    assert "tc_stream" in f.compile(sizes={"N": 4000, "D": 1000}).source
+
+
+def test_threads_fetch_small_tiles_by_the_dozen(machine: Use) -> None:
+    machine(threads=2)
+    f = tc.define("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }")["f"]
+    chunk = re.search(r"schedule\(dynamic, (\d+)\)", f.compile(sizes={"N": 20000, "D": 100}).source)
+    assert chunk is not None
+    assert int(chunk[1]) > 1
+    assert "schedule(dynamic)" in f.compile(sizes={"N": 16, "D": 100000}).source
+
+
+def test_rows_that_are_passed_over_several_times_stay_in_the_nearest_cache(machine: Use) -> None:
+    f = tc.define("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }")["f"]
+
+    def rows(length: int, cache: int) -> int:
+        machine(nearest_cache=cache)
+        return f.compile(sizes={"N": 1000, "D": length}).compilation.plan.groups[0].sizes[0]
+
+    assert rows(1024, 48 << 10) < rows(64, 48 << 10)
+    assert rows(512, 16 << 10) <= rows(512, 96 << 10)
+    assert rows(1024, 48 << 10) * 1024 * 4 <= 48 << 10
