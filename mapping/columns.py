@@ -7,13 +7,14 @@ which one operand, the *panel*, gives neighbours.  If those are not neighbours i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcomp.grammar.function import Binary, Index, Read, depends_on_data
+from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary
 from tcomp.mapping.footprint import extents
-from tcomp.mapping.operations import bare, indices_in, recognise_contraction
+from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
-from tcomp.mapping.strides import access_stride
+from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.scop import Scop, ScopStatement
 
@@ -28,7 +29,8 @@ _LOAD, _PACKED, _SUMMED = 0.25, 4.0, 8.0
 class Columns:
     """The columns of a contraction: their ``position`` among the indices, and the operand read along them.
 
-    ``panel`` is None where both operands run along the columns.  ``packed`` says that its neighbours lie apart.
+    ``panel`` is None where both operands run along the columns.  ``packed`` says that its neighbours lie apart, or that
+    some of them lie outside the tensor.
     """
 
     position: int
@@ -74,14 +76,15 @@ def _as_columns(
     index, sizes = main.indices[position], extents(main.domain)
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
-    if not moving or any(s is None or r.boundary is not None for r, s in moving):
+    outside = [r for r in operands if r.boundary is not None]
+    if not moving or any(s is None for _, s in moving) or any(r is not moving[0][0] for r in outside):
         return None
     cost = 1.0
-    packed = [r for r, s in moving if s != 1]
+    packed = [r for r, s in moving if s != 1 or r.boundary is not None]
     for read, stride in moving:
         cost += _LOAD
-        if stride != 1:
-            if len(moving) > 1 or not can_be_packed(read, index):
+        if stride != 1 or read.boundary is not None:
+            if len(moving) > 1 or not can_be_packed(read, index, scop.sizes):
                 return None
             rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
             cost += _PACKED / math.prod(rows)
@@ -89,10 +92,35 @@ def _as_columns(
     return cost, Columns(position, panel, bool(packed))
 
 
-def can_be_packed(read: Read, index: str) -> bool:
-    """Whether one dimension of a read is an index alone, and no other has it: then that dimension can be innermost."""
-    holding = [s for s in read.subscripts if index in indices_in(s)]
-    return len(holding) == 1 and isinstance(holding[0], Index) and not any(map(depends_on_data, read.subscripts))
+def can_be_packed(read: Read, index: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a copy of what is read can have neighbouring values of an index side by side.
+
+    One dimension moves with the index, one element at a time, and what lies outside the tensor is one number.
+    """
+    if read.boundary is not None and border_of(read) is None:
+        return False
+    steps = [coefficient(s, index, sizes) for s in read.subscripts]
+    return sorted(s for s in steps if s != 0 and s is not None) == [1] and None not in steps
+
+
+def border_of(read: Read) -> int | float | None:
+    """The number that a read gives outside its tensor; None where it gives something else or nothing."""
+    if read.boundary is None or read.boundary.kind != "constant_exterior" or read.boundary.value is None:
+        return None
+    return _number(read.boundary.value)
+
+
+def _number(expr: Expr) -> int | float | None:
+    match expr:
+        case Constant():
+            return expr.value
+        case Unary(op="-"):
+            value = _number(expr.operand)
+            return None if value is None else -value
+        case Cast() if expr.dtype.kind == "float":
+            return _number(expr.operand)
+        case _:
+            return None
 
 
 def depends_on(scop: Scop, read: Read, index: str) -> bool:

@@ -21,7 +21,7 @@ from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
-from tcomp.mapping.promotion import access_of, extents_of_a_run
+from tcomp.mapping.promotion import extents_of_a_run, unfolded_access
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.scop import ScopStatement
 
@@ -57,8 +57,7 @@ def _panel(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Ite
     if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):
         return
     prefix = place.prefixes[statement.name]
-    accesses = access_of(statement, storage.name, (read,))
-    footprint = prefix.reverse().apply_range(accesses[0])
+    footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
     size = count * storage.dtype.itemsize

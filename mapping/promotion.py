@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.accesses import Frame, element_map
 from tcomp.grammar.function import Read, depends_on_data, walk
 from tcomp.mapping.banks import fetch_order, without_conflicts
 from tcomp.mapping.buffers import Place, places
@@ -17,7 +18,7 @@ from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import access_stride
-from tcomp.scop import ScopStatement, Storage
+from tcomp.scop import Scop, ScopStatement, Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
@@ -171,6 +172,15 @@ def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -
     if len(exprs) != len(maps):
         return maps
     return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
+
+
+def unfolded_access(scop: Scop, statement: ScopStatement, read: Read) -> isl.Map:
+    """Instance to what a read names, be it in the tensor or outside; subscripts must be affine."""
+    domain = statement.domain
+    for position, index in enumerate(statement.indices):
+        domain = domain.set_dim_name(isl.dim_type.set, position, index)
+    frame = Frame(domain, scop.sizes, {name: storage.box for name, storage in scop.storages.items()})
+    return element_map(frame, read.tensor, read.subscripts)
 
 
 def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:

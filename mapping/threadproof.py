@@ -19,7 +19,7 @@ from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
-from tcomp.mapping.promotion import access_of
+from tcomp.mapping.promotion import access_of, unfolded_access
 from tcomp.mapping.threads import ThreadMaps
 from tcomp.mapping.tree import below, nodes_of
 from tcomp.scop import by_statements, maps_of
@@ -110,11 +110,21 @@ class _Proof:
         for d, extent in enumerate(copy.shape):
             box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
             box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
-        for access in access_of(self.plan.scop.by_name[copy.statement], copy.storage, copy.reads):
+        for access in self._accesses(copy):
             read = prefix.reverse().apply_range(access).reset_tuple_id(isl.dim_type.out)
             corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
             if not read.sum(corner.neg()).range().is_subset(box):
                 raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
+
+    def _accesses(self, copy: Copy) -> list[isl.Map]:
+        """What is read from a copy.
+
+        Threads of a GPU look for what lies outside the tensor elsewhere; a packed panel holds that, too.
+        """
+        statement = self.plan.scop.by_name[copy.statement]
+        if self.plan.phases:
+            return access_of(statement, copy.storage, copy.reads)
+        return [unfolded_access(self.plan.scop, statement, read) for read in copy.reads]
 
     def _vectors_are_whole(self, copy: Copy) -> bool:
         """Whether every vector that is fetched begins at a multiple of its length, and the tensor ends at one."""

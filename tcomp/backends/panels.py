@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.arena import panel_name
-from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
+from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, mangle, store
+from tcomp.mapping.columns import border_of
 from tcomp.mapping.plan import Copy
 from tcomp.scop import Storage, contiguous_strides
 
@@ -47,10 +48,15 @@ class Panel:
     def filled(self, memory: str, corner: Sequence[str], source: str, vector_bytes: int) -> list[str]:
         """The lines that declare the panel at some ``memory`` and fill it; ``corner`` is the text of its first element.
 
-        What of the box is outside the tensor stays as it is: nobody reads it.
+        What of the box is outside the tensor gets the value that reads have there; where they have none, nobody reads.
         """
         c = C_STORAGE_TYPES[self.copy.dtype.name]
         lines = [f"{c} *const {self.name} = ({c} *)({memory});"]
+        border = border_of(self.copy.reads[0])
+        if border is not None:
+            value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
+            count = self.copy.bytes // self.copy.dtype.itemsize
+            lines.append(f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value};")
         box = self.storage.box
         for d, text in enumerate(corner):
             lines.append(f"const long {self._corner(d)} = {text};")

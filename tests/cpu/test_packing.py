@@ -108,3 +108,34 @@ def test_a_panel_of_what_the_tile_writes_is_refused() -> None:
     (copy,) = plan.copies
     with pytest.raises(LegalityError, match="written meanwhile"):
         prove(replace(plan, copies=(replace(copy, storage="C_acc0"),)), "mutation")
+
+
+PADDED = """def f(float(C,H,W) I, float(O,C,KH,KW) K) -> (Y) {
+    Y(o,h,w) +=! constant_exterior(I, BORDER)(c,h+kh-1,w+kw-2) * K(o,c,kh,kw) where c in 0:C, h in 0:H, w in 0:W }"""
+
+
+@pytest.mark.parametrize("border", ["0", "-2.5"])
+@pytest.mark.parametrize("shape", [(3, 5, 5), (4, 12, 31), (2, 20, 70)])
+def test_what_lies_around_an_image_is_in_the_panel(shape: tuple[int, int, int], border: str) -> None:
+    f = tc.define(PADDED.replace("BORDER", border))["f"]
+    pixels, K = integers(shape), integers((9, shape[0], 3, 4))
+    wide = np.pad(pixels, ((0, 0), (1, 1), (2, 1)), constant_values=float(border))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 4), (1, 2))
+    kernel = f.compile(pixels, K)
+    assert "_of_S0" in kernel.source
+    assert (kernel(pixels, K) == np.einsum("chwij,ocij->ohw", windows, K)).all()
+
+
+def test_a_panel_without_what_lies_around_is_refused() -> None:
+    plan = plan_of(PADDED.replace("BORDER", "0"), {"C": 3, "H": 8, "W": 16, "O": 9, "KH": 3, "KW": 4})
+    (copy,) = plan.copies
+    assert copy.shape[2] == 19
+    with pytest.raises(LegalityError, match="fetches too little of I"):
+        prove(replace(plan, copies=(replace(copy, shape=(*copy.shape[:2], 18)),)), "mutation")
+
+
+@pytest.mark.parametrize("boundary", ["repeat_edge(I)", "mirror_image(I)", "constant_exterior(I, K(0,0,0,0))"])
+def test_other_boundaries_are_right_without_a_panel(boundary: str) -> None:
+    f = tc.define(PADDED.replace("constant_exterior(I, BORDER)", boundary))["f"]
+    pixels, K = integers((2, 9, 17)), integers((5, 2, 3, 4))
+    assert (f(pixels, K) == f.reference(pixels, K)).all()
