@@ -101,7 +101,7 @@ def survey(count: int, seed: int, target: str) -> Counter[str]:
     return outcome
 
 
-@pytest.mark.parametrize(("target", "count"), [("cpu", 120), ("simulator", 30)])
+@pytest.mark.parametrize(("target", "count"), [("cpu", 250), ("simulator", 60)])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_accepted_is_right(target: str, count: int, seed: int) -> None:
     if not tc.targets()[target]:

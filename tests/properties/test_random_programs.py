@@ -27,7 +27,7 @@ def proved_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@suite(40)
+@suite(60)
 @given(programs(), options("cpu"), BOUNDS)
 def test_the_kernel_equals_the_interpreter(program: Program, options: MappingOptions, bounds: Bounds) -> None:
     with bounds.imitated():
