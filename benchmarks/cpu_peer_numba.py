@@ -1,6 +1,7 @@
 """numba as people write it: plain loops, ``parallel`` and ``fastmath``."""
 
-# No annotations here: numba reads the functions' source.
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from benchmarks.cpu_case import Array, Case, Convolution, Einsum
 from benchmarks.cpu_peer import Implementation
 
 
-def mm(A, B, C):  # type: ignore[no-untyped-def]
+def mm(A: Array, B: Array, C: Array) -> None:
     for m in prange(C.shape[0]):
         C[m, :] = 0
         for k in range(A.shape[1]):
@@ -21,7 +22,7 @@ def mm(A, B, C):  # type: ignore[no-untyped-def]
                 C[m, n] += A[m, k] * B[k, n]
 
 
-def mm_int8(A, B, C):  # type: ignore[no-untyped-def]
+def mm_int8(A: Array, B: Array, C: Array) -> None:
     for m in prange(C.shape[0]):
         C[m, :] = 0
         for k in range(A.shape[1]):
@@ -29,7 +30,7 @@ def mm_int8(A, B, C):  # type: ignore[no-untyped-def]
                 C[m, n] += np.int32(A[m, k]) * np.int32(B[k, n])
 
 
-def tmm(A, B, C):  # type: ignore[no-untyped-def]
+def tmm(A: Array, B: Array, C: Array) -> None:
     for m in prange(C.shape[0]):
         for n in range(C.shape[1]):
             total = np.float32(0)
@@ -38,7 +39,7 @@ def tmm(A, B, C):  # type: ignore[no-untyped-def]
             C[m, n] = total
 
 
-def bmm(X, Y, Z):  # type: ignore[no-untyped-def]
+def bmm(X: Array, Y: Array, Z: Array) -> None:
     for b in prange(Z.shape[0]):
         for n in range(Z.shape[1]):
             Z[b, n, :] = 0
@@ -47,7 +48,7 @@ def bmm(X, Y, Z):  # type: ignore[no-untyped-def]
                     Z[b, n, m] += X[b, n, k] * Y[b, k, m]
 
 
-def reordered(A, B, C):  # type: ignore[no-untyped-def]
+def reordered(A: Array, B: Array, C: Array) -> None:
     for a in prange(C.shape[0]):
         for b in range(C.shape[1]):
             for c in range(C.shape[2]):
@@ -59,7 +60,7 @@ def reordered(A, B, C):  # type: ignore[no-untyped-def]
                     C[a, b, c, d] = total
 
 
-def conv2d(X, K, Y):  # type: ignore[no-untyped-def]
+def conv2d(X: Array, K: Array, Y: Array) -> None:
     for f in prange(Y.shape[1]):
         for n in range(Y.shape[0]):
             Y[n, f] = 0
@@ -71,7 +72,7 @@ def conv2d(X, K, Y):  # type: ignore[no-untyped-def]
                                 Y[n, f, h, w] += X[n, c, h + kh, w + kw] * K[f, c, kh, kw]
 
 
-def grouped(X, K, B, Y):  # type: ignore[no-untyped-def]
+def grouped(X: Array, K: Array, B: Array, Y: Array) -> None:
     for n in prange(Y.shape[0]):
         for g in range(Y.shape[1]):
             for f in range(Y.shape[2]):
@@ -84,7 +85,7 @@ def grouped(X, K, B, Y):  # type: ignore[no-untyped-def]
                                     Y[n, g, f, h, w] += X[n, g, c, h + kh, w + kw] * K[g, f, c, kh, kw]
 
 
-def depthwise(X, K, Y):  # type: ignore[no-untyped-def]
+def depthwise(X: Array, K: Array, Y: Array) -> None:
     for c in prange(Y.shape[1]):
         for n in range(Y.shape[0]):
             for h in range(Y.shape[2]):
@@ -96,7 +97,7 @@ def depthwise(X, K, Y):  # type: ignore[no-untyped-def]
                     Y[n, c, h, w] = total
 
 
-def layer(X, W, B, Y):  # type: ignore[no-untyped-def]
+def layer(X: Array, W: Array, B: Array, Y: Array) -> None:
     for m in prange(Y.shape[0]):
         Y[m, :] = B
         for k in range(X.shape[1]):
@@ -106,7 +107,7 @@ def layer(X, W, B, Y):  # type: ignore[no-untyped-def]
             Y[m, n] = max(Y[m, n], np.float32(0))
 
 
-def mlp3(X, W2, B2, W3, B3, W4, B4, O4):  # type: ignore[no-untyped-def]
+def mlp3(X: Array, W2: Array, B2: Array, W3: Array, B3: Array, W4: Array, B4: Array, O4: Array) -> None:
     for b in prange(X.shape[0]):
         O2 = np.empty(W2.shape[0], np.float32)
         O3 = np.empty(W3.shape[0], np.float32)
@@ -127,7 +128,7 @@ def mlp3(X, W2, B2, W3, B3, W4, B4, O4):  # type: ignore[no-untyped-def]
             O4[b, q] = max(total, np.float32(0))
 
 
-def softmax(X, Y):  # type: ignore[no-untyped-def]
+def softmax(X: Array, Y: Array) -> None:
     for n in prange(X.shape[0]):
         largest = X[n, 0]
         for d in range(X.shape[1]):
@@ -140,7 +141,7 @@ def softmax(X, Y):  # type: ignore[no-untyped-def]
             Y[n, d] /= total
 
 
-def layer_norm(X, gamma, beta, Y):  # type: ignore[no-untyped-def]
+def layer_norm(X: Array, gamma: Array, beta: Array, Y: Array) -> None:
     for n in prange(X.shape[0]):
         mean = np.float32(0)
         for d in range(X.shape[1]):
@@ -154,7 +155,7 @@ def layer_norm(X, gamma, beta, Y):  # type: ignore[no-untyped-def]
             Y[n, d] = (X[n, d] - mean) * scale * gamma[d] + beta[d]
 
 
-def blur(X, Y):  # type: ignore[no-untyped-def]
+def blur(X: Array, Y: Array) -> None:
     third = np.float32(1 / 3)
     for h in prange(Y.shape[0]):
         for w in range(Y.shape[1]):
@@ -164,7 +165,7 @@ def blur(X, Y):  # type: ignore[no-untyped-def]
             Y[h, w] = total * third
 
 
-def lut(table, index, Y):  # type: ignore[no-untyped-def]
+def lut(table: Array, index: Array, Y: Array) -> None:
     for b in prange(Y.shape[0]):
         Y[b, :] = 0
         for row in range(index.shape[1]):
@@ -172,12 +173,12 @@ def lut(table, index, Y):  # type: ignore[no-untyped-def]
                 Y[b, d] += table[index[b, row], d]
 
 
-def relu_tanh(A, B, C, D, Y):  # type: ignore[no-untyped-def]
+def relu_tanh(A: Array, B: Array, C: Array, D: Array, Y: Array) -> None:
     for n in prange(Y.shape[0]):
         Y[n] = max(A[n] * B[n] + C[n], np.float32(0)) * math.tanh(D[n])
 
 
-def attention(Q, K, V, Y):  # type: ignore[no-untyped-def]
+def attention(Q: Array, K: Array, V: Array, Y: Array) -> None:
     for task in prange(Q.shape[0] * Q.shape[1]):
         b, row = task // Q.shape[1], task % Q.shape[1]
         scores = np.empty(K.shape[1], np.float32)
