@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.dataaddress import data_address
 from tcomp.devices import MAIN, Memory, Place, cupy_module
 from tcomp.errors import ShapeError
 from tcomp.evaluation import numpy_dtype
@@ -107,12 +108,12 @@ class NumpyKind(ArrayKind):
         return array.dtype, array.shape, array.strides
 
     def address(self, array: NumpyArray) -> int:
-        return array.ctypes.data
+        return data_address(array)
 
     def view(self, array: NumpyArray) -> View:
-        dtype = _dtype_of(array.dtype)
-        strides = _element_strides(array, array.ctypes.data, "array.copy()")
-        return View(dtype, array.shape, strides, array.ctypes.data, array.flags.writeable)
+        dtype, address = _dtype_of(array.dtype), data_address(array)
+        strides = _element_strides(array, address, "array.copy()")
+        return View(dtype, array.shape, strides, address, array.flags.writeable)
 
     def copy(self, array: NumpyArray) -> NumpyArray:
         return array.copy()
@@ -131,7 +132,7 @@ class NumpyKind(ArrayKind):
 
         def make() -> NumpyArray:
             memory = np.empty(count + ALIGNMENT, np.uint8)
-            start = -memory.ctypes.data % ALIGNMENT
+            start = -data_address(memory) % ALIGNMENT
             return memory[start : start + count].view(element).reshape(shape)
 
         return make

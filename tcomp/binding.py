@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +29,16 @@ class Binding:
     """A kernel, and how to get addresses out of arrays that are laid out as those of ``call``."""
 
     __slots__ = (
+        "_addresses",
+        "_all_given",
         "_checks",
-        "_getters",
+        "_inputs",
         "_launch",
         "_makers",
         "_masks",
+        "_near",
         "_program",
-        "_ranges",
         "_run",
-        "_takers",
         "_views",
     )
 
@@ -47,18 +49,21 @@ class Binding:
         self._checks = source.checks
         self._program = call.function.source
         self._masks = tuple(a.dtype.itemsize - 1 for a in source.arguments)
-        self._takers = tuple(
-            (position, kind_of(array).address)
+        taken = [
+            (position, kind_of(array))
             for position, (tensor, array) in enumerate(zip(call.function.inputs, call.arrays, strict=True))
             if tensor.role != "const"
-        )
-        outputs = source.arguments[len(self._takers) :]
+        ]
+        given = [call.kind if array is None else kind_of(array) for array in call.outputs]
+        self._addresses = _addresses(taken, given, len(call.arrays))
+        self._all_given = all(array is not None for array in call.outputs)
+        self._inputs = len(taken)
+        outputs = source.arguments[self._inputs :]
         self._makers = tuple(call.kind.maker(a.shape, a.dtype, call.place) for a in outputs)
-        self._getters = tuple((call.kind if given is None else kind_of(given)).address for given in call.outputs)
         self._views = tuple(
             call.views.get(a.name, View(a.dtype, a.shape, a.strides, 0, True, call.place)) for a in source.arguments
         )
-        self._ranges = tuple(byte_range(replace(view, address=0)) for view in self._views)
+        self._near = _near([byte_range(replace(view, address=0)) for view in self._views], self._inputs)
 
     def run(self, arrays: Sequence[Any], outputs: Outputs | None) -> Outputs:
         """Call the kernel.  ``outputs`` has None for what is to be made, or is None if all is.  Returns the outputs.
@@ -71,21 +76,21 @@ class Binding:
         subscript outside its tensor; in the last case outputs are written in part.  Raises TcompError for what the
         device complains of.
         """
-        addresses = [address(arrays[position]) for position, address in self._takers]
         try:
             if outputs is None:
                 results = tuple([make() for make in self._makers])
+            elif self._all_given:
+                results = outputs
             else:
                 pairs = zip(self._makers, outputs, strict=True)
                 results = tuple([given if given is not None else make() for make, given in pairs])
         except (MemoryError, ValueError, RuntimeError) as error:
             raise self._run.failure(error) from None
-        addresses += [address(array) for address, array in zip(self._getters, results, strict=True)]
+        addresses = self._addresses(arrays, results)
         if outputs is not None:
             self._check_outputs(addresses, results)
-        for address, mask in zip(addresses, self._masks, strict=True):
-            if address & mask:
-                raise MisalignedArgumentError("an array is not aligned to the size of its elements; pass a copy of it")
+        if any(map(operator.and_, addresses, self._masks)):
+            raise MisalignedArgumentError("an array is not aligned to the size of its elements; pass a copy of it")
         report = self._launch(addresses)
         if report is not None:
             raise self._failure(report)
@@ -93,20 +98,16 @@ class Binding:
 
     def _check_outputs(self, addresses: Sequence[int], results: Outputs) -> None:
         """Raises ShapeError if an output is read-only or has a byte in common with another argument."""
-        first = len(self._takers)
+        first = self._inputs
         for array in results:
             if isinstance(array, np.ndarray) and not array.flags.writeable:
                 raise ShapeError("an array of out= is read-only")
-        spans = [(a + low, a + high) for a, (low, high) in zip(addresses, self._ranges, strict=True)]
-        for later in range(first, len(spans)):
-            low, high = spans[later]
-            for earlier in range(later):
-                other_low, other_high = spans[earlier]
-                if low < other_high and other_low < high and self._overlap(addresses, earlier, later):
-                    what = f"input {earlier}" if earlier < first else f"output {earlier - first}"
-                    raise ShapeError(
-                        f"output {later - first} (counted from 0) shares memory with {what}; pass arrays of their own"
-                    )
+        for later, earlier, least, most in self._near:
+            if least < addresses[earlier] - addresses[later] < most and self._overlap(addresses, earlier, later):
+                what = f"input {earlier}" if earlier < first else f"output {earlier - first}"
+                raise ShapeError(
+                    f"output {later - first} (counted from 0) shares memory with {what}; pass arrays of their own"
+                )
 
     def _overlap(self, addresses: Sequence[int], one: int, other: int) -> bool:
         return share_memory(
@@ -120,6 +121,39 @@ class Binding:
         place = dict(zip(check.indices, report[3:], strict=False))
         message = describe_failure(check, report[1], place)
         return ShapeError(Diagnostic(message, self._program, Span(check.start, check.end)))
+
+
+def _addresses(
+    taken: Sequence[tuple[int, ArrayKind]], given: Sequence[ArrayKind], count: int
+) -> Callable[[Sequence[Any], Outputs], list[int]]:
+    """What gets the addresses out of the arguments of a call, of which there are ``count``, and its results.
+
+    ``taken`` are the positions of the arguments that are arrays, and their libraries, ``given`` those of the results.
+    """
+    kinds = {kind for _, kind in taken} | set(given)
+    if len(kinds) == 1 and len(taken) == count:
+        (kind,) = kinds
+        address = kind.address
+        return lambda arrays, results: [*map(address, arrays), *map(address, results)]
+
+    def mixed(arrays: Sequence[Any], results: Outputs) -> list[int]:
+        inputs = [kind.address(arrays[position]) for position, kind in taken]
+        return inputs + [kind.address(array) for kind, array in zip(given, results, strict=True)]
+
+    return mixed
+
+
+def _near(ranges: Sequence[tuple[int, int]], inputs: int) -> tuple[tuple[int, int, int, int], ...]:
+    """For each output and each argument before it: both numbers, and between which bounds, both excluded, the distance
+    from the one's address to the other's lies if they have a byte in common.
+
+    ``ranges`` are the bytes of each argument, relative to its address.
+    """
+    return tuple(
+        (later, earlier, ranges[later][0] - ranges[earlier][1], ranges[later][1] - ranges[earlier][0])
+        for later in range(inputs, len(ranges))
+        for earlier in range(later)
+    )
 
 
 def _site(kind: ArrayKind, place: Place) -> Site:

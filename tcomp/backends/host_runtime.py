@@ -14,6 +14,7 @@ from tcomp.backends.arena import ALIGNMENT
 from tcomp.backends.native import NativeFunction
 from tcomp.backends.runtime import Site
 from tcomp.backends.source import Source
+from tcomp.dataaddress import data_address
 from tcomp.devices import Memory
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.limits import MAX_INDICES
@@ -26,8 +27,8 @@ class _Workspace(threading.local):
     """Scratch memory and report of the kernels that a thread runs, which it does one at a time."""
 
     def __init__(self) -> None:
-        self.report = (ctypes.c_int64 * (3 + MAX_INDICES))()
-        self.report_address = ctypes.addressof(self.report)
+        report = (ctypes.c_int64 * (3 + MAX_INDICES))()
+        self.reporting = report, ctypes.addressof(report)
         self._arena = np.empty(0, np.uint8)
 
     def scratch(self, count: int) -> tuple[int, Any]:
@@ -37,7 +38,7 @@ class _Workspace(threading.local):
             arena = np.empty(count + ALIGNMENT, np.uint8)
             if count <= _LARGEST_KEPT_SCRATCH:
                 self._arena = arena
-        address = arena.ctypes.data
+        address = data_address(arena)
         return address + -address % ALIGNMENT, arena
 
 
@@ -76,19 +77,20 @@ class HostProgram:
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
         """Run on the arguments at these addresses; see ``Run``."""
         scratch = arena = None
-        _WORKSPACE.report[2] = 0
+        report, report_address = _WORKSPACE.reporting
+        report[2] = 0
         if self._scratch_bytes:
             try:
                 scratch, arena = _WORKSPACE.scratch(self._scratch_bytes)
             except (MemoryError, ValueError) as error:
                 raise self.failure(error) from None
-        status = self._function(*addresses, scratch, _WORKSPACE.report_address)
+        status = self._function(*addresses, scratch, report_address)
         del arena
         if not status:
             return None
         if status != 1:
             raise TcompError(f"the kernel ended with status {status}")
-        return tuple(_WORKSPACE.report)
+        return tuple(report)
 
     def failure(self, error: Exception) -> TcompError:
         """That there is no room."""
