@@ -44,6 +44,12 @@ def this_machine() -> Machine:
     return Machine(16, registers, 16, threads, nearest, last)
 
 
+def processor_name() -> str:
+    """The model of the processor in its maker's words; empty where Linux does not say."""
+    facts = _processor_facts()
+    return facts.get("model name", facts.get("CPU part", ""))
+
+
 @functools.cache
 def _processor_facts() -> Mapping[str, str]:
     """What Linux says of the first processor, by name; empty where it says nothing."""

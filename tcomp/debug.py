@@ -44,10 +44,13 @@ CACHE = Variable("TCOMP_CACHE", "directory or 0", "keep compiled kernels in this
 PRINT_TUNING = Variable(
     "TCOMP_PRINT_TUNING",
     "1",
-    "print each better mapping that a tuning run finds, as source to paste (from the tuner on)",
+    "print each better mapping that a tuning run finds, as source to paste",
+)
+TUNED = Variable(
+    "TCOMP_TUNED", "file or 0", "keep and look for tuned options in this file, not beside the cache; 0 knows none"
 )
 
-VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, PRINT_TUNING)
+VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, PRINT_TUNING, TUNED)
 
 
 def level() -> int:
@@ -86,8 +89,19 @@ def cache_directory() -> Path | None:
 
 
 def print_tuning() -> bool:
-    """Whether the tuner prints its progress."""
+    """Whether the tuner prints each better mapping that it finds."""
     return _switch(PRINT_TUNING)
+
+
+def tuned_enabled() -> bool:
+    """Whether tuned options are kept and looked for."""
+    return os.environ.get(TUNED.name) != "0"
+
+
+def tuned_file() -> Path | None:
+    """The file that the user chose for tuned options; None leaves it beside the cache."""
+    text = os.environ.get(TUNED.name)
+    return Path(text) if text and text != "0" else None
 
 
 def _switch(variable: Variable) -> bool:
