@@ -1,39 +1,18 @@
-"""Arrays for a run: read from .npy files, or made up so that every result is exact and every subscript valid."""
+"""Arrays for a run, read from .npy files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tcomp.errors import ShapeError, TcompError
 from tcomp.evaluation import numpy_dtype
-from tcomp.grammar.function import Cast, Expr, Function, Read, Tensor, walk
-from tcomp.grammar.ranges import Box, Ranges, bind_sizes
+from tcomp.grammar.function import Function, Tensor
+from tcomp.grammar.ranges import bind_sizes
+from tcomp.madeup import Arguments, Array, arguments_of
 from tcomp.operators import BFLOAT16
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-_LARGEST = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """What a call needs: one value per parameter, in order, and the content of the outputs that the program reads.
-
-    ``const`` parameters are integers, all others arrays.  ``made_up`` arrays are random numbers.
-    """
-
-    values: tuple[Array | int, ...]
-    contents: Mapping[str, Array]
-    made_up: bool
-
-    def fresh_contents(self) -> dict[str, Array]:
-        """Copies of the contents, for a call overwrites them."""
-        return {name: array.copy() for name, array in self.contents.items()}
 
 
 def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str, int]) -> Arguments:
@@ -47,7 +26,7 @@ def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str,
         wanted = ", ".join(expected) or "none"
         raise ShapeError(f"{function.name} takes {len(expected)} arrays ({wanted}), but --inputs names {len(files)}")
     arrays = {name: _load(file, function.tensors[name]) for name, file in zip(expected, files, strict=True)}
-    arguments = _arguments(function, arrays, sizes, made_up=False)
+    arguments = arguments_of(function, arrays, sizes, made_up=False)
     constants = {tensor.name: sizes[tensor.name] for tensor in function.inputs if tensor.role == "const"}
     found = bind_sizes(function, {name: arrays[name].shape for name in names}, constants)
     wrong = [
@@ -58,85 +37,6 @@ def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str,
     if wrong:
         raise ShapeError(*wrong)
     return arguments
-
-
-def random_arguments(function: Function, ranges: Ranges, seed: int) -> Arguments:
-    """Small integers of either sign (0 or 1 for bool), and valid subscripts in tensors that are used as such.
-
-    Sums and products of small integers are exact in any order, so results can be compared bit by bit.
-    """
-    generator = np.random.default_rng(seed)
-    subscripts = subscript_ranges(function, ranges)
-
-    def fill(tensor: Tensor) -> Array:
-        dtype = numpy_dtype(tensor.dtype)
-        low, high = subscripts.get(tensor.name, _value_range(tensor))
-        try:
-            narrow = np.int8 if low >= -128 and high <= 127 else np.int64
-            return generator.integers(low, high, size=ranges.boxes[tensor.name].extent, dtype=narrow).astype(dtype)
-        except (ValueError, MemoryError) as error:
-            raise ShapeError(f"cannot make an array for {tensor.name}: {error}") from None
-
-    arrays = {
-        tensor.name: fill(tensor)
-        for tensor in (*function.inputs, *function.outputs)
-        if tensor.role == "input" or tensor.name in function.needs_content
-    }
-    return _arguments(function, arrays, ranges.sizes, made_up=True)
-
-
-def _arguments(
-    function: Function, arrays: Mapping[str, Array], sizes: Mapping[str, int], *, made_up: bool
-) -> Arguments:
-    missing = [tensor.name for tensor in function.inputs if tensor.role == "const" and tensor.name not in sizes]
-    if missing:
-        raise ShapeError(f"{function.name} needs values for const parameters: --sizes {'=...,'.join(missing)}=...")
-    values = tuple(sizes[tensor.name] if tensor.role == "const" else arrays[tensor.name] for tensor in function.inputs)
-    return Arguments(values, {name: arrays[name] for name in function.needs_content}, made_up)
-
-
-def subscript_ranges(function: Function, ranges: Ranges) -> dict[str, tuple[int, int]]:
-    """For each tensor that is used as a subscript, the half-open range of values that are valid wherever it is.
-
-    Where a subscript computes with the value (``table(index(i) + k)``), that is the smallest one only.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    for tensor, position, subscript in _subscripts(function):
-        for read in (node for node in walk(subscript) if isinstance(node, Read)):
-            low, high = _valid(ranges.boxes[tensor], position, exact=_uncast(subscript) is read)
-            before = found.get(read.tensor, (low, high))
-            low, high = max(low, before[0]), min(high, before[1])
-            found[read.tensor] = (low, max(high, low + 1))
-    return found
-
-
-def _subscripts(function: Function) -> Iterator[tuple[str, int, Expr]]:
-    for statement in function.statements:
-        for position, subscript in enumerate(statement.subscripts):
-            yield statement.target, position, subscript
-        for expression in statement.expressions():
-            for read in (node for node in walk(expression) if isinstance(node, Read)):
-                for position, subscript in enumerate(read.subscripts):
-                    yield read.tensor, position, subscript
-
-
-def _valid(box: Box, position: int, exact: bool) -> tuple[int, int]:
-    low, extent = box.origin[position], box.extent[position]
-    return (low, low + max(1, extent)) if exact else (max(0, low), max(0, low) + 1)
-
-
-def _uncast(expr: Expr) -> Expr:
-    return _uncast(expr.operand) if isinstance(expr, Cast) else expr
-
-
-def _value_range(tensor: Tensor) -> tuple[int, int]:
-    match tensor.dtype.kind:
-        case "bool":
-            return 0, 2
-        case "uint":
-            return 0, _LARGEST + 1
-        case _:
-            return -_LARGEST, _LARGEST + 1
 
 
 def _load(file: str, tensor: Tensor) -> Array:

@@ -16,11 +16,12 @@ import numpy as np
 from tcomp.arrays import fetched, moved
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
-from tcomp.commands.inputs import Arguments, Array, load_arguments, random_arguments
+from tcomp.commands.inputs import load_arguments
 from tcomp.commands.programs import Request, add_program_arguments, program_request
 from tcomp.devices import wait
 from tcomp.errors import TcompError
 from tcomp.grammar.ranges import infer
+from tcomp.madeup import Arguments, Array, random_arguments
 from tcomp.mapping.options import MappingOptions
 from tcomp.memo import ISL
 from tcomp.operation import Operation

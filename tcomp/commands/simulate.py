@@ -17,7 +17,6 @@ from tcomp.backends.source import Source
 from tcomp.binding import describe_failure
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
-from tcomp.commands.inputs import Arguments, Array, random_arguments
 from tcomp.commands.machinecode import architecture_of
 from tcomp.commands.programs import Request, add_program_arguments, program_request
 from tcomp.commands.roofline import Point, bound, picture, readable
@@ -28,6 +27,7 @@ from tcomp.evaluation import numpy_dtype
 from tcomp.grammar.function import Function
 from tcomp.grammar.limits import MAX_INDICES
 from tcomp.grammar.ranges import infer
+from tcomp.madeup import Arguments, Array, random_arguments
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
 from tcomp.mapping.options import GPU_TARGETS, MappingOptions

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tcomp
-from tcomp.commands.inputs import Arguments
 from tcomp.commands.run import compare
+from tcomp.madeup import Arguments
 
 LENGTH = 10_007
 TEXT = "def total(float(K) A) -> (S) { S +=! A(k) }"

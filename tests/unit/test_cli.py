@@ -13,10 +13,10 @@ import pytest
 
 from tcomp import cli, debug
 from tcomp.commands import doctor
-from tcomp.commands.inputs import random_arguments, subscript_ranges
 from tcomp.commands.programs import library_names, parse_sizes
 from tcomp.grammar import define
 from tcomp.grammar.ranges import infer
+from tcomp.madeup import random_arguments, subscript_ranges
 from tcomp.tolerance import Tolerance
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
