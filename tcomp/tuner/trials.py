@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,8 @@ class Compiled:
 
     ``source`` is a digest of the kernel's text, equal for candidates that give the same code.  ``features`` are named
     facts about the mapping and the code, in any unit, the same names for all candidates of a target.  ``seconds`` is
-    what compiling took.  ``message`` says why there is no kernel; it is empty where there is one.
+    what compiling took.  ``message`` says why there is no kernel, and ``failure`` in which way: ``REJECTED``,
+    ``CRASHED``, ``HUNG`` or ``OUT_OF_MEMORY``; where there is one they are empty and None.
     """
 
     candidate: Candidate
@@ -76,6 +78,7 @@ class Compiled:
     features: tuple[tuple[str, float], ...]
     seconds: float
     message: str = ""
+    failure: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class Trial:
     """A candidate and what became of it.
 
     ``times`` are seconds of single calls, warm, in the order in which they were taken.  ``worker`` names the machine
-    and process that measured; ``when`` is seconds since the epoch.
+    and device that measured; ``when`` is seconds since the epoch.  ``baseline`` is what the default options take there,
+    infinite where that is not known: times of different workers compare by their ratio to it.
     """
 
     compiled: Compiled
@@ -93,6 +97,7 @@ class Trial:
     worker: str = ""
     when: float = 0.0
     generation: int = 0
+    baseline: float = math.inf
 
     @property
     def options(self) -> MappingOptions:
@@ -102,7 +107,7 @@ class Trial:
     @property
     def seconds(self) -> float:
         """The median time of a call; infinite where there is none."""
-        return statistics.median(self.times) if self.times else float("inf")
+        return statistics.median(self.times) if self.times else math.inf
 
 
 class Strategy(Protocol):
