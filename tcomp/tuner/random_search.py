@@ -1,0 +1,59 @@
+"""The strategy ``random``: candidates drawn uniformly, measured as they come.  The others are compared with it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.space import Space
+from tcomp.tuner.trials import Candidate, Compiled, Trial
+
+TRIES = 50
+"""Draws for a candidate that was not tried, after which the space counts as exhausted."""
+
+
+class Proposed:
+    """What a strategy has proposed or finds among the trials, so that nothing is tried twice."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._seen: set[MappingOptions] = set()
+
+    def see(self, trials: Sequence[Trial]) -> None:
+        """Take note of what others have tried."""
+        self._seen.update(self._space.normal(t.options) for t in trials)
+
+    def new(self, draw: Callable[[], MappingOptions]) -> MappingOptions | None:
+        """The first of several draws that is new, which it then is no longer; None if none is."""
+        for _ in range(TRIES):
+            found = draw()
+            if found not in self._seen:
+                self._seen.add(found)
+                return found
+        return None
+
+
+class RandomSearch:
+    """Uniform over a space."""
+
+    def __init__(self, space: Space, seed: int = 0) -> None:
+        self._space = space
+        self._seed = seed
+        self._proposed = Proposed(space)
+
+    def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
+        """Candidates that were not tried; fewer where few are left."""
+        rng = generator(self._seed, trials)
+        self._proposed.see(trials)
+        drawn = (self._proposed.new(lambda: self._space.drawn(rng)) for _ in range(count))
+        return [Candidate(options, "random") for options in drawn if options is not None]
+
+    def select(self, compiled: Sequence[Compiled], trials: Sequence[Trial], count: int) -> Sequence[Compiled]:
+        """The first of them."""
+        return compiled[:count]
+
+
+def generator(seed: int, trials: Sequence[Trial]) -> random.Random:
+    """Random numbers for the next proposal: others after every trial, the same when a run is resumed."""
+    return random.Random(f"{seed} {len(trials)}")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tcomp.mapping.options import OPTIONS, MappingOptions
+from tcomp.tuner.genetic import Breeding, GeneticSearch, breeders, scaled
+from tcomp.tuner.parameters import Scalar, Sizes
+from tcomp.tuner.random_search import RandomSearch
+from tcomp.tuner.space import Space
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
+
+POWERS = tuple(1 << k for k in range(8))
+SPACE = Space(
+    MappingOptions(),
+    "cpu",
+    (
+        Sizes("tile_sizes", OPTIONS["tile_sizes"], (POWERS, POWERS, POWERS), 0, (256,) * 3, (8, 8, 8)),
+        Sizes("register_tile", OPTIONS["register_tile"], (tuple(range(1, 15)), POWERS), 1),
+        Scalar("parallel", (False, True), True),
+    ),
+)
+SMALL = Space(MappingOptions(), "cpu", (Scalar("parallel", (False, True), True),))
+Make = Callable[[Space, int], Strategy]
+STRATEGIES: dict[str, Make] = {"random": RandomSearch, "genetic": GeneticSearch}
+
+
+def seconds(options: MappingOptions) -> float:
+    """A made-up time with its best at tiles of 16, 64, 4 and register tiles of 6 by 32, and interactions."""
+    tiles = options.tile_sizes or (1, 8, 128)
+    rows, columns = options.register_tile or (2, 16)
+    off = [abs(math.log2((t or 256) / w)) for t, w in zip(tiles, (16, 64, 4), strict=True)]
+    cost = 1 + sum(off) / 4 + off[0] * off[1] / 8 + abs(rows - 6) / 6 + abs(math.log2(columns / 32)) / 3
+    return 1e-3 * cost * (1 if options.parallel else 1.8)
+
+
+def trial(options: MappingOptions, outcome: Outcome = Outcome.MEASURED) -> Trial:
+    compiled = Compiled(Candidate(options, "made up"), options.to_json(), (), 0.1)
+    return Trial(compiled, outcome, (seconds(options),) if outcome is Outcome.MEASURED else ())
+
+
+def searched(strategy: Strategy, measured: int, round_size: int = 8) -> list[Trial]:
+    trials = [trial(MappingOptions())]
+    while len(trials) < measured:
+        proposed = strategy.propose(trials, round_size)
+        if not proposed:
+            break
+        compiled = [Compiled(c, c.options.to_json(), (), 0.1) for c in proposed]
+        chosen = strategy.select(compiled, trials, round_size)
+        assert len(chosen) <= round_size
+        trials += [trial(c.candidate.options) for c in chosen]
+    return trials
+
+
+@pytest.mark.parametrize("make", STRATEGIES.values(), ids=list(STRATEGIES))
+class TestEveryStrategy:
+    def test_nothing_is_tried_twice(self, make: Make) -> None:
+        trials = searched(make(SPACE, 1), 200)
+        assert len({t.options for t in trials}) == len(trials) >= 200
+
+    def test_proposals_in_flight_are_not_proposed_again(self, make: Make) -> None:
+        strategy = make(SPACE, 2)
+        first = strategy.propose([trial(MappingOptions())], 20)
+        second = strategy.propose([trial(MappingOptions())], 20)
+        assert not {c.options for c in first} & {c.options for c in second}
+
+    def test_an_exhausted_space_ends_the_search(self, make: Make) -> None:
+        trials = searched(make(SMALL, 3), 50)
+        assert {t.options.parallel for t in trials} == {False, True} and len(trials) == 2
+
+    def test_another_seed_is_another_search(self, make: Make) -> None:
+        one, other = (make(SPACE, seed).propose([], 10) for seed in (1, 2))
+        assert {c.options for c in one} != {c.options for c in other}
+
+    def test_a_resumed_search_goes_on_where_it_was(self, make: Make) -> None:
+        trials = searched(make(SPACE, 4), 60)
+        resumed = make(SPACE, 4).propose(trials, 8)
+        again = make(SPACE, 4).propose(trials, 8)
+        assert resumed == again
+        assert not {c.options for c in resumed} & {t.options for t in trials}
+
+    def test_failed_candidates_are_survived_and_not_repeated(self, make: Make) -> None:
+        failed = [trial(c.options, outcome) for outcome in Outcome if outcome is not Outcome.MEASURED
+                  for c in make(SPACE, 5).propose([], 6)]  # fmt: skip
+        proposed = make(SPACE, 5).propose(failed, 20)
+        assert len(proposed) == 20 and not {c.options for c in proposed} & {t.options for t in failed}
+
+
+def best_of(make: Make, count: int) -> float:
+    """The median over seeds of the best time after so many measured candidates."""
+    runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count) for seed in range(9)]
+    return statistics.median(min(t.seconds for t in trials) for trials in runs)
+
+
+class TestGenetic:
+    def test_it_finds_better_candidates_than_chance(self) -> None:
+        assert best_of(GeneticSearch, 120) < 0.9 * best_of(RandomSearch, 120)
+
+    def test_the_elites_and_the_latest_breed(self) -> None:
+        tiles = [(1 << k, 1, 1) for k in range(8)]
+        ran = [trial(MappingOptions(tile_sizes=t)) for t in [(16, 64, 4), *tiles]]
+        found = breeders(ran, Breeding(population=4, elites=1))
+        assert found.options == tuple(t.options for t in (ran[0], *ran[-3:]))
+        assert found.fitness[0] == max(found.fitness)
+
+    def test_fitness_grows_with_speed_and_tells_good_ones_apart(self) -> None:
+        found = scaled([1.0, 1.01, 1.02])
+        assert found[0] < found[1] < found[2] and found[2] > 2 * found[0]
+        assert scaled([2.0, 2.0]) == (1.0, 1.0) and scaled([]) == ()
