@@ -7,7 +7,6 @@ which one operand, the *panel*, gives neighbours.  If those are not neighbours i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary
@@ -21,6 +20,9 @@ from tcomp.scop import Scop, ScopStatement
 LANES = 16
 """Lanes that columns should fill."""
 
+MOST_STEP = 8
+"""How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
+
 _LOAD, _PACKED, _SUMMED = 0.25, 4.0, 8.0
 """Costs against one multiply-add of vectors: a load of a vector, packing one, adding up its lanes."""
 
@@ -30,12 +32,13 @@ class Columns:
     """The columns of a contraction: their ``position`` among the indices, and the operand read along them.
 
     ``panel`` is None where both operands run along the columns.  ``packed`` says that its neighbours lie apart, or that
-    some of them lie outside the tensor.
+    some of them lie outside the tensor.  Neighbouring columns are ``step`` apart in one of its dimensions.
     """
 
     position: int
     panel: Read | None
     packed: bool
+    step: int = 1
 
 
 def operands_of(statement: ScopStatement) -> tuple[Read, Read] | None:
@@ -79,28 +82,37 @@ def _as_columns(
     outside = [r for r in operands if r.boundary is not None]
     if not moving or any(s is None for _, s in moving) or any(r is not moving[0][0] for r in outside):
         return None
-    cost = 1.0
+    cost, step = 1.0, 1
     packed = [r for r, s in moving if s != 1 or r.boundary is not None]
     for read, stride in moving:
         cost += _LOAD
         if stride != 1 or read.boundary is not None:
-            if len(moving) > 1 or not can_be_packed(read, index, scop.sizes):
+            apart = step_when_packed(scop, read, index)
+            if len(moving) > 1 or apart is None:
                 return None
+            step = apart
             rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
             cost += _PACKED / math.prod(rows)
     panel = moving[0][0] if len(moving) == 1 else None
-    return cost, Columns(position, panel, bool(packed))
+    return cost, Columns(position, panel, bool(packed), step)
 
 
-def can_be_packed(read: Read, index: str, sizes: Mapping[str, int]) -> bool:
-    """Whether a copy of what is read can have neighbouring values of an index side by side.
+def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
+    """How far apart neighbouring values of an index read, in the one dimension that moves with it.
 
-    One dimension moves with the index, one element at a time, and what lies outside the tensor is one number.
+    None if a copy cannot have them side by side: more dimensions move, they are too far apart, or what lies outside
+    the tensor is neither one number nor an element of it.
     """
-    if read.boundary is not None and border_of(read) is None:
-        return False
-    steps = [coefficient(s, index, sizes) for s in read.subscripts]
-    return sorted(s for s in steps if s != 0 and s is not None) == [1] and None not in steps
+    if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
+        return None
+    steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
+    moving = [s for s in steps if s != 0]
+    return moving[0] if len(moving) == 1 and moving[0] in range(1, MOST_STEP + 1) else None
+
+
+def _has_border(read: Read) -> bool:
+    assert read.boundary is not None
+    return read.boundary.kind != "constant_exterior" or border_of(read) is not None
 
 
 def border_of(read: Read) -> int | float | None:

@@ -28,6 +28,9 @@ from tcomp.scop import ScopStatement
 LEAST_REUSE = 8
 """Multiply-adds for each element of a panel from which on packing it pays."""
 
+LEAST_REUSE_APART = 1
+"""The same where elements that stand in between, or a boundary, would stop the vectors."""
+
 LONG_STRIDE = 4096
 """Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
 
@@ -61,14 +64,18 @@ def _panel(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Ite
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
     size = count * storage.dtype.itemsize
-    if math.prod(extents_of_a_run(prefix)) < LEAST_REUSE * count or size > MOST_PANEL:
+    reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
+    if math.prod(extents_of_a_run(prefix)) < reuse * count or size > MOST_PANEL:
         return
     if not columns.packed and (size < LEAST_PANEL or not _strides_far(plan, statement, read)):
         return
     index = statement.indices[columns.position]
     innermost = next(d for d, s in enumerate(read.subscripts) if coefficient(s, index, plan.scop.sizes))
     order = (*(d for d in range(len(hull.shape)) if d != innermost), innermost)
-    yield Copy(storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order)
+    step = max(1, min(columns.step, hull.shape[innermost]))
+    yield Copy(
+        storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order, step=step
+    )
 
 
 def _is_written_around(plan: Plan, statement: ScopStatement, storage: str) -> bool:

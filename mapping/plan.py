@@ -165,7 +165,8 @@ class Copy:
     Below the mark ``statement`` takes ``reads`` of ``storage`` from shared memory.  The box has its first element at
     ``lower``, an affine function of the loops around the mark.  In shared memory its dimensions stand in ``order``,
     outermost first, and ``padding`` elements follow each row.  A thread fetches ``vector`` elements at a time, which
-    are neighbours in the tensor.
+    are neighbours in the tensor.  Of the innermost dimension, elements that are ``step`` apart stand side by side: all
+    whose distance from the corner divides by it, then those with a rest of 1, and so on.
     """
 
     storage: str
@@ -178,12 +179,17 @@ class Copy:
     order: tuple[int, ...]
     padding: int = 0
     vector: int = 1
+    step: int = 1
+
+    @property
+    def run(self) -> int:
+        """Elements of the innermost dimension that stand side by side."""
+        return -(-self.shape[self.order[-1]] // self.step)
 
     @property
     def room(self) -> tuple[int, ...]:
         """Extents of the array in shared memory, outermost first, padding included."""
-        extents = [self.shape[d] for d in self.order]
-        return (*extents[:-1], extents[-1] + self.padding)
+        return (*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding)
 
     @property
     def bytes(self) -> int:

@@ -197,8 +197,8 @@ def _deal(row: Row) -> Deal:
     return Deal(row.number("extent"), _some(row, "threads"), _some(row, "vector"), row.optional_number("dimension"))
 
 
-def _some(row: Row, key: str) -> int:
-    value = row.number(key)
+def _some(row: Row, key: str, default: int | None = None) -> int:
+    value = row.number(key, default)
     if value < 1:
         raise PlanError(f"{row.where}: {key} must be 1 or more")
     return value
@@ -217,7 +217,7 @@ def _copy(scop: Scop, row: Row) -> Copy:
     if len(shape) != len(storage.box.extent) or lower.dim(isl.dim_type.out) != len(shape):
         raise PlanError(f"{row.where}: shape and lower must have {len(storage.box.extent)} numbers")
     return Copy(storage.name, storage.dtype, mark, name, reads, shape, lower, order, row.number("padding"),
-                _some(row, "vector"))  # fmt: skip
+                _some(row, "vector"), _some(row, "step", 1))  # fmt: skip
 
 
 def _level(row: Row) -> str:

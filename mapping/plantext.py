@@ -106,7 +106,7 @@ def _deals(deals: Iterable[Deal]) -> list[Value]:
 
 def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
     known = references(plan.scop.by_name[copy.statement], copy.storage)
-    return {
+    row: dict[str, Value] = {
         "storage": copy.storage,
         "mark": copy.mark,
         "statement": copy.statement,
@@ -117,6 +117,7 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
         "padding": copy.padding,
         "vector": copy.vector,
     }
+    return row if copy.step == 1 else row | {"step": copy.step}
 
 
 def _toml(value: Value) -> str:

@@ -99,7 +99,8 @@ class _Proof:
         prefix = self.marks[copy.mark].prefixes.get(copy.statement) if copy.mark in self.marks else None
         if prefix is None:
             raise LegalityError(f"pass '{step}' fetches {copy.storage} where {copy.statement} does not run")
-        if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0:
+        in_steps = copy.step == 1 or (1 <= copy.step <= max(copy.shape) and not self.plan.phases)
+        if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0 or not in_steps:
             raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
         if not self._vectors_are_whole(copy):
             raise LegalityError(f"pass '{step}' fetches vectors of {copy.storage} that are half outside at {copy.mark}")

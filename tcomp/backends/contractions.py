@@ -30,11 +30,15 @@ _LOADED = (*_ARITHMETIC, "int8", "uint8", "int16", "uint16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions."""
+    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions.
+
+    The stride of a dimension is the distance between elements that are ``steps`` apart in it, if that is given.
+    """
 
     text: str
     dtype: DType
     strides: tuple[int, ...]
+    steps: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +189,10 @@ class Contraction:
         index = self.statement.indices[positions[0]]
         steps = [coefficient(s, index, self.sizes) for s in subscripts]
         known = [s for s in steps if s is not None]
-        if len(known) != len(steps):
+        apart = place.steps or (1,) * len(steps)
+        if len(known) != len(steps) or any(step % unit for step, unit in zip(known, apart, strict=True)):
             return None
-        return sum(step * stride for step, stride in zip(known, place.strides, strict=True))
+        return sum(step // unit * stride for step, unit, stride in zip(known, apart, place.strides, strict=True))
 
     def _spelled(
         self,

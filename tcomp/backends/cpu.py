@@ -275,7 +275,8 @@ class _Emitter:
             own = self.scop.storages[storage]
             panel = None if read is None else self.panels.get((statement.name, read))
             if panel is not None:
-                return Place(panel.element([speller.subscript(s) for s in subscripts]), own.dtype, panel.strides)
+                element = panel.element([speller.subscript(s) for s in subscripts])
+                return Place(element, own.dtype, panel.strides, panel.steps)
             if read is not None and read.boundary is not None:
                 return None
             text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))

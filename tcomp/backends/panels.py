@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.arena import panel_name
@@ -32,18 +32,30 @@ class Panel:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each dimension of the tensor lie in the panel."""
+        """How far apart neighbours along each dimension of the tensor lie in the panel; see ``steps``."""
         by_order = contiguous_strides(self.copy.room)
         return tuple(by_order[self.copy.order.index(d)] for d in range(len(self.copy.shape)))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How far apart in the tensor the neighbours are."""
+        return tuple(self.copy.step if d == self.copy.order[-1] else 1 for d in range(len(self.copy.shape)))
 
     def element(self, subscripts: Sequence[str]) -> str:
         """The C text of an element, from that of its subscripts in the tensor."""
         terms = [
-            f"({text} - {self._corner(d)}) * {stride}L"
-            for d, (text, stride, extent) in enumerate(zip(subscripts, self.strides, self.copy.shape, strict=True))
+            self._offset(d, f"({text} - {self._corner(d)})")
+            for d, (text, extent) in enumerate(zip(subscripts, self.copy.shape, strict=True))
             if extent > 1
         ]
         return f"{self.name}[{' + '.join(terms) or '0'}]"
+
+    def _offset(self, d: int, distance: str) -> str:
+        """Where in the panel what is at some distance from its corner along a dimension lies."""
+        if self.steps[d] == 1:
+            return f"{distance} * {self.strides[d]}L"
+        step = f"{self.steps[d]}UL"
+        return f"((unsigned long){distance} % {step} * {self.copy.run}L + (unsigned long){distance} / {step})"
 
     def filled(self, memory: str, corner: Sequence[str], source: str, vector_bytes: int) -> list[str]:
         """The lines that declare the panel at some ``memory`` and fill it; ``corner`` is the text of its first element.
@@ -52,37 +64,72 @@ class Panel:
         """
         c = C_STORAGE_TYPES[self.copy.dtype.name]
         lines = [f"{c} *const {self.name} = ({c} *)({memory});"]
-        border = border_of(self.copy.reads[0])
+        read = self.copy.reads[0]
+        border = border_of(read)
         if border is not None:
             value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
             count = self.copy.bytes // self.copy.dtype.itemsize
             lines.append(f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value};")
         box = self.storage.box
         for d, text in enumerate(corner):
+            extent = self.copy.shape[d]
             lines.append(f"const long {self._corner(d)} = {text};")
-            lines.append(f"const long {self._low(d)} = tc_max(0, {box.origin[d]} - {self._corner(d)});")
-            end = f"{box.origin[d] + box.extent[d]} - {self._corner(d)}"
-            lines.append(f"const long {self._high(d)} = tc_min({self.copy.shape[d]}, {end});")
+            low, high = f"{box.origin[d]} - {self._corner(d)}", f"{box.origin[d] + box.extent[d]} - {self._corner(d)}"
+            lines.append(f"const long {self._low(d)} = tc_min({extent}, tc_max(0, {low}));")
+            lines.append(f"const long {self._high(d)} = tc_max({self._low(d)}, tc_min({extent}, {high}));")
         *outer, column = self.copy.order
+        if read.boundary is not None and border is None:
+            return lines + self._folded(source, read.boundary.kind, outer, column)
         lanes = vector_bytes // self.copy.dtype.itemsize
         run = next((d for d in outer if self.storage.strides[d] == 1 and self.copy.shape[d] >= lanes), None)
         turned = run is not None and self.storage.strides[column] != 1 and self.copy.shape[column] >= lanes
+        turned = turned and self.copy.step == 1
         if turned and self.copy.dtype.itemsize in _TURNED and lanes in (4, 8, 16):
             assert run is not None
             return lines + self._turned(source, [d for d in outer if d != run], run, column, lanes)
-        depth = 0
-        for d in outer:
+        for depth, d in enumerate(outer):
             lines.append("  " * depth + f"for (long o{d} = {self._low(d)}; o{d} < {self._high(d)}; o{d}++)")
+        return lines + ["  " * len(outer) + line for line in self._row(source, column)]
+
+    def _row(self, source: str, column: int) -> list[str]:
+        """What lies inside the tensor of one row, where rows of whole boxes have loops of a constant length."""
+        low, high, whole = self._low(column), self._high(column), self.copy.shape[column]
+        if self.copy.step == 1:
+            move = f"{self._target()} = {self._source(source)};"
+            return [
+                f"if ({high} - {low} == {whole})",
+                f"  for (long o{column} = 0; o{column} < {whole}; o{column}++) {move}",
+                "else",
+                f"  for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}",
+            ]
+        step, run = self.copy.step, self.copy.run
+        apart = self._source(source, {column: f"r + l * {step}"})
+        move = f"{self._target({column: f'r * {run}L + l'})} = {apart};"
+        return [
+            f"for (long r = 0; r < {step}; r++)",
+            f"  for (long l = ({low} - r + {step - 1}) / {step}; r + l * {step} < {high}; l++) {move}",
+        ]
+
+    def _folded(self, source: str, kind: str, outer: Sequence[int], column: int) -> list[str]:
+        """The lines that fill a panel whose elements outside the tensor are elements of it, by their kind."""
+        lines, box, depth = list[str](), self.storage.box, 0
+        inside: dict[int, str] = {}
+        for d in outer:
+            lines.append("  " * depth + f"for (long o{d} = 0; o{d} < {self.copy.shape[d]}; o{d}++) {{")
             depth += 1
-        whole = self.copy.shape[column]
-        move = f"{self._target()} = {self._source(source)};"
-        low, high = self._low(column), self._high(column)
-        indent = "  " * depth
-        lines.append(f"{indent}if ({high} - {low} == {whole})")
-        lines.append(f"{indent}  for (long o{column} = 0; o{column} < {whole}; o{column}++) {move}")
-        lines.append(f"{indent}else")
-        lines.append(f"{indent}  for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}")
-        return lines
+            there = f"tc_{kind}({self._corner(d)} + o{d}, {box.origin[d]}L, {box.extent[d]}L)"
+            lines.append("  " * depth + f"const long from{d} = {there} - {self._corner(d)};")
+            inside[d] = f"from{d}"
+        low, high, whole = self._low(column), self._high(column), self.copy.shape[column]
+        there = f"tc_{kind}({self._corner(column)} + o{column}, {box.origin[column]}L, {box.extent[column]}L)"
+        edge = self._source(source, inside | {column: f"{there} - {self._corner(column)}"})
+        target = self._target({column: self._offset(column, f"o{column}")})
+        for start, end, value in (
+            ("0", low, edge), (low, high, self._source(source, inside)), (high, str(whole), edge)
+        ):  # fmt: skip
+            loop = f"for (long o{column} = {start}; o{column} < {end}; o{column}++)"
+            lines.append("  " * depth + f"{loop} {target} = {value};")
+        return lines + ["  " * d + "}" for d in range(depth - 1, -1, -1)]
 
     def _turned(self, source: str, outer: list[int], run: int, column: int, lanes: int) -> list[str]:
         """Fill by square blocks that are transposed in registers; what is left of them element by element."""
@@ -105,12 +152,19 @@ class Panel:
         )
         return ["  " * n + loop for n, loop in enumerate(loops)] + ["  " * len(loops) + line for line in blocks]
 
-    def _target(self) -> str:
-        return f"{self.name}[{' + '.join(f'o{d} * {s}L' for d, s in enumerate(self.strides)) or '0'}]"
+    def _target(self, offsets: Mapping[int, str] | None = None) -> str:
+        """The C text of an element of the panel; ``offsets`` gives those along some dimensions, in elements of it."""
+        known = offsets or {}
+        terms = [known.get(d, f"o{d} * {s}L") for d, s in enumerate(self.strides)]
+        return f"{self.name}[{' + '.join(terms) or '0'}]"
 
-    def _source(self, source: str) -> str:
-        box, strides = self.storage.box, self.storage.strides
-        terms = [f"({self._corner(d)} + o{d} - {box.origin[d]}) * {strides[d]}L" for d in range(len(strides))]
+    def _source(self, source: str, distances: Mapping[int, str] | None = None) -> str:
+        """The C text of an element of the tensor; ``distances`` gives those from the corner along some dimensions."""
+        box, strides, known = self.storage.box, self.storage.strides, distances or {}
+        terms = [
+            f"({self._corner(d)} + {known.get(d, f'o{d}')} - {box.origin[d]}) * {strides[d]}L"
+            for d in range(len(strides))
+        ]
         return f"{source}[{' + '.join(terms) or '0'}]"
 
     def _corner(self, d: int) -> str:

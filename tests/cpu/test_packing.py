@@ -134,8 +134,55 @@ def test_a_panel_without_what_lies_around_is_refused() -> None:
         prove(replace(plan, copies=(replace(copy, shape=(*copy.shape[:2], 18)),)), "mutation")
 
 
-@pytest.mark.parametrize("boundary", ["repeat_edge(I)", "mirror_image(I)", "constant_exterior(I, K(0,0,0,0))"])
-def test_other_boundaries_are_right_without_a_panel(boundary: str) -> None:
-    f = tc.define(PADDED.replace("constant_exterior(I, BORDER)", boundary))["f"]
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("boundary", ["repeat_edge", "repeat_image", "mirror_image", "mirror_interior"])
+def test_what_a_boundary_repeats_is_in_the_panel(boundary: str, step: int) -> None:
+    text = f"""def f(float(C,H,W) I, float(O,C,KH,KW) K) -> (Y) {{
+        Y(o,h,w) +=! {boundary}(I)(c,{step}*h+kh-1,{step}*w+kw-5) * K(o,c,kh,kw)
+        where c in 0:C, h in 0:H/{step}+1, w in 0:W/{step}+5 }}"""
+    f = tc.define(text)["f"]
+    for shape in ((2, 1, 1), (4, 5, 6), (2, 20, 71)):
+        pixels, K = integers(shape), integers((9, shape[0], 3, 4))
+        kernel = f.compile(pixels, K)
+        (copy,) = kernel.compilation.plan.copies
+        assert copy.step == step
+        assert "_of_S0" in kernel.source
+        assert (kernel(pixels, K) == f.reference(pixels, K)).all()
+
+
+def test_a_boundary_of_a_value_is_right_without_a_panel() -> None:
+    f = tc.define(PADDED.replace("BORDER", "K(0,0,0,0)"))["f"]
     pixels, K = integers((2, 9, 17)), integers((5, 2, 3, 4))
     assert (f(pixels, K) == f.reference(pixels, K)).all()
+
+
+STRIDED = """def f(float(C,H,W) I, float(O,C,KH,KW) K, const int S, const int D) -> (Y) {
+    Y(o,h,w) +=! I(c,S*h+D*kh,S*w+D*kw) * K(o,c,kh,kw) }"""
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize(("step", "dilation", "window"), [(2, 1, 7), (2, 3, 2), (3, 1, 3), (4, 3, 3), (8, 1, 5)])
+def test_strided_columns_are_brought_together(step: int, dilation: int, window: int, dtype: str) -> None:
+    f = tc.define(STRIDED.replace("float", dtype))["f"]
+    numpy = np.float32 if dtype == "float" else np.float64
+    for size in (140, 167):
+        pixels, K = integers((3, 29, size), numpy), integers((10, 3, window, window), numpy)
+        kernel = f.compile(pixels, K, step, dilation)
+        assert kernel.compilation.plan.copies[0].step == step
+        windows = np.lib.stride_tricks.sliding_window_view(
+            pixels, (dilation * (window - 1) + 1,) * 2, (1, 2)
+        )[:, ::step, ::step, ::dilation, ::dilation]  # fmt: skip
+        assert (kernel(pixels, K, step, dilation) == np.einsum("chwij,ocij->ohw", windows, K)).all()
+
+
+def test_a_panel_in_steps_reads_back_from_its_text_and_is_proved() -> None:
+    f = tc.define(STRIDED)["f"]
+    pixels, K = integers((3, 29, 67)), integers((10, 3, 3, 3))
+    kernel = f.compile(pixels, K, 2, 1)
+    plan = kernel.compilation.plan
+    again = f.compile(pixels, K, 2, 1, plan=kernel.stages["pack"])
+    assert again.source == kernel.source
+    (copy,) = plan.copies
+    for step in (0, 1000):
+        with pytest.raises(LegalityError, match="has no place for every element"):
+            prove(replace(plan, copies=(replace(copy, step=step),)), "mutation")
