@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tcomp import grammar
 from tcomp.errors import CompileError, Diagnostic, TcompError
+from tcomp.forks import ISL
 from tcomp.grammar.diagnostics import did_you_mean
-from tcomp.memo import ISL
 from tcomp.operation import Operation
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tcomp.forks import Unshared
+
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
@@ -19,18 +21,17 @@ def exclusive(path: Path, seconds: float) -> Iterator[None]:
     What it protects must be right without it: after ``seconds``, or where files cannot be locked, the block runs
     unprotected.  Threads exclude each other like processes.
     """
-    descriptor = None
+    file = Unshared()
     try:
         with suppress(OSError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-            _acquire(descriptor, seconds)
+            file.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            _acquire(file.descriptor, seconds)
         yield
     finally:
-        if descriptor is not None:
-            with suppress(OSError):
-                # Closing alone would leave the lock to children that were forked meanwhile.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+        with suppress(OSError):
+            # Closing alone would leave the lock to children that a C library forked meanwhile.
+            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
+        file.close()
 
 
 def _acquire(descriptor: int, seconds: float) -> None:

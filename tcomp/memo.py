@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from tcomp.forks import survive
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,7 +34,7 @@ class Memo(Generic[K, V]):
         self._lock = threading.Lock()
         self._values: dict[K, V] = {}
         self._making: dict[K, _Making] = {}
-        _SURVIVORS.add(self)
+        survive(self)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of ``key``, made by ``make`` if there is none yet.  Raises what ``make`` raises."""
@@ -68,50 +68,7 @@ class Memo(Generic[K, V]):
         with self._lock:
             return list(self._values.values())
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """Forget what other threads of the parent were making."""
         self._lock = threading.Lock()
         self._making.clear()
-
-
-class Renewed(Generic[V]):
-    """A lock or the like that forked children get afresh: in a copy, other threads of the parent may hold it."""
-
-    def __init__(self, make: Callable[[], V]) -> None:
-        self._make = make
-        self.value = make()
-        _SURVIVORS.add(self)
-
-    def _after_fork(self) -> None:
-        self.value = self._make()
-
-
-_SURVIVORS: weakref.WeakSet[Memo[Any, Any] | Renewed[Any]] = weakref.WeakSet()
-
-ISL = Renewed(threading.RLock)
-"""Held by the thread that works with isl: its context, bounds on work included, belongs to one at a time."""
-
-
-FORK_SECONDS = 5.0
-"""How long a fork waits for a thread that works with isl."""
-
-_forking = threading.local()
-
-
-def _wait_for_isl() -> None:
-    """Let no thread work with isl while the process forks: the child would have that work half done, and locked."""
-    lock = ISL.value
-    _forking.held = lock if lock.acquire(timeout=FORK_SECONDS) else None
-
-
-def _go_on() -> None:
-    if _forking.held is not None:
-        _forking.held.release()
-
-
-def _renew() -> None:
-    for survivor in list(_SURVIVORS):
-        survivor._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_isl, after_in_parent=_go_on, after_in_child=_renew)

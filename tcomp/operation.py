@@ -13,12 +13,13 @@ from tcomp.binding import Binding, MisalignedArgumentError
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.devices import MAIN
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
+from tcomp.forks import ISL
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.grammar.function import Function
 from tcomp.grammar.sizes import bind_sizes, check_sizes
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
-from tcomp.memo import ISL, Memo
+from tcomp.memo import Memo
 from tcomp.reference import interpret
 from tcomp.registry import memory_of, resolve
 from tcomp.scop import Sizes, contiguous_strides

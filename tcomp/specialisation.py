@@ -23,10 +23,10 @@ from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
 from tcomp.driver import Compilation, lower
 from tcomp.errors import CompileError, TcompError
+from tcomp.forks import ISL
 from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
-from tcomp.memo import ISL
 from tcomp.operators import DTYPES
 from tcomp.registry import backend_of
 from tcomp.scop import Sizes

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO
 
 from tcomp.errors import TargetError
+from tcomp.forks import undivided
 from tcomp.interrupts import deferred
 
 _SHOWN_LINES = 12
 _HEARD_BYTES = 1 << 16
-_SENT_BYTES = 1 << 16
 _GLANCE_SECONDS = 0.2
 _STALE_SECONDS = 86400.0
 _PREFIX = "tcomp-work-"
@@ -97,11 +97,11 @@ def run(
     process = None
     try:
         with deferred():
-            process = _start(command, environment, output)
+            process = _start(command, text, environment, output)
         stream = process.stdout if output else process.stderr
         assert stream is not None
         limit = time.monotonic() + seconds
-        heard = _converse(process, stream, text.encode(), limit)
+        heard = _hear(process, stream, limit)
         process.wait(max(limit - time.monotonic(), 0.0))
     except subprocess.TimeoutExpired:
         raise TargetError(f"{command[0]} did not finish within {seconds:.0f} seconds; it was stopped") from None
@@ -113,57 +113,59 @@ def run(
     return process.returncode, "\n".join(lines[:_SHOWN_LINES])
 
 
-def _start(command: tuple[str, ...], environment: Mapping[str, str], output: bool) -> subprocess.Popen[bytes]:
+def _start(
+    command: tuple[str, ...], text: str, environment: Mapping[str, str], output: bool
+) -> subprocess.Popen[bytes]:
+    # A child that is forked meanwhile would keep open the pipes on whose end this process and the new one wait.
     try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if output else subprocess.DEVNULL,
-            stderr=subprocess.STDOUT if output else subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            process_group=0,
-        )
+        with undivided(), _file(text.encode()) as file:
+            return subprocess.Popen(
+                command,
+                stdin=file,
+                stdout=subprocess.PIPE if output else subprocess.DEVNULL,
+                stderr=subprocess.STDOUT if output else subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                process_group=0,
+            )
     except OSError as error:
         raise TargetError(f"cannot start {command[0]}: {error.strerror or error}") from None
 
 
-def _converse(process: subprocess.Popen[bytes], stream: IO[bytes], text: bytes, limit: float) -> bytes:
-    """Send a text and hear the first of what comes back, until the process has closed its ``stream``, or has ended
-    though a process that it left behind keeps the stream open.  Raises TimeoutExpired."""
-    assert process.stdin is not None
-    heard, unsent = bytearray(), memoryview(text)
-    os.set_blocking(process.stdin.fileno(), False)
+@contextmanager
+def _file(content: bytes) -> Iterator[IO[bytes]]:
+    """A nameless file, open at its beginning.  Raises OSError."""
+    with os.fdopen(_nameless(), "w+b") as file:
+        file.write(content)
+        file.seek(0)
+        yield file
+
+
+def _nameless() -> int:
+    """The descriptor of a new file in memory, or of a temporary one where there are none.  Raises OSError."""
+    with suppress(OSError, AttributeError):
+        return os.memfd_create("tcomp-text")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _hear(process: subprocess.Popen[bytes], stream: IO[bytes], limit: float) -> bytes:
+    """The first of what comes, until the process has closed its ``stream``, or has ended though a process that it left
+    behind keeps the stream open.  Raises TimeoutExpired."""
+    heard = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        selector.register(process.stdin, selectors.EVENT_WRITE)
         while True:
             remaining = limit - time.monotonic()
             if remaining <= 0:
                 raise subprocess.TimeoutExpired(process.args, 0.0)
-            ready = {key.fileobj for key, _ in selector.select(min(remaining, _GLANCE_SECONDS))}
-            if process.stdin in ready:
-                unsent = _send(process.stdin.fileno(), unsent)
-                if not unsent:
-                    selector.unregister(process.stdin)
-                    process.stdin.close()
-            if stream in ready:
+            if selector.select(min(remaining, _GLANCE_SECONDS)):
                 chunk = os.read(stream.fileno(), _HEARD_BYTES)
                 if not chunk:
                     return bytes(heard)
                 heard += chunk[: _HEARD_BYTES - len(heard)]
-            elif not ready and process.poll() is not None:
+            elif process.poll() is not None:
                 return bytes(heard)
-
-
-def _send(descriptor: int, unsent: memoryview) -> memoryview:
-    """What is still unsent after sending some; nothing if nobody will read it."""
-    try:
-        return unsent[os.write(descriptor, unsent[:_SENT_BYTES]) :]
-    except BlockingIOError:
-        return unsent
-    except BrokenPipeError:
-        return unsent[:0]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -25,7 +25,8 @@ from tcomp import debug
 from tcomp.backends.processes import run, work_directory
 from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.memo import Memo, Renewed
+from tcomp.forks import Renewed
+from tcomp.memo import Memo
 
 COMPILE_SECONDS = 60.0
 """How long the compiler may take for one kernel; the largest known takes one."""

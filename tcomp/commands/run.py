@@ -20,10 +20,10 @@ from tcomp.commands.inputs import load_arguments
 from tcomp.commands.programs import Request, add_program_arguments, program_request
 from tcomp.devices import wait
 from tcomp.errors import TcompError
+from tcomp.forks import ISL
 from tcomp.grammar.ranges import infer
 from tcomp.madeup import Arguments, Array, random_arguments
 from tcomp.mapping.options import MappingOptions
-from tcomp.memo import ISL
 from tcomp.operation import Operation
 from tcomp.registry import memory_of
 from tcomp.tolerance import Model, error_bounds

@@ -72,6 +72,40 @@ for number in range({forks}):
 stop.set()
 for w in workers: w.join()
 """,
+    "while others compile": """
+stop = threading.Event()
+def multiply(m, k, n):
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    assert (tc.define(MM).mm(a, b) == k).all()
+def compiling(seed):
+    number = 0
+    while not stop.is_set():
+        number += 1
+        multiply(seed + 1, number % 11 + 1, number + 1)
+workers = [threading.Thread(target=compiling, args=(seed,), daemon=True) for seed in range(3)]
+for w in workers: w.start()
+for number in range({forks}):
+    time.sleep(0.05)
+    wait(forked(lambda: multiply(20, number + 1, 20)))
+stop.set()
+for w in workers: w.join()
+""",
+    "while another starts a compiler": """
+# subprocess has opened the pipe that tells of the start, and a lock of the cache is held, for which the child waits.
+check_big()
+pipe, opened = os.pipe, threading.Event()
+def slow_pipe():
+    ends = pipe()
+    if sys._getframe(1).f_code.co_name == "_execute_child" and not opened.is_set():
+        opened.set()
+        time.sleep(0.3)
+    return ends
+os.pipe = slow_pipe
+worker = threading.Thread(target=check); worker.start()
+assert opened.wait(30)
+wait(forked(check))
+worker.join()
+""",
     "after torch": """
 import torch
 x = torch.ones(256, 256)

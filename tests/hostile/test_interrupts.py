@@ -98,8 +98,8 @@ LINES = (
     + STATE
     + """
 import linecache
-MODULES = ("memo.py", "native.py", "toolchain.py", "processes.py", "cache.py", "filelocks.py", "interrupts.py",
-           "specialisation.py", "kernel.py", "operation.py", "driver.py")
+MODULES = ("memo.py", "forks.py", "native.py", "toolchain.py", "processes.py", "cache.py", "filelocks.py",
+           "interrupts.py", "specialisation.py", "kernel.py", "operation.py", "driver.py")
 stride, begin = int(sys.argv[1]), int(sys.argv[2])
 check()
 class Tracer:
@@ -185,7 +185,7 @@ time.sleep(0.5)
 work = lambda: check(operation)
 """,
     "for another thread that uses isl": """
-from tcomp.memo import ISL
+from tcomp.forks import ISL
 free = threading.Event()
 def hold():
     with ISL.value: free.wait()

@@ -14,10 +14,10 @@ import tcomp as tc
 from tcomp import driver
 from tcomp.backends import toolchain
 from tcomp.driver import TooComplexError, lower
+from tcomp.forks import ISL
 from tcomp.grammar import define
 from tcomp.grammar.ranges import infer
 from tcomp.madeup import random_arguments
-from tcomp.memo import ISL
 from tcomp.registry import backend_of
 from tcomp.schedule import MAX_CLUSTER
 from tcomp.scop import Sizes

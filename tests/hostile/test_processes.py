@@ -238,6 +238,15 @@ def body():
 for _ in range(4): threading.Thread(target=body, daemon=True).start()
 time.sleep(0.4)
 """,
+    "a daemon thread is inside isl": """
+import islpy as isl
+from tcomp.forks import ISL
+def body():
+    while True:
+        with ISL.value: isl.Set("{ [i] : 0 <= i < 50 }").foreach_point(lambda point: time.sleep(0.002))
+threading.Thread(target=body, daemon=True).start()
+time.sleep(0.05)
+""",
     "daemon threads call": """
 mm = tc.define(MM).mm
 big = np.ones((300, 300), np.float32)
