@@ -7,12 +7,14 @@ run one after another over a register tile, rows by vectors, whose accumulators 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from tcomp.grammar.function import Read, walk
+from tcomp.mapping.blocking import reduction_blocks
 from tcomp.mapping.columns import columns_of, depends_on
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
@@ -34,7 +36,8 @@ class Nest:
     ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
     over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
     register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
-    the panel of a contraction depends; None where there is no panel.
+    the panel of a contraction depends; None where there is no panel.  ``blocks`` are the reduction indices, by their
+    positions, that run in blocks around the register tiles, with the sizes of the blocks.
     """
 
     form: str
@@ -43,6 +46,7 @@ class Nest:
     inner: tuple[int, ...]
     row_coordinate: int | None = None
     panel: frozenset[int] | None = None
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -95,11 +99,12 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
-    panel = None
-    if columns is not None and columns.panel is not None:
-        read = columns.panel
-        panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
-    return Nest("outer", vector, coordinate, inner, row, panel)
+    if columns is None or columns.panel is None:
+        return Nest("outer", vector, coordinate, inner, row)
+    read = columns.panel
+    panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
+    blocks = reduction_blocks(scop, cluster, columns, min(width, shape[coordinate]), machine)
+    return Nest("outer", vector, coordinate, inner, row, panel, blocks)
 
 
 def _register_tile(
@@ -132,6 +137,16 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     statements = [scop.by_name[s] for s in cluster.statements]
     if nest.form != "outer":
         return _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
+    if nest.blocks:
+        return _stages(cluster, statements, nest, lambda s: _blocks(cluster, s, nest, operation))
+    stages = _stages(cluster, statements, nest, lambda s: _marked(operation, _update_band(cluster, s, nest)))
+    return _register_tiles(cluster, statements, nest, stages)
+
+
+def _stages(
+    cluster: Cluster, statements: list[ScopStatement], nest: Nest, update: Callable[[ScopStatement], Subtree]
+) -> Subtree:
+    """Initialise a tile, run its ``update``, finish it."""
     order = _coordinate_order(cluster, nest)
     stages: list[tuple[isl.UnionSet, Subtree]] = []
     rest = [s for s in statements if s.kind not in ("init", "update")]
@@ -141,12 +156,23 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
             inner = Band(rows([(s, own)]), 0) if own else None
             stages.append((isl.UnionSet.from_set(s.domain), _coordinate_band(cluster, [s], inner, order)))
         elif s.kind == "update":
-            update = _marked(operation, _update_band(cluster, s, nest))
-            stages.append((isl.UnionSet.from_set(s.domain), update))
+            stages.append((isl.UnionSet.from_set(s.domain), update(s)))
     if rest:
         domain = union_set([s.domain for s in rest])
         stages.append((domain, _point_band(cluster, rest, nest, f"rest{cluster.number}", None)))
-    tile = Mark(f"cluster{cluster.number}", Sequence(tuple(stages)))
+    return Sequence(tuple(stages))
+
+
+def _blocks(cluster: Cluster, update: ScopStatement, nest: Nest, operation: str | None) -> Subtree:
+    """An update block of the reduction by block, all register tiles in each."""
+    inside = _register_tiles(cluster, [update], nest, _marked(operation, _update_band(cluster, update, nest)))
+    steps = rows([(update, [f"floor(i{position}/{size})" for position, size in nest.blocks])])
+    return Band(steps, 0, Mark(f"block{cluster.number}", inside))
+
+
+def _register_tiles(cluster: Cluster, statements: list[ScopStatement], nest: Nest, inside: Subtree) -> Subtree:
+    """The loops over register tiles: those that change the panel, the mark where it is packed, and the others."""
+    tile = Mark(f"cluster{cluster.number}", inside)
     last = (nest.vector_coordinate, nest.row_coordinate)
     tiled = sorted(
         ((d, size) for d, size in enumerate(nest.inner) if size),
@@ -154,9 +180,9 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     )
     if nest.panel is None:
         return _inner_tiles(cluster, statements, tiled, tile)
-    inside = _inner_tiles(cluster, statements, [t for t in tiled if t[0] not in nest.panel], tile)
+    below = _inner_tiles(cluster, statements, [t for t in tiled if t[0] not in nest.panel], tile)
     outside = [t for t in tiled if t[0] in nest.panel]
-    return _inner_tiles(cluster, statements, outside, Mark(f"panel{cluster.number}", inside))
+    return _inner_tiles(cluster, statements, outside, Mark(f"panel{cluster.number}", below))
 
 
 def _inner_tiles(

@@ -1,9 +1,9 @@
-"""Pass: pack the panels of contractions.
+"""Pass: pack the operands of contractions.
 
 Where neighbouring columns of a register tile do not read neighbouring elements, or the elements of a column lie so far
 apart that each costs a page or a cache line of its own, the panel is copied into a box whose innermost dimension is the
-columns.  It is the copy that a GPU makes into shared memory (``promotion.py``), at the mark around the tiles that use
-it.
+columns.  The other operand is broadcast from where it lies, unless its elements throw each other out of the cache.  It
+is the copy that a GPU makes into shared memory (``promotion.py``), at the mark around the tiles that use it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, depends_on_data
+from tcomp.mapping.blocking import rows_of, steps_collide
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.columns import columns_of, operands_of
 from tcomp.mapping.footprint import box_hull
@@ -34,48 +35,66 @@ LEAST_REUSE_APART = 1
 LONG_STRIDE = 4096
 """Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
 
+LINE_BYTES = 64
+"""What is fetched into a cache at a time: so much follows each row of a copy, lest rows fall into few of its sets."""
+
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
 """Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
 
 
+LEAST_COLLIDING = 4 * 1024
+"""The same for one whose elements throw each other out."""
+
+
 def pack_panels(plan: Plan, options: MappingOptions) -> Plan:
-    """Give contractions the copies of their panels."""
+    """Give contractions the copies of their operands."""
     marks = {p.mark: p for p in places(plan.tree)}
-    return replace(plan, copies=tuple(copy for o in plan.operations.values() if o.kind == "contract"
-                                      for copy in _panel(plan, plan.scop.by_name[o.statement], marks)))  # fmt: skip
+    updates = [plan.scop.by_name[o.statement] for o in plan.operations.values() if o.kind == "contract"]
+    return replace(plan, copies=tuple(copy for s in updates for copy in _copies(plan, s, marks)))
 
 
-def _panel(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:
+def _copies(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:
+    """The panel of a contraction, and what its rows read in a block of the reduction."""
     number = home_of(plan, statement.name)[1]
-    place = marks.get(f"panel{number}")
     columns = columns_of(plan.scop, plan.clusters[number])
-    if place is None or statement.name not in place.prefixes:
-        return
     if columns is None or columns.panel is None or operands_of(statement) is None:
         return
     read = columns.panel
+    panel = _boxed(plan, statement, marks.get(f"panel{number}"), read, columns.step)
+    least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read) else LEAST_PANEL
+    if panel is not None and (columns.packed or (panel.bytes >= least and _strides_far(plan, statement, read))):
+        index = statement.indices[columns.position]
+        innermost = next(d for d, s in enumerate(read.subscripts) if coefficient(s, index, plan.scop.sizes))
+        step = max(1, min(columns.step, panel.shape[innermost]))
+        yield replace(panel, order=(*(d for d in panel.order if d != innermost), innermost), step=step)
+    rows = rows_of(statement, columns)
+    if rows is not None and steps_collide(plan.scop, statement, rows):
+        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, 1)
+        if block is not None:
+            yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
+
+
+def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, step: int) -> Copy | None:
+    """A copy of what is read below a place, in the order of the tensor; None if it cannot be made or does not pay.
+
+    Neighbours in the copy are to be ``step`` apart in the tensor.
+    """
+    if place is None or statement.name not in place.prefixes:
+        return None
     storage = plan.scop.storages[read.tensor]
     if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
-        return
+        return None
     if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):
-        return
+        return None
     prefix = place.prefixes[statement.name]
     footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
-    size = count * storage.dtype.itemsize
-    reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
-    if math.prod(extents_of_a_run(prefix)) < reuse * count or size > MOST_PANEL:
-        return
-    if not columns.packed and (size < LEAST_PANEL or not _strides_far(plan, statement, read)):
-        return
-    index = statement.indices[columns.position]
-    innermost = next(d for d, s in enumerate(read.subscripts) if coefficient(s, index, plan.scop.sizes))
-    order = (*(d for d in range(len(hull.shape)) if d != innermost), innermost)
-    step = max(1, min(columns.step, hull.shape[innermost]))
-    yield Copy(
-        storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order, step=step
-    )
+    reuse = LEAST_REUSE if step == 1 and read.boundary is None else LEAST_REUSE_APART
+    if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > MOST_PANEL:
+        return None
+    order = tuple(sorted(range(len(hull.shape)), key=lambda d: -abs(storage.strides[d])))
+    return Copy(storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order)
 
 
 def _is_written_around(plan: Plan, statement: ScopStatement, storage: str) -> bool:

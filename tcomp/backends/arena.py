@@ -51,7 +51,8 @@ def lay_out(plan: Plan) -> Arena:
 
 def panel_name(copy: Copy) -> str:
     """What tells the copy of a panel from all storages, in C as well."""
-    return f"{copy.storage}_of_{copy.statement}"
+    around = "" if copy.mark.startswith("panel") else f"_{copy.mark}"
+    return f"{copy.storage}_of_{copy.statement}{around}"
 
 
 def home_groups(plan: Plan) -> dict[str, int]:

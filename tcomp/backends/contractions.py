@@ -117,7 +117,8 @@ class Contraction:
     """An update whose register tiles can be spelled in vectors.
 
     ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
-    that the accumulators are zero before, whatever lies in memory.
+    that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
+    that is given, else to the accumulators.
     """
 
     statement: ScopStatement
@@ -127,12 +128,14 @@ class Contraction:
     sizes: Mapping[str, int]
     place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
     from_zero: bool = False
+    result: Read | None = None
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
         operands = self._operands()
-        target = self._target()
-        if operands is None or target is None:
+        target = self._target(None, "tc_c")
+        result = self._target(self.result, "tc_r")
+        if operands is None or target is None or result is None:
             return None
         rows = (1,) if self.nest.row is None else _extents(self.nest.row)
         columns = _extents(self.nest.column)
@@ -147,7 +150,7 @@ class Contraction:
         ]
         if not tiles:
             return None
-        return list(self._spelled(tiles, target, operands, None if known else fallback))
+        return list(self._spelled(tiles, (target, result), operands, None if known else fallback))
 
     def _operands(self) -> tuple[Operand, Operand] | None:
         value = self.statement.value
@@ -172,14 +175,15 @@ class Contraction:
             return None
         return Operand(place, row, column, name)
 
-    def _target(self) -> Operand | None:
-        place = self.place(None, self.nest.corner())
+    def _target(self, written: Read | None, name: str) -> Operand | None:
+        """What is written, as ``place`` takes it, if its columns are neighbours in memory."""
+        place = self.place(written, self.nest.corner())
         if place is None or self.dtype.name not in _ARITHMETIC:
             return None
         row, column = (
             self._stride(loop, self.statement.subscripts, place) for loop in (self.nest.row, self.nest.column)
         )
-        return Operand(place, row, column, "tc_c") if row is not None and column == 1 else None
+        return Operand(place, row, column, name) if row is not None and column == 1 else None
 
     def _stride(self, loop: For | None, subscripts: tuple[Expr, ...], place: Place) -> int | None:
         """Elements between what neighbouring iterations of a loop touch; None if that is not constant."""
@@ -197,7 +201,7 @@ class Contraction:
     def _spelled(
         self,
         tiles: list[RegisterTile],
-        target: Operand,
+        targets: tuple[Operand, Operand],
         operands: tuple[Operand, Operand],
         fallback: Callable[[LoopNode], list[str]] | None,
     ) -> Iterator[str]:
@@ -208,14 +212,14 @@ class Contraction:
         row, column = self.nest.row, self.nest.column
         inside = "  " * depth
         if fallback is None:
-            yield from (inside + line for line in self._tile(tiles[0], target, operands))
+            yield from (inside + line for line in self._tile(tiles[0], targets, operands))
         else:
             height = "1" if row is None else f"{loop_text(row.upper)} - {loop_text(row.lower)}"
             yield f"{inside}const long tc_rows = {height};"
             yield f"{inside}const long tc_columns = {loop_text(column.upper)} - {loop_text(column.lower)};"
             for tile in tiles:
                 yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
-                yield from (f"{inside}  {line}" for line in self._tile(tile, target, operands))
+                yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
                 yield f"{inside}}} else"
             yield f"{inside}{{"
             yield from (f"{inside}  {line}" for line in fallback(self.nest.inner))
@@ -223,13 +227,17 @@ class Contraction:
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
 
-    def _tile(self, tile: RegisterTile, target: Operand, operands: tuple[Operand, Operand]) -> Iterator[str]:
-        """All steps of one register tile."""
+    def _tile(
+        self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
+    ) -> Iterator[str]:
+        """All steps of one register tile.  ``targets`` are where accumulators are loaded from and stored to."""
+        target, result = targets
         vector = vector_type(self.dtype, tile.lanes)
         offsets = [min(v * tile.lanes, tile.columns - tile.lanes) for v in range(tile.vectors)]
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         element = C_STORAGE_TYPES[self.dtype.name]
-        yield f"{element} *const {target.name} = &{target.place.text};"
+        if not self.from_zero:
+            yield f"const {element} *const {target.name} = &{target.place.text};"
         for r, v in cells:
             where = r * target.row + offsets[v]
             value = "{0}" if self.from_zero else f"*(const {vector} *)({target.name} + {where})"
@@ -253,8 +261,9 @@ class Contraction:
                 yield f"{inside}{_cell(r, v)} += {a} * {b};"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
+        yield f"{element} *const {result.name} = &{result.place.text};"
         for r, v in cells:
-            yield f"*({vector} *)({target.name} + {r * target.row + offsets[v]}) = {_cell(r, v)};"
+            yield f"*({vector} *)({result.name} + {r * result.row + offsets[v]}) = {_cell(r, v)};"
 
     def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
         """One row of an operand, in registers."""

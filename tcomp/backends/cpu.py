@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
-from tcomp.backends.contractions import Nest as ContractionNest
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.panels import Panel, transpositions
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
@@ -17,9 +16,10 @@ from tcomp.backends.rowloops import RowLoops
 from tcomp.backends.source import Argument, Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
 from tcomp.backends.streaming import FENCE, stream_functions
+from tcomp.backends.tilestages import clears, copied_by
 from tcomp.backends.vectorextrema import vector_extrema
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Constant, Function, Read, depends_on_data
+from tcomp.grammar.function import Function, Read, depends_on_data
 from tcomp.intrinsics import c_declarations
 from tcomp.loops import (
     Block,
@@ -31,7 +31,6 @@ from tcomp.loops import (
     LoopNode,
     Operation,
     Scope,
-    Variable,
     substitute,
     walk,
 )
@@ -162,18 +161,24 @@ class _Emitter:
                 self._execute(node, depth)
 
     def _block(self, children: tuple[LoopNode, ...], depth: int) -> None:
-        """Nodes in order; accumulators that a contraction finds at zero begin so in registers."""
+        """Nodes in order; a contraction takes with it what starts and finishes its accumulators, where it can."""
         position = 0
         while position < len(children):
-            child, after = children[position], children[position + 1 : position + 2]
-            operation = self.plan.operations.get(after[0].name) if after and isinstance(after[0], Scope) else None
+            position += self._fused(children[position:], depth)
+
+    def _fused(self, nodes: tuple[LoopNode, ...], depth: int) -> int:
+        """Spell the first of some nodes, or the first few as one contraction; how many they are."""
+        for number, node in enumerate(nodes[:2]):
+            operation = self.plan.operations.get(node.name) if isinstance(node, Scope) else None
             if operation is not None and operation.kind == "contract":
-                assert isinstance(after[0], Scope)
-                if self._contract(after[0].body, self.scop.by_name[operation.statement], depth, child):
-                    position += 2
-                    continue
-            self._node(child, depth)
-            position += 1
+                assert isinstance(node, Scope)
+                statement = self.scop.by_name[operation.statement]
+                for length in (number + 2, number + 1):
+                    around = (*nodes[:number], None)[0], (*nodes[number + 1 : length], None)[0]
+                    if length <= len(nodes) and self._contract(node.body, statement, depth, *around):
+                        return length
+        self._node(nodes[0], depth)
+        return 1
 
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):
@@ -255,14 +260,27 @@ class _Emitter:
             case _:
                 self._node(node, depth)
 
-    def _contract(self, node: LoopNode, statement: ScopStatement, depth: int, start: LoopNode | None = None) -> bool:
+    def _contract(
+        self,
+        node: LoopNode,
+        statement: ScopStatement,
+        depth: int,
+        start: LoopNode | None = None,
+        after: LoopNode | None = None,
+    ) -> bool:
         """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops.
 
-        ``start`` is what runs before: only if it sets the same tile to zero is it spelled with it.
+        ``start`` is what runs before, ``after`` what runs behind it: they are spelled with it only if they set the same
+        tile to zero, and copy it.
         """
         nest = nest_of(node, statement)
-        if nest is None or (start is not None and not self._clears(start, nest, statement)):
+        if nest is None or (start is not None and not clears(start, nest, statement, self.scop)):
             return False
+        copy = None if after is None else copied_by(after, nest, statement, self.plan)
+        if after is not None and copy is None:
+            return False
+        span = statement.value.span
+        result = None if copy is None else Read(copy.target, statement.subscripts, copy.value.dtype, span)
 
         def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
             arguments = [functools.reduce(_at, corner.items(), a) for a in nest.call.arguments]
@@ -284,9 +302,13 @@ class _Emitter:
             return Place(text, own.dtype, strides)
 
         dtype = self.scop.storages[statement.target].dtype
-        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place, start is not None)
-        before = [] if start is None else [start]
-        lines = contraction.lines(lambda inner: [line for n in (*before, inner) for line in self._captured(n)])
+        zero = start is not None
+        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place, zero, result)
+
+        def plainly(inner: LoopNode) -> list[str]:
+            return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
+
+        lines = contraction.lines(plainly)
         if lines is None:
             return False
         self._put(depth, "{")
@@ -294,32 +316,6 @@ class _Emitter:
             self._put(depth + 1, line)
         self._put(depth, "}")
         return True
-
-    def _clears(self, start: LoopNode, nest: ContractionNest, statement: ScopStatement) -> bool:
-        """Whether a node does nothing but set to zero what the rows and columns of a register tile accumulate into."""
-        loops: list[For] = []
-        while isinstance(start, For):
-            loops.append(start)
-            start = start.body
-        if not isinstance(start, Execute) or nest.outer:
-            return False
-        init = self.scop.by_name[start.statement]
-        tile = [nest.column] if nest.row is None else [nest.row, nest.column]
-        names = {loop.iterator: Variable(own.iterator) for own, loop in zip(tile, loops, strict=False)}
-        bounds = [(loop.lower, loop.upper, loop.step) for loop in loops]
-        arguments = tuple(
-            names.get(a.name, a) if isinstance(a, Variable) else a for a in start.arguments[init.tile_rank :]
-        )
-        return (
-            bounds == [(loop.lower, loop.upper, loop.step) for loop in tile]
-            and init.kind == "init"
-            and init.target == statement.target
-            and isinstance(init.value, Constant)
-            and str(init.value.value) in ("0", "0.0")
-            and arguments == nest.call.arguments[statement.tile_rank : statement.coordinates]
-            and init.plain
-            and statement.plain
-        )
 
     def _plain(self, loop: For) -> list[str]:
         """The lines of a loop as it stands, instead of putting them."""

@@ -167,3 +167,63 @@ def test_accumulating_into_an_argument() -> None:
     A, B, C = integers((18, 5)), integers((5, 37)), integers((18, 37))
     expected = C + A @ B
     assert (f(A, B, out=C) == expected).all()
+
+
+def test_results_go_straight_to_the_output() -> None:
+    """Accumulators that are only copied are never in memory."""
+    f = tc.define(MATMUL)["f"]
+    A, B = integers((37, 11)), integers((11, 70))
+    kernel = f.compile(sizes={"M": 32, "K": 11, "N": 64})
+    assert "tc_r" in kernel.source
+    assert re.search(r"C_acc0\[.*\] =", kernel.source) is None
+    C = np.full((40, 140), np.nan, np.float32)
+    f(A, B, out=C[3:, ::2])
+    assert (C[3:, ::2] == A @ B).all() and np.isnan(C[:3]).all() and np.isnan(C[:, 1::2]).all()
+
+
+FINISHED = {
+    "more than copied": ("C(m,n) = fmax(C(m,n) + D(n), 0)", lambda C, D: np.maximum(C + D, 0)),
+    "read by others": ("E(m,n) = C(m,n) * D(n)  C(m,n) = E(m,n) + C(m,n)", lambda C, D: C * D + C),
+}
+
+
+@pytest.mark.parametrize("name", FINISHED)
+@pytest.mark.parametrize("depth", [9, 2500])
+def test_accumulators_that_are_not_only_copied(name: str, depth: int) -> None:
+    text, expected = FINISHED[name]
+    f = tc.define(f"def f(float(M,K) A, float(K,N) B, float(N) D) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n)  {text} }}")["f"]
+    A, B, D = integers((21, depth)), integers((depth, 50)), integers((50,))
+    assert (f(A, B, D) == expected(A @ B, D)).all()
+
+
+LONG: dict[str, tuple[str, list[tuple[int, ...]], str]] = {
+    "one index": (MATMUL, [(21, 4999), (4999, 50)], "mk,kn->mn"),
+    "an index in blocks below one that is not": (
+        "def f(float(M,J,K) A, float(J,K,N) B) -> (C) { C(m,n) +=! A(m,j,k) * B(j,k,n) }",
+        [(21, 3, 2500), (3, 2500, 40)], "mjk,jkn->mn",
+    ),
+    "an index in blocks above one that is not": (
+        "def f(float(M,J,K) A, float(J,N,K) B) -> (C) { C(m,n) +=! A(m,j,k) * B(j,n,k) }",
+        [(21, 150, 23), (150, 40, 23)], "mjk,jnk->mn",
+    ),
+    "a batch": (
+        "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }",
+        [(3, 10, 3001), (3, 3001, 33)], "bmk,bkn->bmn",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("threads", [True, False])
+def test_long_reductions_run_in_blocks(name: str, threads: bool) -> None:
+    text, shapes, formula = LONG[name]
+    arrays = [integers(shape, seed=n) for n, shape in enumerate(shapes)]
+    options = tc.MappingOptions(parallel=threads)
+    kernel = tc.define(text)["f"].compile(*arrays, options=options)
+    assert 'mark: "block0"' in kernel.stages["pack"]
+    assert (kernel(*arrays) == np.einsum(formula, *arrays)).all()
+
+
+def test_short_reductions_run_in_one_block() -> None:
+    kernel = tc.define(MATMUL)["f"].compile(sizes={"M": 64, "K": 512, "N": 64})
+    assert "block0" not in kernel.stages["pack"]

@@ -186,3 +186,31 @@ def test_a_panel_in_steps_reads_back_from_its_text_and_is_proved() -> None:
     for step in (0, 1000):
         with pytest.raises(LegalityError, match="has no place for every element"):
             prove(replace(plan, copies=(replace(copy, step=step),)), "mutation")
+
+
+LEFT_TRANSPOSED = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+
+
+@pytest.mark.parametrize("rows", [1024, 1000])
+def test_rows_whose_steps_collide_are_packed(rows: int) -> None:
+    """Steps of 4096 bytes fall into one set of the nearest cache; steps of 4000 do not."""
+    packed = {c.storage for c in plan_of(LEFT_TRANSPOSED, {"M": rows, "K": 600, "N": 96}).copies}
+    assert ("A" in packed) == (rows == 1024)
+    A, B = integers((600, rows)), integers((600, 96))
+    assert (tc.define(LEFT_TRANSPOSED)["f"](A, B) == A.T @ B).all()
+
+
+def test_a_tensor_may_be_panel_and_rows() -> None:
+    f = tc.define("def f(float(K,M) A) -> (C) { C(m,n) +=! A(k,m) * A(k,n) }")["f"]
+    A = integers((600, 1024))
+    assert len({c.mark for c in plan_of("def f(float(K,M) A) -> (C) { C(m,n) +=! A(k,m) * A(k,n) }",
+                                        {"K": 600, "M": 1024}).copies}) == 2  # fmt: skip
+    assert (f(A) == A.T @ A).all()
+
+
+def test_packed_rows_that_are_too_few_are_refused() -> None:
+    plan = plan_of(LEFT_TRANSPOSED, {"M": 1024, "K": 600, "N": 96})
+    copy = next(c for c in plan.copies if c.storage == "A")
+    few = replace(copy, shape=(copy.shape[0] - 1, copy.shape[1]))
+    with pytest.raises(LegalityError, match="fetches too little of A"):
+        prove(replace(plan, copies=(few,)), "mutation")

@@ -1,0 +1,78 @@
+"""Blocks of a reduction: so many steps that the panel of a register tile stays in a near cache.
+
+The register tiles of a panel read it one after another.  If the reduction is long the panel would be read from a far
+cache each time, so all register tiles of a tile run one block of steps after another, and their accumulators go through
+memory in between (K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tcomp.grammar.function import Read
+from tcomp.mapping.columns import Columns, operands_of
+from tcomp.mapping.footprint import extents
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.plan import Cluster
+from tcomp.mapping.strides import access_stride
+from tcomp.mapping.tilesizes import main_statement, reduction_positions
+from tcomp.scop import Scop, ScopStatement
+
+PANEL_SHARE, SLACK = 4 / 3, 2.0
+"""Panels of a block against the nearest cache, and how much longer a reduction may be that runs in one block.
+
+A panel is read in order, which hides the second-level cache; what it costs to load and store the accumulators once more
+is a little, too."""
+
+PACKED_SHARE, PACKED_SLACK = 2 / 3, 1.1
+"""The same where the rows are packed block by block."""
+
+PAGE, FEW_SETS = 4096, 4
+"""Bytes that a way of the nearest cache has on common processors.  Steps that are so far apart, and fall into so few of
+its sets, throw each other out of it."""
+
+
+def reduction_blocks(
+    scop: Scop, cluster: Cluster, columns: Columns, width: int, machine: Machine
+) -> tuple[tuple[int, int], ...]:
+    """Positions of the reduction indices that run in blocks, outermost first, and the sizes of their blocks.
+
+    ``width`` are the columns of a panel.  Blocks of the last of the positions are even; of those before it, one value
+    is a block.
+    """
+    main = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, main)
+    sizes = extents(main.domain)
+    rows = rows_of(main, columns)
+    share, slack = PANEL_SHARE, SLACK
+    if rows is not None and steps_collide(scop, main, rows):
+        share, slack = PACKED_SHARE, PACKED_SLACK
+    most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
+    steps = math.prod(sizes[p] for p in positions)
+    if steps <= slack * most:
+        return ()
+    blocks: list[tuple[int, int]] = []
+    for position in positions:
+        steps //= max(1, sizes[position])
+        if steps <= most:
+            count = -(-sizes[position] * steps // most)
+            return (*blocks, (position, -(-sizes[position] // count)))
+        blocks.append((position, 1))
+    return tuple(blocks)
+
+
+def rows_of(statement: ScopStatement, columns: Columns) -> Read | None:
+    """The operand of a contraction that is not its panel, if it has one."""
+    operands = operands_of(statement)
+    if operands is None or columns.panel is None:
+        return None
+    return operands[0] if operands[1] is columns.panel else operands[1]
+
+
+def steps_collide(scop: Scop, statement: ScopStatement, read: Read) -> bool:
+    """Whether steps of the reduction read from few sets of the nearest cache."""
+    itemsize = scop.storages[read.tensor].dtype.itemsize
+    steps = statement.indices[statement.coordinates :]
+    strides = [access_stride(scop, read.tensor, read.subscripts, step, scop.sizes) for step in steps]
+    apart = min((abs(s) for s in strides if s), default=0) * itemsize
+    return apart >= PAGE and math.gcd(apart, PAGE) * FEW_SETS >= PAGE
