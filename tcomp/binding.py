@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,23 @@ import numpy as np
 from tcomp.arguments import byte_range, share_memory
 from tcomp.arraykinds import ArrayKind, View
 from tcomp.arrays import kind_of
-from tcomp.backends.runtime import Program, Site
+from tcomp.backends.directcalls import ArrayFacts, CallLayout
+from tcomp.backends.runtime import DirectRun, Program, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.calls import Call, Outputs
 from tcomp.devices import Place
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
 from tcomp.operators import UINT8
+
+DirectBinding = Callable[[tuple[Any, ...], Any], Any]
+"""Runs a kernel on the arguments of a call and what was given as ``out``.
+
+Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
+"""
+
+
+MOST_RECENT = 4
+"""Direct calls that are tried."""
 
 
 class MisalignedArgumentError(ShapeError):
@@ -76,16 +87,7 @@ class Binding:
         subscript outside its tensor; in the last case outputs are written in part.  Raises TcompError for what the
         device complains of.
         """
-        try:
-            if outputs is None:
-                results = tuple([make() for make in self._makers])
-            elif self._all_given:
-                results = outputs
-            else:
-                pairs = zip(self._makers, outputs, strict=True)
-                results = tuple([given if given is not None else make() for make, given in pairs])
-        except (MemoryError, ValueError, RuntimeError) as error:
-            raise self._run.failure(error) from None
+        results = self._made(outputs)
         addresses = self._addresses(arrays, results)
         if outputs is not None:
             self._check_outputs(addresses, results)
@@ -95,6 +97,50 @@ class Binding:
         if report is not None:
             raise self._failure(report)
         return results
+
+    def _made(self, outputs: Outputs | None) -> Outputs:
+        """The outputs, those that are missing made.  Raises ShapeError for want of memory."""
+        try:
+            if outputs is None:
+                return tuple([make() for make in self._makers])
+            if self._all_given:
+                return outputs
+            pairs = zip(self._makers, outputs, strict=True)
+            return tuple([given if given is not None else make() for make, given in pairs])
+        except (MemoryError, ValueError, RuntimeError) as error:
+            raise self._run.failure(error) from None
+
+    def direct(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
+        """How to call the kernel again on NumPy arrays like these, none of which is a copy; None if there is no way."""
+        constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
+        inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is np.ndarray]
+        outputs = [(n, a) for n, a in enumerate(results) if type(a) is np.ndarray]
+        if len(constants) + len(inputs) < len(arguments) or len(outputs) < len(results):
+            return None
+        facts = [
+            ArrayFacts(position, array.dtype, array.shape, array.strides, *byte_range(replace(view, address=0)))
+            for (position, array), view in zip((*inputs, *outputs), self._views, strict=True)
+        ]
+        count = len(inputs)
+        layout = CallLayout(len(arguments), tuple(facts[:count]), tuple(facts[count:]), constants)
+        direct = self._run.direct(layout)
+        return None if direct is None else self._direct_binding(direct)
+
+    def _direct_binding(self, direct: DirectRun) -> DirectBinding:
+        run, single = direct.run, len(self._makers) == 1
+
+        def call(arguments: tuple[Any, ...], out: Any) -> Any:
+            if out is None:
+                made = self._made(None)
+                out = made[0] if single else made
+            elif single and type(out) is tuple:
+                return None
+            status = run(arguments, out)
+            if status > 0:
+                raise self._failure(direct.report())
+            return out if status == 0 else None
+
+        return call
 
     def _check_outputs(self, addresses: Sequence[int], results: Outputs) -> None:
         """Raises ShapeError if an output is read-only or has a byte in common with another argument."""
@@ -154,6 +200,32 @@ def _near(ranges: Sequence[tuple[int, int]], inputs: int) -> tuple[tuple[int, in
         for later in range(inputs, len(ranges))
         for earlier in range(later)
     )
+
+
+class QuickCalls:
+    """The direct calls of a program, of which the last few are tried before anything else.
+
+    ``recent`` has what was chosen beside the arguments, and the call.
+    """
+
+    __slots__ = ("_known", "recent")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, ...], DirectBinding | None] = {}
+        self.recent: tuple[tuple[tuple[Hashable, ...], DirectBinding], ...] = ()
+
+    def remember(
+        self, chosen: tuple[Hashable, ...], layouts: tuple[Hashable, ...], binding: Binding,
+        arguments: tuple[Any, ...], results: Outputs,
+    ) -> None:  # fmt: skip
+        """Next time try first what runs a call that has just run, on arrays read and written in place."""
+        key = (*chosen, *layouts)
+        if key not in self._known:
+            self._known[key] = binding.direct(arguments, results)
+        found = self._known[key]
+        if found is not None:
+            others = [entry for entry in self.recent if entry[1] is not found]
+            self.recent = ((chosen, found), *others[: MOST_RECENT - 1])
 
 
 def _site(kind: ArrayKind, place: Place) -> Site:

@@ -9,7 +9,7 @@ from tcomp import debug
 from tcomp.arguments import constant
 from tcomp.arraykinds import View
 from tcomp.arrays import kind_of
-from tcomp.binding import Binding, MisalignedArgumentError
+from tcomp.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.devices import MAIN
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
@@ -38,6 +38,7 @@ class Operation:
         self.function = function
         self._kernels: Memo[Hashable, Kernel] = Memo()
         self._bindings: dict[tuple[Hashable, ...], Binding] = {}
+        self._quick = QuickCalls()
 
     @property
     def name(self) -> str:
@@ -81,14 +82,21 @@ class Operation:
                 other arguments; or a data-dependent subscript is outside its tensor.
             TargetError: the target is not available here.
         """
+        for chosen, direct in self._quick.recent:
+            if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
+                result = direct(arguments, out)
+                if result is not None:
+                    return result
         if debug.interpret():
             return self.reference(*arguments, out=out)
         _check_choices(target, options)
-        layouts = (target, options, bool(unchecked), *layouts_of(arguments, out))
+        unchecked = bool(unchecked)
+        layouts = (target, options, unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None:
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
+                self._quick.remember((target, options, unchecked), layouts[3:], binding, arguments, results)
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tcomp.backends.directcalls import CallLayout
 from tcomp.backends.images import Image, compile_image
 from tcomp.backends.native import describe
-from tcomp.backends.runtime import Site
+from tcomp.backends.runtime import DirectRun, Site
 from tcomp.backends.source import REPORT, Launch, Source
 from tcomp.devices import CudaDevice, Memory, Place, cuda_device, cupy_module, current_place, driver_version, runs_on
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
@@ -223,6 +224,10 @@ class CudaRun:
         runtime.memcpyAsync(ctypes.addressof(words), address, _REPORT_BYTES, runtime.memcpyDeviceToHost, stream)
         runtime.streamSynchronize(stream)
         return tuple(words) if words[2] else None
+
+    def direct(self, layout: CallLayout) -> DirectRun | None:
+        """There is none: launching a kernel takes Python."""
+        return None
 
     def failure(self, error: Exception) -> TcompError:
         """What CUDA, or an allocator, complained of while this kernel was called."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tcomp.backends.arena import ALIGNMENT
+from tcomp.backends.directcalls import MOST_ARRAYS, CallLayout, DirectCall, entry
 from tcomp.backends.native import NativeFunction
-from tcomp.backends.runtime import Site
+from tcomp.backends.runtime import DirectRun, Site
 from tcomp.backends.source import Source
 from tcomp.dataaddress import data_address
 from tcomp.devices import Memory
@@ -29,17 +30,19 @@ class _Workspace(threading.local):
     def __init__(self) -> None:
         report = (ctypes.c_int64 * (3 + MAX_INDICES))()
         self.reporting = report, ctypes.addressof(report)
-        self._arena = np.empty(0, np.uint8)
+        self._arena: Any = None
+        self._address = self._size = 0
 
     def scratch(self, count: int) -> tuple[int, Any]:
         """The address of ``count`` aligned bytes, and what keeps them alive."""
-        arena = self._arena
-        if arena.size < count + ALIGNMENT:
-            arena = np.empty(count + ALIGNMENT, np.uint8)
-            if count <= _LARGEST_KEPT_SCRATCH:
-                self._arena = arena
+        if count <= self._size:
+            return self._address, self._arena
+        arena = np.empty(count + ALIGNMENT, np.uint8)
         address = data_address(arena)
-        return address + -address % ALIGNMENT, arena
+        address += -address % ALIGNMENT
+        if count <= _LARGEST_KEPT_SCRATCH:
+            self._arena, self._address, self._size = arena, address, count
+        return address, arena
 
 
 _WORKSPACE = _Workspace()
@@ -47,9 +50,13 @@ _WORKSPACE = _Workspace()
 
 @dataclass(frozen=True, slots=True)
 class HostRuntime:
-    """A target whose kernels ``function_of`` makes functions of: by a C compiler, or with a simulator around them."""
+    """A target whose kernels ``function_of`` makes functions of: by a C compiler, or with a simulator around them.
+
+    ``native`` says that they are C functions, which may be called without Python.
+    """
 
     function_of: Callable[[Source], NativeFunction]
+    native: bool = False
 
     @property
     def memory(self) -> Memory:
@@ -58,17 +65,18 @@ class HostRuntime:
 
     def load(self, source: Source) -> HostProgram:
         """Raises TargetError."""
-        return HostProgram(self.function_of(source), source.scratch_bytes)
+        return HostProgram(self.function_of(source), source.scratch_bytes, self.native)
 
 
 class HostProgram:
     """A function of this process.  There is but one place for its arrays, so it is what runs there, too."""
 
-    __slots__ = ("_function", "_scratch_bytes")
+    __slots__ = ("_function", "_native", "_scratch_bytes")
 
-    def __init__(self, function: NativeFunction, scratch_bytes: int) -> None:
+    def __init__(self, function: NativeFunction, scratch_bytes: int, native: bool) -> None:
         self._function = function
         self._scratch_bytes = scratch_bytes
+        self._native = native
 
     def at(self, site: Site) -> HostProgram:
         """Itself."""
@@ -91,6 +99,27 @@ class HostProgram:
         if status != 1:
             raise TcompError(f"the kernel ended with status {status}")
         return tuple(report)
+
+    def direct(self, layout: CallLayout) -> DirectRun | None:
+        """See ``Run``."""
+        enter = entry() if self._native and 0 < len(layout.inputs) + len(layout.outputs) <= MOST_ARRAYS else None
+        if enter is None:
+            return None
+        call, count = DirectCall(self._function, layout), self._scratch_bytes
+
+        def run(arguments: tuple[Any, ...], out: Any) -> int:
+            workspace = _WORKSPACE
+            if not count:
+                return enter(call.address, arguments, out, None, workspace.reporting[1])
+            try:
+                scratch, arena = workspace.scratch(count)
+            except (MemoryError, ValueError) as error:
+                raise self.failure(error) from None
+            status = enter(call.address, arguments, out, scratch, workspace.reporting[1])
+            del arena
+            return status
+
+        return DirectRun(run, lambda: tuple(_WORKSPACE.reporting[0]))
 
     def failure(self, error: Exception) -> TcompError:
         """That there is no room."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from tcomp.backends.directcalls import CallLayout
 from tcomp.backends.source import Source
 from tcomp.devices import Memory, Place
 from tcomp.errors import TcompError
@@ -25,6 +26,18 @@ class Site:
     allocate: Callable[[int], tuple[int, object]]
 
 
+@dataclass(frozen=True, slots=True)
+class DirectRun:
+    """A kernel that looks at the arrays of a call itself.
+
+    ``run`` takes the arguments, and the output or a tuple of several.  It returns 0 if the kernel ran, 1 if a check
+    failed, of which ``report`` then tells, and a negative number if it did nothing, since something is not as it was.
+    """
+
+    run: Callable[[tuple[Any, ...], Any], int]
+    report: Callable[[], Sequence[int]]
+
+
 class Run(Protocol):
     """A kernel ready to run on arrays at one site.
 
@@ -33,6 +46,10 @@ class Run(Protocol):
     """
 
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None: ...
+
+    def direct(self, layout: CallLayout) -> DirectRun | None:
+        """The quick way to run on arrays of one layout, where there is one."""
+        ...
 
     def failure(self, error: Exception) -> TcompError:
         """What to raise when making outputs raised ``error``, a MemoryError, ValueError or RuntimeError."""
