@@ -2,6 +2,7 @@
 
 A contraction that reuses operands on both sides runs as outer products: vectors along a coordinate, the *columns*, of
 which one operand, the *panel*, gives neighbours.  If those are not neighbours in memory the panel is packed first.
+Other updates have columns where the same is the remedy for strides and boundaries: pooling, say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary
+from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
@@ -29,10 +30,11 @@ _LOAD, _PACKED, _SUMMED = 0.25, 4.0, 8.0
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a contraction: their ``position`` among the indices, and the operand read along them.
+    """The columns of an update: their ``position`` among the indices, and the operand read along them.
 
-    ``panel`` is None where both operands run along the columns.  ``packed`` says that its neighbours lie apart, or that
-    some of them lie outside the tensor.  Neighbouring columns are ``step`` apart in one of its dimensions.
+    ``panel`` is None where both operands of a contraction run along the columns.  ``packed`` says that its neighbours
+    lie apart, or that some of them lie outside the tensor.  Neighbouring columns are ``step`` apart in one of its
+    dimensions.
     """
 
     position: int
@@ -52,11 +54,14 @@ def operands_of(statement: ScopStatement) -> tuple[Read, Read] | None:
 
 
 def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
-    """The columns of the contraction that a cluster runs; None where dot products or plain loops are better."""
+    """The columns of the update that a cluster runs; None where dot products or plain loops are better.
+
+    An update that is no contraction has some only if there is something to pack.
+    """
     main = main_statement(scop, cluster)
-    operands = operands_of(main)
-    if operands is None or not main.plain:
+    if main.kind != "update" or not main.plain:
         return None
+    operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
     sizes = extents(main.domain)
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     found: list[tuple[float, int, Columns]] = []
@@ -73,28 +78,26 @@ def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
 
 
 def _as_columns(
-    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, Read], position: int
+    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int
 ) -> tuple[float, Columns] | None:
     """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so."""
     index, sizes = main.indices[position], extents(main.domain)
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
     outside = [r for r in operands if r.boundary is not None]
-    if not moving or any(s is None for _, s in moving) or any(r is not moving[0][0] for r in outside):
+    packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
+    if not moving or any(s is None for _, s in moving) or any(r not in [p for p, _ in packed[:1]] for r in outside):
         return None
-    cost, step = 1.0, 1
-    packed = [r for r, s in moving if s != 1 or r.boundary is not None]
-    for read, stride in moving:
-        cost += _LOAD
-        if stride != 1 or read.boundary is not None:
-            apart = step_when_packed(scop, read, index)
-            if len(moving) > 1 or apart is None:
-                return None
-            step = apart
-            rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
-            cost += _PACKED / math.prod(rows)
-    panel = moving[0][0] if len(moving) == 1 else None
-    return cost, Columns(position, panel, bool(packed), step)
+    cost = 1.0 + _LOAD * len(moving)
+    if not packed:
+        panel = moving[0][0] if len(moving) == 1 else None
+        return None if recognise_contraction(main) is None else (cost, Columns(position, panel, False))
+    (read, stride), step = packed[0], step_when_packed(scop, packed[0][0], index)
+    alone = len(moving) == 1 and recognise_contraction(main) is not None
+    if len(packed) > 1 or step is None or not (alone or stride == step):
+        return None
+    rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
+    return cost + _PACKED / math.prod(rows), Columns(position, read, True, step)
 
 
 def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
@@ -104,6 +107,8 @@ def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
     the tensor is neither one number nor an element of it.
     """
     if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
+        return None
+    if any(map(depends_on_data, read.subscripts)):
         return None
     steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
     moving = [s for s in steps if s != 0]
@@ -140,9 +145,11 @@ def depends_on(scop: Scop, read: Read, index: str) -> bool:
     return access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) != 0
 
 
-def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, Read], steps: int) -> float:
+def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], steps: int) -> float:
     """What a step costs with vectors along a reduction index, element by element."""
     best = math.inf
+    if any(read.boundary is not None for read in operands):
+        return best
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):

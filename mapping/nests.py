@@ -36,7 +36,7 @@ class Nest:
     ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
     over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
     register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
-    the panel of a contraction depends; None where there is no panel.  ``blocks`` are the reduction indices, by their
+    the panel of an update depends; None where there is no panel.  ``blocks`` are the reduction indices, by their
     positions, that run in blocks around the register tiles, with the sizes of the blocks.
     """
 
@@ -180,8 +180,9 @@ def _register_tiles(cluster: Cluster, statements: list[ScopStatement], nest: Nes
     )
     if nest.panel is None:
         return _inner_tiles(cluster, statements, tiled, tile)
-    below = _inner_tiles(cluster, statements, [t for t in tiled if t[0] not in nest.panel], tile)
-    outside = [t for t in tiled if t[0] in nest.panel]
+    around = nest.row_coordinate in nest.panel
+    below = _inner_tiles(cluster, statements, [t for t in tiled if around or t[0] not in nest.panel], tile)
+    outside = [t for t in tiled if not around and t[0] in nest.panel]
     return _inner_tiles(cluster, statements, outside, Mark(f"panel{cluster.number}", below))
 
 

@@ -1,4 +1,4 @@
-"""Pass: pack the operands of contractions.
+"""Pass: pack the operands of contractions, and the panels of other updates with strides and boundaries.
 
 Where neighbouring columns of a register tile do not read neighbouring elements, or the elements of a column lie so far
 apart that each costs a page or a cache line of its own, the panel is copied into a box whose innermost dimension is the
@@ -17,13 +17,14 @@ import islpy as isl
 from tcomp.grammar.function import Read, depends_on_data
 from tcomp.mapping.blocking import rows_of, steps_collide
 from tcomp.mapping.buffers import Place, places
-from tcomp.mapping.columns import columns_of, operands_of
+from tcomp.mapping.columns import columns_of
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.promotion import extents_of_a_run, unfolded_access
 from tcomp.mapping.strides import access_stride, coefficient
+from tcomp.mapping.tilesizes import main_statement
 from tcomp.scop import ScopStatement
 
 LEAST_REUSE = 8
@@ -47,17 +48,17 @@ LEAST_COLLIDING = 4 * 1024
 
 
 def pack_panels(plan: Plan, options: MappingOptions) -> Plan:
-    """Give contractions the copies of their operands."""
+    """Give updates the copies of their operands."""
     marks = {p.mark: p for p in places(plan.tree)}
-    updates = [plan.scop.by_name[o.statement] for o in plan.operations.values() if o.kind == "contract"]
-    return replace(plan, copies=tuple(copy for s in updates for copy in _copies(plan, s, marks)))
+    numbers = [number for group in plan.groups for number in group.clusters]
+    return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks)))
 
 
-def _copies(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:
-    """The panel of a contraction, and what its rows read in a block of the reduction."""
-    number = home_of(plan, statement.name)[1]
+def _copies(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
+    """The panel of an update, and what the rows of a contraction read in a block of the reduction."""
+    statement = main_statement(plan.scop, plan.clusters[number])
     columns = columns_of(plan.scop, plan.clusters[number])
-    if columns is None or columns.panel is None or operands_of(statement) is None:
+    if columns is None or columns.panel is None:
         return
     read = columns.panel
     panel = _boxed(plan, statement, marks.get(f"panel{number}"), read, columns.step)

@@ -73,7 +73,11 @@ class _Emitter:
         self.needs = Needs()
         self.threads = threads
         self.arena = lay_out(plan)
-        self.panels = {(c.statement, r): Panel(c, self.scop.storages[c.storage]) for c in plan.copies for r in c.reads}
+        self.panels: dict[str, dict[Read, Panel]] = {}
+        for c in plan.copies:
+            self.panels.setdefault(c.statement, {}).update(
+                dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
+            )
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
@@ -191,7 +195,7 @@ class _Emitter:
         if operation is not None and self._contract(node.body, self.scop.by_name[operation.statement], depth):
             return
         buffers = self.by_mark.get(node.name, [])
-        panels = [p for p in self.panels.values() if p.copy.mark == node.name]
+        panels = [Panel(c, self.scop.storages[c.storage]) for c in self.plan.copies if c.mark == node.name]
         if not buffers and not panels:
             self._node(node.body, depth)
             return
@@ -284,14 +288,15 @@ class _Emitter:
 
         def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
             arguments = [functools.reduce(_at, corner.items(), a) for a in nest.call.arguments]
-            speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, arguments, strict=True)})
+            indices = {i: loop_text(a) for i, a in zip(statement.indices, arguments, strict=True)}
+            speller = self._speller(statement.name, indices)
             storage = statement.target if read is None else read.tensor
             subscripts = statement.subscripts if read is None else read.subscripts
             buffer = self.plan.buffers.get(storage)
             if any(depends_on_data(s) for s in subscripts) or (buffer is not None and buffer.space == "register"):
                 return None
             own = self.scop.storages[storage]
-            panel = None if read is None else self.panels.get((statement.name, read))
+            panel = None if read is None else speller.panels.get(read)
             if panel is not None:
                 element = panel.element([speller.subscript(s) for s in subscripts])
                 return Place(element, own.dtype, panel.strides, panel.steps)
@@ -331,10 +336,14 @@ class _Emitter:
         lines, self.lines = self.lines, before
         return lines
 
-    def _speller(self, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None) -> Speller:
+    def _speller(
+        self, statement: str, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None
+    ) -> Speller:
         known = self.rows.known if known is None else known
-        source = self.function.source
-        return Speller(self.scop, self.plan.buffers, indices, self.needs, self.checked, source, known=known)
+        source, panels = self.function.source, self.panels.get(statement, {})
+        return Speller(
+            self.scop, self.plan.buffers, indices, self.needs, self.checked, source, known=known, panels=panels
+        )
 
     def _execute(self, node: Execute, depth: int) -> None:
         statement = self.scop.by_name[node.statement]
@@ -348,7 +357,7 @@ class _Emitter:
                 declared.append(f"const long i_{index} = {text};")
                 text = f"i_{index}"
             bound[index] = text
-        speller = self._speller(bound)
+        speller = self._speller(statement.name, bound)
         dtype = self.scop.storages[statement.target].dtype
         target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         value = speller.value(statement.value)

@@ -41,6 +41,15 @@ class Panel:
         """How far apart in the tensor the neighbours are."""
         return tuple(self.copy.step if d == self.copy.order[-1] else 1 for d in range(len(self.copy.shape)))
 
+    def stride(self, coefficients: Sequence[int | None]) -> int | None:
+        """Elements of the panel between those of an index with such coefficients in the subscripts, if constant."""
+        total = 0
+        for coefficient, step, stride in zip(coefficients, self.steps, self.strides, strict=True):
+            if coefficient is None or coefficient % step:
+                return None
+            total += coefficient // step * stride
+        return total
+
     def element(self, subscripts: Sequence[str]) -> str:
         """The C text of an element, from that of its subscripts in the tensor."""
         terms = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,8 +19,9 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
 from tcomp.scop import Scop, ScopStatement
 
-Spell = Callable[[Mapping[str, str], Mapping[Gather, str]], Speller]
-"""Gives what spells expressions where indices have the C text given and some data-dependent subscripts are known."""
+Spell = Callable[[str, Mapping[str, str], Mapping[Gather, str]], Speller]
+"""Gives what spells expressions of a statement where indices have the C text given and some data-dependent subscripts
+are known."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,8 @@ class RowLoops:
         if not all_gathers(statement) <= {*gathers}:
             return None
         dtype = self.scop.storages[statement.target].dtype
-        lines = Accumulation(statement, dtype, nest, self.machine, gathers, self.spell).lines()
+        spell = functools.partial(self.spell, statement.name)
+        lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell).lines()
         return None if lines is None else ["{", *("  " + line for line in lines), "}"]
 
     def _row(self, loop: For, call: Execute) -> list[str]:
@@ -83,7 +86,8 @@ class RowLoops:
         if call.statement in self.streamed:
             statement = self.scop.by_name[call.statement]
             dtype = self.scop.storages[statement.target].dtype
-            lines = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, self._speller).lines()
+            speller = functools.partial(self._speller, statement)
+            lines = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, speller).lines()
             if lines is not None:
                 return [*lines]
         return self.plain(loop)
@@ -94,10 +98,11 @@ class RowLoops:
         if loop.step != 1 or moves_target(loop, call, statement) or not all_gathers(statement) <= self.known.keys():
             return self.plain(loop)
         dtype = self.scop.storages[statement.target].dtype
-        speller = self._speller({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
+        spellers = functools.partial(self._speller, statement)
+        speller = spellers({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
         element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         register = element if self._in_register(statement) else f"{mangle(statement.target)}_element"
-        lines = [*Reduction(loop, call, statement, dtype, register, self.machine.vector_bytes, self._speller).lines()]
+        lines = [*Reduction(loop, call, statement, dtype, register, self.machine.vector_bytes, spellers).lines()]
         if register == element:
             return lines
         before = f"{C_STORAGE_TYPES[dtype.name]} {register} = {element};"
@@ -116,7 +121,7 @@ class RowLoops:
         runs = isinstance(loop.lower, Number) and isinstance(loop.upper, Number) and loop.lower.value < loop.upper.value
         lines = ["{" if runs else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"]
         for number, gather in enumerate(gathers):
-            text = self._speller(first).gathered(gather.tensor, gather.dimension, gather.subscript)
+            text = self._speller(statement, first).gathered(gather.tensor, gather.dimension, gather.subscript)
             lines.append(f"  const long steady{number} = {text};")
             self.known = {**self.known, gather: f"steady{number}"}
         lines += ["  " + line for line in inner(loop, call)]
@@ -127,5 +132,5 @@ class RowLoops:
         buffer = self.plan.buffers.get(statement.target)
         return buffer is not None and buffer.space == "register"
 
-    def _speller(self, indices: Mapping[str, str]) -> Speller:
-        return self.spell(indices, self.known)
+    def _speller(self, statement: ScopStatement, indices: Mapping[str, str]) -> Speller:
+        return self.spell(statement.name, indices, self.known)

@@ -23,6 +23,7 @@ from tcomp.backends.dialect import (
     narrow,
     type_suffix,
 )
+from tcomp.backends.panels import Panel
 from tcomp.backends.source import IndexCheck
 from tcomp.errors import SourceText
 from tcomp.grammar.function import (
@@ -92,7 +93,8 @@ class Gather:
 class Speller:
     """Spells expressions of one statement instance; ``indices`` gives each index its C text.
 
-    ``known`` names the variables that hold subscripts which were computed, and checked, before.
+    ``known`` names the variables that hold subscripts which were computed, and checked, before; ``panels`` are the
+    copies in which some reads are found.
     """
 
     scop: Scop
@@ -103,6 +105,7 @@ class Speller:
     source: SourceText
     dialect: Dialect = HOST_C
     known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
+    panels: Mapping[Read, Panel] = field(default_factory=dict, kw_only=True)
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
@@ -228,6 +231,9 @@ class Speller:
         """A tensor element as a value, boundary rules and run-time checks included."""
         dtype = expr.dtype
         storage = self.scop.storages[expr.tensor]
+        panel = self.panels.get(expr)
+        if panel is not None:
+            return load(panel.element([self.subscript(s) for s in expr.subscripts]), dtype, self.dialect)
         if expr.boundary is not None:
             return self._boundary_read(expr)
         texts = self.read_subscripts(expr)

@@ -39,8 +39,7 @@ class VectorSpeller:
         if not self._varies(expr):
             return self.scalar.value(expr)
         match expr:
-            case Read(boundary=None) if self._stride(expr.tensor, expr.subscripts) == 1:
-                element = self.scalar.element_read(expr, self.scalar.read_subscripts(expr))
+            case Read() if (element := self._first(expr)) is not None:
                 return f"*(const {vector_type(dtype, self.lanes)} *)&{element}"
             case Unary(op="-"):
                 operand = self._text(expr.operand, dtype)
@@ -50,6 +49,16 @@ class VectorSpeller:
                 return None if None in sides else f"({sides[0]} {expr.op} {sides[1]})"
             case _:
                 return None
+
+    def _first(self, read: Read) -> str | None:
+        """The C text of the element that the first lane reads, if the other lanes read its neighbours."""
+        panel = self.scalar.panels.get(read)
+        if panel is not None:
+            neighbour = panel.stride([coefficient(s, self.along, self.scalar.scop.sizes) for s in read.subscripts]) == 1
+            return panel.element([self.scalar.subscript(s) for s in read.subscripts]) if neighbour else None
+        if read.boundary is not None or self._stride(read.tensor, read.subscripts) != 1:
+            return None
+        return self.scalar.element_read(read, self.scalar.read_subscripts(read))
 
     def write_stride(self, statement: ScopStatement) -> int | None:
         """Elements in memory between what neighbouring iterations write; None if that is not constant."""

@@ -214,3 +214,38 @@ def test_packed_rows_that_are_too_few_are_refused() -> None:
     few = replace(copy, shape=(copy.shape[0] - 1, copy.shape[1]))
     with pytest.raises(LegalityError, match="fetches too little of A"):
         prove(replace(plan, copies=(few,)), "mutation")
+
+
+WINDOWS = {
+    "maxima": "Y(c,h,w) max=! constant_exterior(I, -99)(c,S*h+i-1,S*w+j-2)",
+    "sums": "Y(c,h,w) +=! constant_exterior(I, 0)(c,S*h+i-1,S*w+j-2)",
+    "products at an edge": "Y(c,h,w) +=! repeat_edge(I)(c,S*h+i-1,S*w+j-2) * K(c,i,j)",
+    "differences from a mirror": "Y(c,h,w) +=! mirror_interior(I)(c,S*h+i-1,S*w+j-2) - K(c,i,j)",
+    "what is no arithmetic": "Y(c,h,w) +=! abs(mirror_image(I)(c,S*h+i-1,S*w+j-2) - K(c,i,j))",
+}
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_other_updates(name: str, step: int) -> None:
+    ranges = "where c in 0:C, h in 0:H/S, w in 0:W/S, i in 0:3, j in 0:4"
+    text = f"def f(float(C,H,W) I, float(C,3,4) K) -> (Y) {{ {WINDOWS[name]} {ranges} }}".replace("S", str(step))
+    f = tc.define(text)["f"]
+    for shape in ((1, 9, 17), (2, 33, 70), (3, 7, 300)):
+        pixels, K = integers(shape), integers((shape[0], 3, 4), seed=1)
+        kernel = f.compile(pixels, K)
+        (copy,) = kernel.compilation.plan.copies
+        assert copy.step == step
+        assert (kernel(pixels, K) == f.reference(pixels, K)).all()
+
+
+def test_windows_are_reduced_in_vectors() -> None:
+    text = "def f(float(C,H,W) I) -> (Y) { Y(c,h,w) max=! I(c,2*h+i,2*w+j) where i in 0:3, j in 0:3 }"
+    source = tc.define(text)["f"].compile(sizes={"C": 2, "H": 65, "W": 65}).source
+    assert source.count("tc_sum0_0 = tc_max_float32_x") > 0
+    assert "*)&v_I[" not in source
+
+
+def test_what_stands_apart_in_memory_is_not_packed_for_a_sum_of_its_rows() -> None:
+    assert not plan_of("def f(float(N,D) X) -> (Y) { Y(n) +=! X(n,d) }", {"N": 100, "D": 100}).copies
+    assert not plan_of("def f(float(N,D) X) -> (Y) { Y(n) +=! X(2*n,d) }", {"N": 100, "D": 100}).copies
