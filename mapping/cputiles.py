@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 
+from tcomp.grammar.function import Index, Read, walk
 from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
@@ -71,6 +73,10 @@ def tile_sizes(
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
+        source = _largest_source(scop, cluster)
+        if source is not None:
+            own = tuple(source.order[m] for m in members)
+            return _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
         room = _room(machine, scop, cluster, members)
         return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
     first = None
@@ -80,6 +86,37 @@ def tile_sizes(
     sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A contraction, alone in a cluster, of which another cluster reads; ``order`` are its coordinates that are those
+    of the reader."""
+
+    cluster: Cluster
+    columns: Columns
+    order: tuple[int, ...]
+    work: int
+
+
+def _largest_source(scop: Scop, cluster: Cluster) -> _Source | None:
+    """The contraction with most work whose results the main statement of a cluster reads at its own coordinates."""
+    main = main_statement(scop, cluster)
+    own = [main.indices[p] for p in cluster.coordinates[main.name]]
+    found: list[_Source] = []
+    for update in scop.statements:
+        if update.kind != "update" or not update.plain or recognise_contraction(update) is None:
+            continue
+        alone = Cluster(cluster.number, (update.name,), {update.name: tuple(range(update.coordinates))})
+        columns = columns_of(scop, alone)
+        reads = (e for e in walk(main.value) if isinstance(e, Read) and e.tensor == update.target)
+        named = next(([s.name if isinstance(s, Index) else None for s in e.subscripts] for e in reads), None)
+        if columns is None or named is None or any(named.count(index) != 1 for index in own):
+            continue
+        order = tuple(named.index(index) for index in own)
+        if columns.position in order:
+            found.append(_Source(alone, columns, order, math.prod(extents(update.domain))))
+    return max(found, key=lambda source: source.work, default=None)
 
 
 def _tiles_of_contraction(

@@ -249,3 +249,16 @@ def test_windows_are_reduced_in_vectors() -> None:
 def test_what_stands_apart_in_memory_is_not_packed_for_a_sum_of_its_rows() -> None:
     assert not plan_of("def f(float(N,D) X) -> (Y) { Y(n) +=! X(n,d) }", {"N": 100, "D": 100}).copies
     assert not plan_of("def f(float(N,D) X) -> (Y) { Y(n) +=! X(2*n,d) }", {"N": 100, "D": 100}).copies
+
+
+def test_what_is_computed_from_a_contraction_has_its_tiles() -> None:
+    """A cell of a recurrent network reads several products; in tiles of few rows their weights would not be packed."""
+    text = """def f(float(B,I) X, float(B,H) c, float(2,H,I) W, float(2,H) b) -> (Y) {
+        g(k,n,j) +=! X(n,i) * W(k,j,i)
+        Y(n,j) = max(g(0,n,j) + b(0,j), 0.0) * c(n,j) + g(1,n,j) }"""
+    plan = plan_of(text, {"B": 32, "I": 100, "H": 200})
+    assert len(plan.groups) == 1
+    assert {c.storage for c in plan.copies} == {"W"}
+    X, c, W, b = integers((33, 40)), integers((33, 70)), integers((2, 70, 40)), integers((2, 70))
+    first, second = np.einsum("ni,kji->knj", X, W)
+    assert (tc.define(text)["f"](X, c, W, b) == np.maximum(first + b[0], 0) * c + second).all()
