@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from tcomp.backends.dialect import C_VALUE_TYPES
-from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, DType
+from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
 
@@ -109,7 +109,28 @@ def definitions() -> dict[str, str]:
     return table
 
 
-_TABLE = definitions()
+def _extrema() -> dict[str, str]:
+    return {
+        f"tc_{extremum}_{dtype.name}": _extremum(extremum, *signs, dtype.name, C_VALUE_TYPES[dtype.name])
+        for dtype in (FLOAT32, FLOAT64)
+        for extremum, signs in (("min", ("<", ">=")), ("max", (">", "<=")))
+    }
+
+
+def _extremum(extremum: str, before: str, not_before: str, name: str, c: str) -> str:
+    """The one of two floats that comes before the other, or NaN.
+
+    Where an operand is known not to be NaN, one comparison is enough: gcc 12 moves the masks of two through integer
+    registers.
+    """
+    return f"""{INLINE} {c} tc_{extremum}_{name}({c} a, {c} b) {{
+  if (__builtin_constant_p(b) && b == b) return !(a {not_before} b) ? a : b;
+  if (__builtin_constant_p(a) && a == a) return a {before} b ? a : b;
+  return a {before} b || a != a ? a : b;
+}}"""
+
+
+_TABLE = definitions() | _extrema()
 _NAME = re.compile(r"\btc_\w+")
 
 

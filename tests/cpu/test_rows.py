@@ -277,3 +277,13 @@ def test_rows_that_are_passed_over_several_times_stay_in_the_nearest_cache(machi
     assert rows(1024, 48 << 10) < rows(64, 48 << 10)
     assert rows(512, 16 << 10) <= rows(512, 96 << 10)
     assert rows(1024, 48 << 10) * 1024 * 4 <= 48 << 10
+
+
+BOUNDS = ("max(X(n), 1.0)", "min(1.0, X(n))", "clamp(X(n), -1.0, 5.0)", "max(X(n), 0.0 / 0.0)", "min(X(n), max(Y(n), 2.0))")
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_bounds_keep_what_is_no_number(bound: str) -> None:
+    f = tc.define(f"def f(float(N) X, float(N) Y) -> (O) {{ O(n) = {bound} }}")["f"]
+    X = np.array([np.nan, -np.nan, 1, -1, 0, np.inf, -np.inf, 5, 7] * 4, np.float32)
+    np.testing.assert_array_equal(f(X, X[::-1]), f.reference(X, X[::-1]))
