@@ -1,4 +1,7 @@
-"""Reductions of two vectors, element by element.  In extrema NaN in either gives NaN, as the language has it."""
+"""Reductions of two vectors, element by element, and absolute values.
+
+In extrema NaN in either gives NaN, as the language has it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from tcomp.backends.prelude import INLINE
 from tcomp.operators import DTYPES, DType
 
-_CALLED = re.compile(r"\btc_(min|max)_([a-z]+\d+)_x(\d+)\b")
+_CALLED = re.compile(r"\btc_(min|max|abs)_([a-z]+\d+)_x(\d+)\b")
 
 
 def of_vectors(reduction: str, dtype: DType, lanes: int) -> Callable[[str, str], str]:
@@ -16,6 +19,11 @@ def of_vectors(reduction: str, dtype: DType, lanes: int) -> Callable[[str, str],
     if reduction in ("min", "max"):
         return lambda a, b: f"tc_{reduction}_{dtype.name}_x{lanes}({a}, {b})"
     return lambda a, b: f"{a} {reduction} {b}"
+
+
+def magnitude(vector: str, dtype: DType, lanes: int) -> str:
+    """The C text of the absolute values of a vector of floats, from the text of that."""
+    return f"tc_abs_{dtype.name}_x{lanes}({vector})"
 
 
 def vector_extrema(text: str) -> str:
@@ -29,6 +37,11 @@ def vector_extrema(text: str) -> str:
 def _definition(reduction: str, element: str, lanes: str) -> str:
     dtype = DTYPES[element]
     vector, mask = f"tc_{element}_x{lanes}", f"tc_int{dtype.bits}_x{lanes}"
+    if reduction == "abs":
+        bits = f"({mask}){{}} + {2 ** (dtype.bits - 1) - 1}L"
+        return (
+            f"{INLINE} {vector} tc_abs_{element}_x{lanes}({vector} a) {{ return ({vector})(({mask})a & ({bits})); }}\n"
+        )
     test = f"(a {'<' if reduction == 'min' else '>'} b)"
     if dtype.is_float:
         test += " | (a != a)"

@@ -1,12 +1,14 @@
-"""Values of neighbouring iterations as C text in vector types, for expressions that need nothing but arithmetic."""
+"""Values of neighbouring iterations as C text in vector types, for expressions of arithmetic and extrema."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.backends.contractions import vector_type
 from tcomp.backends.spelling import Speller
-from tcomp.grammar.function import Binary, Expr, Index, Read, Unary, walk
+from tcomp.backends.vectorextrema import magnitude, of_vectors
+from tcomp.grammar.function import Binary, Call, Constant, Expr, Index, Read, Unary, walk
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
@@ -47,8 +49,24 @@ class VectorSpeller:
             case Binary(op="+" | "-" | "*") | Binary(op="/", dtype=DType(kind="float")):
                 sides = [self._text(side, dtype) for side in (expr.lhs, expr.rhs)]
                 return None if None in sides else f"({sides[0]} {expr.op} {sides[1]})"
+            case Binary(op="min" | "max"):
+                return self._called(of_vectors(expr.op, dtype, self.lanes), (expr.lhs, expr.rhs), dtype)
+            case Call(intrinsic="relu"):
+                zero = Constant(0.0 if dtype.is_float else 0, dtype, expr.span)
+                return self._called(of_vectors("max", dtype, self.lanes), (expr.arguments[0], zero), dtype)
+            case Call(intrinsic="abs" | "fabs") if dtype.is_float:
+                return self._called(lambda x: magnitude(x, dtype, self.lanes), expr.arguments, dtype)
             case _:
                 return None
+
+    def _called(self, function: Callable[..., str], arguments: tuple[Expr, ...], dtype: DType) -> str | None:
+        """The C text of a function of vectors; what is the same in all lanes becomes one by subtracting zeros."""
+        texts = [self._text(a, dtype) for a in arguments]
+        zeros = f"({vector_type(dtype, self.lanes)}){{}}"
+        if None in texts:
+            return None
+        wide = (t if self._varies(a) else f"({t} - {zeros})" for a, t in zip(arguments, texts, strict=True))
+        return function(*wide)
 
     def _first(self, read: Read) -> str | None:
         """The C text of the element that the first lane reads, if the other lanes read its neighbours."""

@@ -279,7 +279,13 @@ def test_rows_that_are_passed_over_several_times_stay_in_the_nearest_cache(machi
     assert rows(1024, 48 << 10) * 1024 * 4 <= 48 << 10
 
 
-BOUNDS = ("max(X(n), 1.0)", "min(1.0, X(n))", "clamp(X(n), -1.0, 5.0)", "max(X(n), 0.0 / 0.0)", "min(X(n), max(Y(n), 2.0))")
+BOUNDS = (
+    "max(X(n), 1.0)",
+    "min(1.0, X(n))",
+    "clamp(X(n), -1.0, 5.0)",
+    "max(X(n), 0.0 / 0.0)",
+    "min(X(n), max(Y(n), 2.0))",
+)
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
@@ -287,3 +293,22 @@ def test_bounds_keep_what_is_no_number(bound: str) -> None:
     f = tc.define(f"def f(float(N) X, float(N) Y) -> (O) {{ O(n) = {bound} }}")["f"]
     X = np.array([np.nan, -np.nan, 1, -1, 0, np.inf, -np.inf, 5, 7] * 4, np.float32)
     np.testing.assert_array_equal(f(X, X[::-1]), f.reference(X, X[::-1]))
+
+
+MEASURES: dict[str, Callable[[Array, Array], Array]] = {
+    "abs(X(n,d) - Y(n,d))": lambda X, Y: np.abs(X - Y),
+    "max(X(n,d), Y(n,d)) - min(X(n,d), 2.0)": lambda X, Y: np.maximum(X, Y) - np.minimum(X, 2),
+    "relu(X(n,d) - Y(n,0)) * 2.0": lambda X, Y: np.maximum(X - Y[:, :1], 0) * 2,
+}
+
+
+@pytest.mark.parametrize("value", MEASURES)
+def test_extrema_and_magnitudes_are_added_in_vectors(machine: Use, value: str) -> None:
+    machine(vector_bytes=64)
+    f = tc.define(f"def f(float(N,D) X, float(N,D) Y) -> (s) {{ s(n) +=! {value} }}")["f"]
+    for length in LENGTHS:
+        X, Y = integers(3, length), integers(3, length, seed=1)
+        assert (f(X, Y) == MEASURES[value](X, Y).sum(1)).all(), length
+    assert "value[l]" not in f.compile(X, Y).source
+    X[1, 100] = np.nan
+    np.testing.assert_array_equal(f(X, Y), MEASURES[value](X, Y).sum(1))
