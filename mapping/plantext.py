@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcomp.mapping.plan import Buffer, Copy, Deal, Dealt, Group, Phase, Plan
 from tcomp.mapping.promotion import references
-from tcomp.mapping.splitting import split_statement
+from tcomp.mapping.splitting import counts_anew, split_statement
 
 Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]
 
@@ -52,10 +52,11 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
 
 
 def _split(plan: Plan, storage: str) -> dict[str, Value]:
-    return {
+    row: dict[str, Value] = {
         "statement": split_statement(plan.program, storage),
         "parts": plan.program.storages[storage].box.extent[0],
     }
+    return row | {"counted_anew": 1} if counts_anew(plan.program, storage) else row
 
 
 def _group(group: Group) -> dict[str, Value]:

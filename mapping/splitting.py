@@ -1,4 +1,4 @@
-"""Pass: share a long reduction between blocks.
+"""Pass: share a long reduction between blocks, or between threads (``sharing.py``).
 
 ``acc(i) += f(i, k)`` becomes ``parts(p, i) += f(i, k)`` for the steps ``k`` of part ``p``, and
 ``acc(i) += parts(p, i)``: split-K of matrix products, and the two kernels of a full sum.  The parts are kept in global
@@ -8,12 +8,13 @@ memory, so the second reduction runs in a kernel of its own.  This reassociates 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.grammar.function import Constant, Index, Read
+from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, map_children
 from tcomp.grammar.ranges import Box
 from tcomp.mapping.dealing import sides_of
 from tcomp.mapping.footprint import extents
@@ -37,12 +38,22 @@ TILE_OF_A_BLOCK = 32 * 32
 
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
+    return split_clusters(plan, options, lambda scop, cluster: parts_of(gpu, scop, cluster, options))
+
+
+def split_clusters(
+    plan: Plan, options: MappingOptions, parts_of: Callable[[Scop, Cluster], int], counted_anew: bool = False
+) -> Plan:
+    """Split the reduction of each cluster into as many parts as a model says; 1 leaves it whole.
+
+    The steps of each part keep their numbers unless they are ``counted_anew``, from 0.
+    """
     scop = plan.scop
     stored: set[str] = set()
     for cluster in plan.clusters:
-        parts = parts_of(gpu, plan.scop, cluster, options)
+        parts = parts_of(plan.scop, cluster)
         if parts > 1:
-            scop, storage = split(scop, main_statement(plan.scop, cluster), parts)
+            scop, storage = split(scop, main_statement(plan.scop, cluster), parts, counted_anew)
             stored.add(storage)
     if not stored:
         return plan
@@ -69,28 +80,52 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Split:
-    """The update that is split, the index whose steps are shared, the ``first`` of them and how many a part has."""
+    """The update that is split, the index whose steps are shared, the ``first`` of them and how many a part has.
+
+    ``counted_anew`` says that the steps of each part have numbers from 0.
+    """
 
     statement: ScopStatement
     position: int
     steps: int
     first: int
+    counted_anew: bool
 
     def parted(self) -> isl.Map:
         """Instance to the same instance behind the number of its part."""
         names = [f"i{d}" for d in range(len(self.statement.indices))]
         part = f"floor((i{self.position} - {self.first})/{self.steps})"
-        text = f"{{ {self.statement.name}[{', '.join(names)}] -> [{', '.join([part, *names])}] }}"
+        steps = list(names)
+        if self.counted_anew:
+            steps[self.position] = f"i{self.position} - {self.first} - {self.steps}*{part}"
+        text = f"{{ {self.statement.name}[{', '.join(names)}] -> [{', '.join([part, *steps])}] }}"
         return isl.Map(text).intersect_domain(self.statement.domain)
 
+    def value(self, part: str) -> Expr:
+        """What a step of a part contributes, where ``part`` is the index of the part."""
+        if not self.counted_anew:
+            return self.statement.value
+        span, index = self.statement.value.span, self.statement.indices[self.position]
+        before = Binary("*", Index(part, INT64, span), Constant(self.steps, INT64, span), INT64, span)
+        start = Binary("+", before, Constant(self.first, INT64, span), INT64, span)
+        return _moved(self.statement.value, index, start)
 
-def split(scop: Scop, statement: ScopStatement, parts: int) -> tuple[Scop, str]:
+
+def _moved(expr: Expr, index: str, start: Expr) -> Expr:
+    """The expression with an index counted from another start."""
+    if isinstance(expr, Index) and expr.name == index:
+        moved = Binary("+", start, replace(expr, dtype=INT64), INT64, expr.span)
+        return moved if expr.dtype == INT64 else Cast(moved, expr.dtype, expr.span)
+    return map_children(expr, lambda child: _moved(child, index, start))
+
+
+def split(scop: Scop, statement: ScopStatement, parts: int, counted_anew: bool = False) -> tuple[Scop, str]:
     """The program with a reduction in two steps, and the storage of what the first one leaves."""
     sizes = extents(statement.domain)
     positions = range(statement.coordinates, len(statement.indices))
     position = max(positions, key=lambda p: sizes[p])
     first = statement.domain.dim_min_val(position).to_python()
-    own = _Split(statement, position, -(-sizes[position] // parts), first)
+    own = _Split(statement, position, -(-sizes[position] // parts), first, counted_anew)
     accumulator = scop.storages[statement.target]
     count = -(-sizes[position] // own.steps)
     box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
@@ -113,6 +148,14 @@ def split(scop: Scop, statement: ScopStatement, parts: int) -> tuple[Scop, str]:
 def split_statement(scop: Scop, storage: str) -> str:
     """The statement of which a storage keeps the parts."""
     return next(s.name for s in scop.statements if any(r.get_tuple_name(isl.dim_type.out) == storage for r in s.reads))
+
+
+def counts_anew(scop: Scop, storage: str) -> bool:
+    """Whether the steps of each part that a storage keeps have numbers from the same start."""
+    update = scop.by_name[f"{split_statement(scop, storage)}p"]
+    first, second = (update.domain.fix_val(isl.dim_type.set, 0, isl.Val(part)) for part in (0, 1))
+    lowest = [[d.dim_min_val(p).to_python() for p in range(1, len(update.indices))] for d in (first, second)]
+    return lowest[0] == lowest[1]
 
 
 def _prefix(own: _Split) -> isl.Map:
@@ -164,7 +207,17 @@ def _update(own: _Split, parts: Storage) -> ScopStatement:
     subscripts = (Index(indices[0], INT64, s.value.span), *s.subscripts)
     write = _elements(domain, parts, 1 + s.coordinates)
     return ScopStatement(
-        name, "update", domain, indices, parts.name, subscripts, s.value, s.reduction, write, reads, s.origin
+        name,
+        "update",
+        domain,
+        indices,
+        parts.name,
+        subscripts,
+        own.value(indices[0]),
+        s.reduction,
+        write,
+        reads,
+        s.origin,
     )
 
 
@@ -196,7 +249,10 @@ def _elements(domain: isl.Set, storage: Storage, rank: int) -> isl.Map:
 def _prove(own: _Split, update: ScopStatement, combine: ScopStatement) -> None:
     """Raise LegalityError unless every step goes to one part of its element, which is combined into it once."""
     names = [f"i{d}" for d in range(len(update.indices))]
-    back = isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {own.statement.name}[{', '.join(names[1:])}] }}")
+    steps = names[1:]
+    if own.counted_anew:
+        steps[own.position] += f" + {own.first} + {own.steps}*i0"
+    back = isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {own.statement.name}[{', '.join(steps)}] }}")
     once = back.intersect_domain(update.domain)
     through = (
         once.reverse().apply_range(update.write).apply_range(combine.reads[0].reverse()).apply_range(combine.write)

@@ -24,6 +24,7 @@ from tcomp.mapping.packing import pack_panels
 from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.promotion import promote_to_shared
+from tcomp.mapping.sharing import share_reductions
 from tcomp.mapping.splitting import split_reductions
 
 
@@ -42,6 +43,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", place_buffers),

@@ -312,3 +312,38 @@ def test_extrema_and_magnitudes_are_added_in_vectors(machine: Use, value: str) -
     assert "value[l]" not in f.compile(X, Y).source
     X[1, 100] = np.nan
     np.testing.assert_array_equal(f(X, Y), MEASURES[value](X, Y).sum(1))
+
+
+SHARED: dict[str, tuple[str, tuple[int, ...], Callable[[Array], Array]]] = {
+    "all": ("s +=! X(n,d)", (1030, 517), lambda X: X.sum()),
+    "largest": ("s max=! X(n,d)", (3, 200_001), lambda X: X.max()),
+    "columns": ("s(d) +=! X(n,d)", (40_000, 13), lambda X: X.sum(0)),
+    "a window": ("s +=! X(n+2,d) where n in 3:N-9, d in 1:D", (901, 700), lambda X: X[5:-7, 1:].sum()),
+    "numbers of steps": (
+        "s +=! X(n,d) * float(n % 3)",
+        (999, 400),
+        lambda X: (X * (np.arange(999) % 3)[:, None]).sum(),
+    ),
+    "a triangle": ("s +=! X(n,d) where n in 0:N, d in 0:n", (700, 1000), lambda X: np.tril(X, -1).sum()),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_threads_share_reductions(machine: Use, name: str) -> None:
+    machine(threads=2)
+    statement, shape, expected = SHARED[name]
+    f = tc.define(f"def f(float(N,D) X) -> (s) {{ {statement} }}")["f"]
+    X = integers(*shape)
+    kernel = f.compile(X)
+    assert "#pragma omp parallel for" in kernel.source
+    assert (kernel(X) == expected(X)).all()
+    assert (f.compile(X, options=SERIAL)(X) == expected(X)).all()
+    assert "#pragma omp" not in f.compile(sizes={"N": 20, "D": 30}).source
+    assert f.compile(X, plan=kernel.stages["place"]).source == kernel.source
+
+
+def test_rows_that_keep_all_threads_busy_are_not_split(machine: Use) -> None:
+    machine(threads=2)
+    f = tc.define("def f(float(N,D) X) -> (s) { s(n) +=! X(n,d) }")["f"]
+    assert not f.compile(sizes={"N": 500, "D": 5000}).compilation.plan.stored
+    assert f.compile(sizes={"N": 2, "D": 500_000}).compilation.plan.stored

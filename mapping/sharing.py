@@ -1,0 +1,52 @@
+"""Pass: share long reductions between the threads of a CPU.
+
+A sum over all elements of a tensor has one result, so its tiles give threads nothing to share.  Its steps do: every
+part of them is reduced by a thread, as on a GPU by a block (``splitting.py``).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tcomp.mapping.columns import columns_of
+from tcomp.mapping.cputiles import TILES, tile_sizes
+from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.machine import Machine
+from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plan import Cluster, Plan
+from tcomp.mapping.splitting import split_clusters
+from tcomp.mapping.tilesizes import main_statement, reduction_positions
+from tcomp.scop import Scop
+
+LEAST_WORK = 1 << 18
+"""Instances of an update from which on a second loop over parts costs less than idle threads: some microseconds."""
+
+LEAST_STEPS = 4096
+"""Steps that a part has at least."""
+
+
+def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Split the reductions whose tiles are too few for all threads."""
+    if machine.threads == 1 or not options.parallel or options.tile_sizes is not None:
+        return plan
+    return split_clusters(
+        plan, options, lambda scop, cluster: parts_of(machine, scop, cluster, options), counted_anew=True
+    )
+
+
+def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:
+    """Into how many parts the reduction of a cluster is split."""
+    statement = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, statement)
+    if statement.kind != "update" or not statement.plain or not positions or columns_of(scop, cluster) is not None:
+        return 1
+    sizes = extents(statement.domain)
+    whole = extents(coordinate_set(scop, cluster))
+    steps = math.prod(sizes[p] for p in positions)
+    if math.prod(whole) * steps < LEAST_WORK:
+        return 1
+    tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
+    tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
+    if tiles >= 2 * machine.threads:
+        return 1
+    return max(1, min(-(-TILES // tiles), steps // LEAST_STEPS, max(sizes[p] for p in positions)))
