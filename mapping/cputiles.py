@@ -6,8 +6,8 @@ import functools
 import math
 from dataclasses import dataclass
 
-from tcomp.grammar.function import Index, Read, walk
-from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on
+from tcomp.grammar.function import Read, walk
+from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.machine import Machine
@@ -15,8 +15,9 @@ from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads, best_register_tile
+from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
-from tcomp.scop import Scop
+from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
 """Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
@@ -41,6 +42,9 @@ SIDE = 256
 LEAST_PRODUCTS = 1 << 16
 """Multiply-adds, in registers, for which a tile of its own does not pay: a microsecond."""
 
+OVERLAPS = 8
+"""How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
+
 PANEL_ROWS = 128
 """Rows for which a panel should be packed once, if there are so many."""
 
@@ -53,7 +57,15 @@ TILES = 16
 
 def cpu_tiling(machine: Machine) -> Tiling:
     """What the passes need to know of the processor that a kernel is compiled for."""
-    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES)
+    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storage)
+
+
+def _packed_storage(scop: Scop, cluster: Cluster) -> str | None:
+    """The operand that a contraction packs: making it takes less than computing with it, wherever it lies."""
+    columns = columns_of(scop, cluster)
+    if columns is None or columns.panel is None or operands_of(main_statement(scop, cluster)) is None:
+        return None
+    return columns.panel.tensor if columns.packed else None
 
 
 def tile_sizes(
@@ -67,16 +79,18 @@ def tile_sizes(
         return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
+    source = None if recognise_contraction(main) is not None else _largest_source(scop, cluster)
+    if source is not None:
+        own = tuple(source.order[m] for m in members)
+        sizes = _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
+        around = (-(-size // source.steps[m]) for m, size in zip(members, sizes, strict=True))
+        return tuple(min(e, max(source.least[m], s)) for m, e, s in zip(members, full, around, strict=True))
     columns = columns_of(scop, cluster)
     if columns is not None and positions.index(columns.position) in members:
         return _tiles_of_contraction(machine, scop, cluster, members, columns)
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
-        source = _largest_source(scop, cluster)
-        if source is not None:
-            own = tuple(source.order[m] for m in members)
-            return _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
         room = _room(machine, scop, cluster, members)
         return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
     first = None
@@ -90,33 +104,76 @@ def tile_sizes(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A contraction, alone in a cluster, of which another cluster reads; ``order`` are its coordinates that are those
-    of the reader."""
+    """A contraction, alone in a cluster, of which another cluster reads.
+
+    ``order`` are its coordinates that move with those of the reader, by so many ``steps``.  A tile of the reader should
+    have the ``least`` sizes: all columns where some reduction over them is read, too, and many times what tiles share.
+    """
 
     cluster: Cluster
     columns: Columns
     order: tuple[int, ...]
+    steps: tuple[int, ...]
+    least: tuple[int, ...]
     work: int
 
 
 def _largest_source(scop: Scop, cluster: Cluster) -> _Source | None:
-    """The contraction with most work whose results the main statement of a cluster reads at its own coordinates."""
+    """The contraction with most work whose results the main statement of a cluster reads around its own coordinates."""
     main = main_statement(scop, cluster)
     own = [main.indices[p] for p in cluster.coordinates[main.name]]
     found: list[_Source] = []
-    for update in scop.statements:
-        if update.kind != "update" or not update.plain or recognise_contraction(update) is None:
+    for read in (e for e in walk(main.value) if isinstance(e, Read)):
+        update = _contraction_behind(scop, read.tensor)
+        if update is None:
             continue
         alone = Cluster(cluster.number, (update.name,), {update.name: tuple(range(update.coordinates))})
         columns = columns_of(scop, alone)
-        reads = (e for e in walk(main.value) if isinstance(e, Read) and e.tensor == update.target)
-        named = next(([s.name if isinstance(s, Index) else None for s in e.subscripts] for e in reads), None)
-        if columns is None or named is None or any(named.count(index) != 1 for index in own):
-            continue
-        order = tuple(named.index(index) for index in own)
-        if columns.position in order:
-            found.append(_Source(alone, columns, order, math.prod(extents(update.domain))))
+        moved = [_moved_dimension(read, index, scop) for index in own]
+        known = [m for m in moved if m is not None]
+        order = tuple(d for d, _ in known)
+        if columns is not None and len({*order}) == len(own) and columns.position in order:
+            work = math.prod(extents(update.domain))
+            least = [_least(scop, main, read, *moved) for moved in known]
+            if _reads_reduced(scop, main, own[order.index(columns.position)]):
+                least[order.index(columns.position)] = extents(update.domain)[columns.position]
+            found.append(_Source(alone, columns, order, tuple(step for _, step in known), tuple(least), work))
     return max(found, key=lambda source: source.work, default=None)
+
+
+def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: int) -> int:
+    """How long a tile is of which a window's overlap with the next tile is a small part."""
+    sizes = extents(statement.domain)
+    inner = statement.indices[statement.coordinates :]
+    steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
+    window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
+    return -(-OVERLAPS * max(0, window - step) // step)
+
+
+def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
+    """Whether a statement reads what a reduction other than a contraction left for all values of an index."""
+    reduced = {s.target for s in scop.statements if s.kind == "update" and recognise_contraction(s) is None}
+    reads = (e for e in walk(statement.value) if isinstance(e, Read) and e.tensor in reduced)
+    return any(not depends_on(scop, read, index) for read in reads)
+
+
+def _contraction_behind(scop: Scop, storage: str) -> ScopStatement | None:
+    """The contraction that a storage holds the results of, or what is made of them element by element."""
+    for s in scop.statements:
+        if s.target == storage and s.plain and s.kind == "update":
+            return None if recognise_contraction(s) is None else s
+        if s.target == storage and s.plain and s.kind in ("assign", "finish"):
+            own = (e for e in walk(s.value) if isinstance(e, Read) and e.subscripts == s.subscripts)
+            behind = (_contraction_behind(scop, e.tensor) for e in own if e.tensor != storage)
+            return next((update for update in behind if update is not None), None)
+    return None
+
+
+def _moved_dimension(read: Read, index: str, scop: Scop) -> tuple[int, int] | None:
+    """The one dimension that moves with an index, and how far; None if there is not one, or it moves backwards."""
+    steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
+    moving = [(d, s) for d, s in enumerate(steps) if s is not None and s > 0]
+    return moving[0] if len(moving) == 1 and [s for s in steps if s != 0] == [moving[0][1]] else None
 
 
 def _tiles_of_contraction(

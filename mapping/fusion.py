@@ -34,12 +34,13 @@ class Tiling:
 
     ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
     one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
-    or all that there were.
+    or all that there were.  ``packs`` names the storage of which a cluster packs a panel, if any.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
     tile_bytes: int
     parallel_instances: int
+    packs: Callable[[Scop, Cluster], str | None] = lambda scop, cluster: None
 
 
 class _Fuser:
@@ -72,6 +73,9 @@ class _Fuser:
         for candidate in sorted(free - {root}, reverse=True):
             consumers = self.successors[candidate]
             inside = set(current.clusters)
+            if consumers and consumers <= inside and self._is_packed(candidate, consumers):
+                self._note(candidate, "what reads it packs it, strides or boundaries included")
+                continue
             if (
                 self._is_stored(candidate)
                 or not consumers
@@ -83,10 +87,18 @@ class _Fuser:
             if isinstance(joined, Group):
                 current = joined
             else:
-                names = " ".join(self.clusters[candidate].statements)
-                self.notes.append(f"{names} stays outside the tiles of its consumers: {joined}")
+                self._note(candidate, joined)
         stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
         return self.grow(root, free - stray) if stray else current
+
+    def _note(self, candidate: int, why: str) -> None:
+        names = " ".join(self.clusters[candidate].statements)
+        self.notes.append(f"{names} stays outside the tiles of its consumers: {why}")
+
+    def _is_packed(self, number: int, consumers: set[int]) -> bool:
+        """Whether one of its consumers packs what a cluster computes: panels are made of what is in global memory."""
+        written = {self.scop.by_name[s].target for s in self.clusters[number].statements}
+        return any(self.tiling.packs(self.scop, self.clusters[c]) in written for c in consumers)
 
     def _is_stored(self, number: int) -> bool:
         """Whether a cluster's results must go through global memory, to a later kernel."""

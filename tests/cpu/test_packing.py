@@ -262,3 +262,33 @@ def test_what_is_computed_from_a_contraction_has_its_tiles() -> None:
     X, c, W, b = integers((33, 40)), integers((33, 70)), integers((2, 70, 40)), integers((2, 70))
     first, second = np.einsum("ni,kji->knj", X, W)
     assert (tc.define(text)["f"](X, c, W, b) == np.maximum(first + b[0], 0) * c + second).all()
+
+
+def test_what_a_contraction_packs_is_stored_before() -> None:
+    """Panels are made of what is in global memory; read from a tile, the border would stop the vectors."""
+    text = """def f(float(C,H,W) I, float(F,C,3,3) K, float(F,F,3,3) L) -> (Y) {
+        A(f,h,w) +=! constant_exterior(I,0)(c,h+i-1,w+j-1) * K(f,c,i,j) where c in 0:C, h in 0:H, w in 0:W
+        A(f,h,w) = max(A(f,h,w), 0.0)
+        Y(g,h,w) +=! constant_exterior(A,0)(f,h+i-1,w+j-1) * L(g,f,i,j) where f in 0:F, h in 0:H, w in 0:W }"""
+    plan = plan_of(text, {"C": 3, "H": 40, "W": 40, "F": 8})
+    assert {c.storage for c in plan.copies} == {"I", "A_2"}
+    assert any("packs it" in note for note in plan.notes)
+    pixels, K, L = integers((3, 20, 33)), integers((5, 3, 3, 3)), integers((5, 5, 3, 3))
+    f = tc.define(text)["f"]
+    assert (f(pixels, K, L) == f.reference(pixels, K, L)).all()
+
+
+def test_pooling_keeps_the_rows_of_the_convolution_before_it() -> None:
+    text = """def f(float(C,H,W) I, float(F,C,3,3) K) -> (Y) {
+        A(f,h,w) +=! I(c,h+i,w+j) * K(f,c,i,j)
+        A(f,h,w) = max(A(f,h,w), 0.0)
+        Y(f,h,w) max=! A(f,2*h+i,2*w+j) where i in 0:3, j in 0:3 }"""
+    plan = plan_of(text, {"C": 8, "H": 67, "W": 67, "F": 32})
+    (group,) = plan.groups
+    assert group.recompute < 1.2
+    buffer = plan.buffers["A_2"]
+    assert buffer.shape[0] == 32
+    f = tc.define(text)["f"]
+    for shape in ((8, 67, 67), (3, 9, 20)):
+        pixels, K = integers(shape), integers((9, shape[0], 3, 3))
+        assert (f(pixels, K) == f.reference(pixels, K)).all()

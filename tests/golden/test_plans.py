@@ -78,7 +78,7 @@ PROGRAMS = {
           O(n,f,h,w) max=! t(n,f,2*h+ph,2*w+pw) where ph in 0:3, pw in 0:3
         }""",
         {"N": 2, "C": 5, "H": 135, "W": 135, "F": 8, "KH": 3, "KW": 3},
-        "p0 p1 p2 (t t (h w S0i ; c kh kw h w S0 ; h w S1) ; t t (h w S2i ; ph pw h w S2 ; h w S2f))",
+        "p0 p1 (h t t (f w S0i ; c kh kw f w S0 ; f w S1) ; f t (h w S2i ; ph pw h w S2 ; h w S2f))",
     ),
     "attention": Program(
         """def f(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O) {
