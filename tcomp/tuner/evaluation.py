@@ -1,0 +1,135 @@
+"""Compile and measure candidates: what a tuning run gives an executor to do.
+
+``compile_candidate``, ``measure_candidate`` and ``measure_finalists`` are functions of one picklable job each, so that
+any ``concurrent.futures.Executor`` can run them, here or on other machines.  They do their work in sandboxes, which the
+process keeps for the next job, and raise nothing that a candidate can bring about.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tcomp.driver import Compilation
+from tcomp.kernel import Kernel
+from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.measuring import Limits, Measure, Measurement, Preparation
+from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
+from tcomp.tuner.sandboxes import Purpose, sandboxes
+from tcomp.tuner.timing import Effort
+from tcomp.tuner.trials import Candidate, Compiled, Problem, Trial, digest
+
+Features = tuple[tuple[str, float], ...]
+Describe = Callable[[Compilation], Features]
+"""Facts about a compiled candidate for the strategies: a function of a module, so that it can be pickled."""
+
+
+def featureless(_: Compilation) -> Features:
+    """No facts."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """How the candidates of a run are compiled and measured.
+
+    ``directory`` is where their kernels are kept meanwhile; on another machine, a directory of that name is made.
+    ``modules`` are imported in the sandboxes first, such as one that adds a target.
+    """
+
+    directory: str
+    describe: Describe = featureless
+    limits: Limits = field(default_factory=Limits)
+    effort: Effort = field(default_factory=Effort)
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """A candidate to compile."""
+
+    bench: Bench
+    problem: Problem
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """A candidate to verify and time.
+
+    ``best`` is the least time so far as a multiple of what the default options take on the same worker: a candidate
+    several times slower is given up soon.  ``device`` is the number of the GPU to use.
+    """
+
+    bench: Bench
+    problem: Problem
+    compiled: Compiled
+    best: float = math.inf
+    generation: int = 0
+    device: int = 0
+
+
+def compile_candidate(job: CompileJob) -> Compiled:
+    """Compile a candidate and keep its kernel for the measurement.  Raises TcompError if no sandbox starts."""
+    bench, problem, candidate = job.bench, job.problem, job.candidate
+    began = time.monotonic()
+    with sandboxes().lent(Purpose("compile", bench.directory, bench.modules)) as sandbox:
+        task = _Compile(candidate.options, bench.describe)
+        made = sandbox.run(_Unprepared(problem), task, Confines(bench.limits.compile, bench.limits.memory))
+    seconds = time.monotonic() - began
+    if isinstance(made, Failure):
+        return Compiled(candidate, "", (), seconds, made.message, made.outcome)
+    return Compiled(candidate, made.source, made.features, seconds)
+
+
+def measure_candidate(job: MeasureJob) -> Trial:
+    """Verify and time a candidate, whose kernel is compiled if need be.  Raises TcompError if no sandbox starts."""
+    bench = job.bench
+    options = job.compiled.candidate.options
+    confines = Confines(bench.limits.compile, bench.limits.memory)
+    with sandboxes().lent(Purpose("measure", bench.directory, bench.modules)) as sandbox:
+        setup = Preparation(job.problem, bench.limits, bench.effort)
+        found = sandbox.run(setup, Measure(options, job.best, bench.effort, bench.limits), confines)
+    if isinstance(found, Failure):
+        found = Measurement(found.outcome, message=found.message)
+    return Trial(
+        job.compiled,
+        found.outcome,
+        found.times,
+        found.message,
+        worker=f"{platform.node()}:{job.device}",
+        when=time.time(),
+        generation=job.generation,
+        baseline=found.baseline,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unprepared:
+    """The setup of a compiling sandbox: the problem, of which nothing has to be made beforehand."""
+
+    problem: Problem
+
+    def prepare(self, _: Isolate) -> Problem:
+        return self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    source: str
+    features: Features
+
+
+@dataclass(frozen=True, slots=True)
+class _Compile:
+    """The task of a compiling sandbox."""
+
+    options: MappingOptions
+    describe: Describe
+
+    def run(self, state: Problem, _: Progress) -> _Made:
+        kernel = Kernel(state.with_options(self.options))
+        return _Made(digest(kernel.source), self.describe(kernel.compilation))

@@ -1,0 +1,214 @@
+"""A process in which tasks run one at a time, each in a child of its own: a crash or a hang ends one task only.
+
+It is a subprocess and no child of ``multiprocessing``, so that it also works where those are forbidden, as in the
+workers of Dask.  ``tcomp.tuner.isolation`` is what it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Generic, Protocol, TypeVar
+
+from tcomp.errors import TcompError
+from tcomp.interrupts import deferred
+from tcomp.tuner.trials import Outcome
+
+State = TypeVar("State")
+StateIn = TypeVar("StateIn", contravariant=True)
+StateOut = TypeVar("StateOut", covariant=True)
+AnswerOut = TypeVar("AnswerOut", covariant=True)
+Answer = TypeVar("Answer")
+
+SILENT_SECONDS = 60.0
+"""After so long without a sign of life a sandbox is given up."""
+
+ALIVE = Ellipsis
+"""The sign of life: a constant that pickling keeps."""
+
+_ATTEMPTS = 2
+_END_SECONDS = 10.0
+_PROGRAM = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from tcomp.tuner.isolation import serve
+serve(int(sys.argv[2]), json.loads(sys.argv[3]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer."""
+
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confines:
+    """What a task may use.
+
+    ``seconds`` is the wall time until it first reports progress; ``memory`` the bytes that it may take for itself, None
+    for no limit; ``alone`` says that it gets a child of its own, where otherwise one child serves until the first
+    failure, as a CUDA context is slow to make.
+    """
+
+    seconds: float
+    memory: int | None = None
+    alone: bool = True
+
+
+class Progress(Protocol):
+    """What a task calls when it begins something: ``what`` that is, and the seconds that it may take."""
+
+    def __call__(self, what: str, seconds: float) -> None: ...
+
+
+class Isolate(Protocol):
+    """Runs a function in a child, which has a copy of the sandbox's memory; the answer is sent back."""
+
+    def __call__(self, function: Callable[[Progress], Answer], confines: Confines) -> Answer | Failure: ...
+
+
+class Setup(Protocol[StateOut]):
+    """What many tasks need, made once in the sandbox and inherited by the children; equal ones make the same."""
+
+    def prepare(self, isolate: Isolate) -> StateOut:
+        """Make it.  Raises TcompError."""
+        ...
+
+
+class Task(Protocol[StateIn, AnswerOut]):
+    """Something to do in a child; it is sent there, and so is its answer."""
+
+    def run(self, state: StateIn, progress: Progress) -> AnswerOut:
+        """Do it.  Raises TcompError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[State, Answer]):
+    """What a sandbox is sent; ``setup`` is None where it has the one that the task needs."""
+
+    setup: Setup[State] | None
+    task: Task[State, Answer]
+    confines: Confines
+
+
+class Sandbox:
+    """A process for tasks; it is started when there is something to do, and again after it died.
+
+    ``environment`` is added to the variables of this process; ``modules`` are imported there before anything else, such
+    as one that adds a target.  One thread at a time may ``run``; any may ``kill``.
+    """
+
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str] = ()) -> None:
+        self._environment = dict(environment)
+        self._modules = tuple(modules)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._setup: object = None
+        self._closed = False
+
+    def run(self, setup: Setup[State], task: Task[State, Answer], confines: Confines) -> Answer | Failure:
+        """The answer of a task, or why there is none.  Raises TcompError if no process starts.
+
+        A sandbox that is killed from outside loses nothing: the task is then run once more.
+        """
+        failure = Failure(Outcome.CRASHED, "its sandbox was closed")
+        for _ in range(_ATTEMPTS):
+            with self._lock:
+                if self._closed:
+                    return failure
+                connection = self._connection or self._start()
+            try:
+                known = self._setup == setup
+                connection.send(Request(None if known else setup, task, confines))
+                self._setup = setup
+                answer: Answer | Failure = self._receive(connection)
+                return answer
+            except (EOFError, OSError) as error:
+                self._forget()
+                failure = Failure(Outcome.CRASHED, f"its sandbox died ({error or 'without a word'})")
+        return failure
+
+    def _receive(self, connection: Connection[Any, Any]) -> Any:
+        """The next answer.  Raises EOFError if the sandbox has died, or is silent; at work it gives a sign of life."""
+        while True:
+            if not connection.poll(SILENT_SECONDS):
+                raise EOFError("it did not answer")
+            message = connection.recv()
+            if message is not ALIVE:
+                return message
+
+    def kill(self) -> None:
+        """End the process and whatever runs in it, for good; a thread that waits for an answer gets a Failure."""
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
+                    ours.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the process, which must have nothing to do."""
+        self.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        """A sandbox whose connection is closed ends by itself, and ends what it started; killing it would not."""
+        process, self._process = self._process, None
+        connection, self._connection = self._connection, None
+        self._setup = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self) -> Connection[Any, Any]:
+        """Raises TcompError."""
+        ours, theirs = socket.socketpair()
+        arguments = (json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._modules))
+        with theirs, os.fdopen(os.memfd_create("tcomp-sandbox"), "w+b") as errors:
+            try:
+                with deferred():
+                    self._process = subprocess.Popen(
+                        (sys.executable, "-P", "-c", _PROGRAM, *arguments),
+                        stdin=subprocess.DEVNULL,
+                        stdout=errors,
+                        stderr=errors,
+                        env=os.environ | self._environment,
+                        pass_fds=(theirs.fileno(),),
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                ours.close()
+                raise TcompError(f"no sandbox for candidates starts: {error.strerror or error}") from None
+            theirs.close()
+            self._connection = Connection(ours.detach())
+            try:
+                if self._receive(self._connection) is not None:
+                    raise EOFError
+            except (EOFError, OSError):
+                self._end()
+                errors.seek(0)
+                words = errors.read().decode(errors="replace").strip().splitlines()
+                message = words[-1] if words else "it ends without a word"
+                raise TcompError(f"no sandbox for candidates starts: {message}") from None
+        return self._connection

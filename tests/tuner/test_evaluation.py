@@ -1,0 +1,96 @@
+"""Candidates are compiled, verified and timed; whatever they do, the job comes back with what became of them."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+
+import tcomp as tc
+from tcomp.scop import Sizes
+from tcomp.specialisation import Specialisation
+from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.executors import local_executor
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
+
+MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SIZES = {"M": 24, "N": 40, "K": 16}
+
+
+def problem(
+    text: str = MATMUL, sizes: dict[str, int] | None = None, target: str = "cpu", **strides: tuple[int, ...]
+) -> Problem:
+    function = next(iter(tc.grammar.define(text).values()))
+    made = Specialisation(function, Sizes(sizes or SIZES, strides), tc.MappingOptions(), target, False)
+    return Problem(made, "some processor")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with local_executor(1) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(str(tmp_path))
+
+
+def compiled(executor: Executor, bench: Bench, of: Problem, options: tc.MappingOptions) -> Compiled:
+    return executor.submit(compile_candidate, CompileJob(bench, of, Candidate(options, "test"))).result()
+
+
+def measured(
+    executor: Executor, bench: Bench, of: Problem, options: tc.MappingOptions, best: float = math.inf
+) -> Trial:
+    made = compiled(executor, bench, of, options)
+    assert not made.message
+    return executor.submit(measure_candidate, MeasureJob(bench, of, made, best)).result()
+
+
+def test_a_candidate_is_compiled_and_measured(executor: Executor, bench: Bench) -> None:
+    trial = measured(executor, bench, problem(), tc.MappingOptions(tile_sizes=(8, 8)))
+    assert trial.outcome is Outcome.MEASURED, trial.message
+    assert len(trial.times) >= bench.effort.least
+    assert 0 < trial.seconds < math.inf
+    assert 0 < trial.baseline < math.inf
+    assert trial.compiled.source
+    assert trial.when
+    assert trial.worker
+
+
+def test_equal_code_has_one_digest(executor: Executor, bench: Bench) -> None:
+    plain = compiled(executor, bench, problem(), tc.MappingOptions(tile_sizes=(8, 8)))
+    same = compiled(executor, bench, problem(), tc.MappingOptions(tile_sizes=(8, 8), unroll=2))
+    other = compiled(executor, bench, problem(), tc.MappingOptions(tile_sizes=(4, 8)))
+    assert plain.source == same.source != other.source
+
+
+def test_options_that_are_refused_lose_the_candidate(executor: Executor, bench: Bench) -> None:
+    made = compiled(executor, bench, problem(target="cuda:sm_1"), tc.MappingOptions())
+    assert made.failure is Outcome.REJECTED
+    assert "sm_1" in made.message
+
+
+@pytest.mark.parametrize("strides", [{"A": (1, 24)}, {"A": (-16, 1)}, {"B": (0, 1)}, {"C": (1, 24)}])
+def test_arrays_are_laid_out_as_the_program_has_them(
+    executor: Executor, bench: Bench, strides: dict[str, tuple[int, ...]]
+) -> None:
+    trial = measured(executor, bench, problem(**strides), tc.MappingOptions())
+    assert trial.outcome is Outcome.MEASURED, trial.message
+
+
+def test_outputs_that_are_read_are_restored(executor: Executor, bench: Bench) -> None:
+    text = "def f(float(N) A) -> (float(N) B) { B(i) *= A(i) + 1000 }"
+    trial = measured(executor, bench, problem(text, {"N": 1000}), tc.MappingOptions())
+    assert trial.outcome is Outcome.MEASURED, trial.message
+
+
+def test_jobs_can_be_pickled(bench: Bench) -> None:
+    job = CompileJob(bench, problem(), Candidate(tc.MappingOptions(), "default"))
+    again = pickle.loads(pickle.dumps(job))
+    assert (again.bench, again.candidate, again.problem) == (job.bench, job.candidate, job.problem)
