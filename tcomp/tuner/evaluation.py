@@ -91,7 +91,7 @@ def measure_candidate(job: MeasureJob) -> Trial:
     options = job.compiled.candidate.options
     confines = Confines(bench.limits.compile, bench.limits.memory)
     with sandboxes().lent(Purpose("measure", bench.directory, bench.modules)) as sandbox:
-        setup = Preparation(job.problem, bench.limits, bench.effort)
+        setup = Preparation(job.problem, bench.limits)
         found = sandbox.run(setup, Measure(options, job.best, bench.effort, bench.limits), confines)
     if isinstance(found, Failure):
         found = Measurement(found.outcome, message=found.message)

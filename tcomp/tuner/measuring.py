@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-import statistics
+import os
+import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.errors import TcompError
 from tcomp.evaluation import numpy_dtype
+from tcomp.filelocks import exclusive
 from tcomp.grammar.function import Function, Tensor
 from tcomp.grammar.ranges import infer
 from tcomp.kernel import Kernel
@@ -21,12 +25,18 @@ from tcomp.memo import ISL
 from tcomp.scop import contiguous_strides
 from tcomp.tolerance import Model, error_bounds
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
-from tcomp.tuner.timing import Effort, timed
+from tcomp.tuner.timing import Effort, compared, warm
 from tcomp.tuner.trials import Outcome, Problem
 from tcomp.tuner.verification import Expected, estimated
 
 _LEAST_PATIENCE = 1.0
-"""Seconds that a call may always take: the system may be slow to give the processor back."""
+"""Seconds that a call may always take."""
+
+_PATIENCE = 10.0
+"""So many times its time a call may take: the machine may slow down, or others need it."""
+
+_LONGEST_TURN = 30.0
+"""Seconds for which a measurement waits for another one on this machine."""
 
 _MOST_DISTURBED = 0.5
 
@@ -49,8 +59,7 @@ class Prepared:
     """What all candidates of a problem are called with.
 
     ``values`` has one array or ``const`` value per parameter, ``contents`` what outputs hold before a call, where that
-    is read.  ``note`` says on what the expected results rest, if not on the interpreter.  ``baseline`` are the seconds
-    of the default options, infinite where they give no time.
+    is read.  ``note`` says on what the expected results rest, if not on the interpreter.
     """
 
     problem: Problem
@@ -58,7 +67,6 @@ class Prepared:
     contents: Mapping[str, Array]
     expected: tuple[Expected, ...]
     note: str = ""
-    baseline: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,6 @@ class Preparation:
 
     problem: Problem
     limits: Limits
-    effort: Effort
 
     def prepare(self, isolate: Isolate) -> Prepared:
         """Make inputs, and find out what is right: from the interpreter or, where it takes too long or too much memory,
@@ -89,11 +96,7 @@ class Preparation:
         found = isolate(lambda _: _interpret(ready, model), Confines(self.limits.reference, self.limits.memory))
         if isinstance(found, Failure):
             ready = self._with_belief(ready, found.message, isolate)
-        default = Measure(specialisation.options, math.inf, self.effort, self.limits)
-        timed = isolate(lambda progress: default.run(ready, progress), self._confines())
-        if isinstance(timed, Failure) or not timed.times:
-            return ready
-        return replace(ready, baseline=statistics.median(timed.times))
+        return ready
 
     def _with_belief(self, ready: Prepared, reason: str, isolate: Isolate) -> Prepared:
         found = isolate(lambda _: _believe(ready), self._confines())
@@ -109,7 +112,7 @@ class Preparation:
 class Measurement:
     """What a candidate's child says: times in seconds, or an outcome other than ``MEASURED`` and why.
 
-    ``baseline`` is that of the setup.
+    ``baseline`` are the seconds of the default options, measured in turn with the candidate.
     """
 
     outcome: Outcome
@@ -122,7 +125,7 @@ class Measurement:
 class Measure:
     """The task of a measuring sandbox: verify a candidate and time it.
 
-    ``best`` is the least time so far as a multiple of the baseline, infinite where there is none.
+    ``best`` is the least time so far as a multiple of the default options', infinite where there is none.
     """
 
     options: MappingOptions
@@ -132,34 +135,40 @@ class Measure:
 
     def run(self, state: Prepared, progress: Progress) -> Measurement:
         """Raises TcompError if the kernel does not compile or run."""
-        best = self.best * state.baseline if state.baseline < math.inf else math.inf
-        patience = min(self.limits.call, max(_LEAST_PATIENCE, 10 * self.effort.slow * best))
-        progress("loading the kernel", self.limits.compile)
+        progress("loading kernels", 2 * self.limits.compile)
+        default = _Trial(state, state.problem.specialisation.options)
         trial = _Trial(state, self.options)
+        progress("waiting for its turn", 2 * _LONGEST_TURN)
+        with exclusive(_turnstile(), _LONGEST_TURN):
+            return self._measured(trial, default, state.note, progress)
+
+    def _measured(self, trial: _Trial, default: _Trial, note: str, progress: Progress) -> Measurement:
+        progress("calling the default options' kernel", _PATIENCE * self.limits.call)
+        usual = warm(default.seconds)
+        patience = min(self.limits.call, max(_LEAST_PATIENCE, _PATIENCE * self.effort.slow * self.best * usual))
         progress("its first call", patience)
         try:
             trial.call()
         except SimulationError as error:
-            return Measurement(Outcome.WRONG, (), error.message, state.baseline)
+            return Measurement(Outcome.WRONG, (), error.message, usual)
         progress("verifying it", self.limits.call)
         mistake = trial.mistake()
         if mistake:
-            return Measurement(Outcome.WRONG, (), mistake, state.baseline)
-        progress("timing it", self.effort.seconds + self.effort.least * patience)
-        times = timed(trial.call, trial.restore, self.effort, best)
-        if times.median > self.effort.slow * best:
-            message = f"{times.median:.3g} s, where the best takes {best:.3g} s"
-            return Measurement(Outcome.SLOW, (), message, state.baseline)
+            return Measurement(Outcome.WRONG, (), mistake, usual)
+        progress("timing it", _PATIENCE * self.effort.seconds + 2 * self.effort.least * (patience + usual))
+        times = compared(trial.seconds, default.seconds, self.effort, self.best)
+        if times.ratio > self.effort.slow * self.best:
+            message = f"{times.ratio:.3g} times the default options' time; the best takes {self.best:.3g} times that"
+            return Measurement(Outcome.SLOW, (), message, times.baseline)
         progress("verifying it again", self.limits.call + patience)
-        trial.restore()
         trial.call()
         mistake = trial.mistake()
         if mistake:
-            return Measurement(Outcome.WRONG, (), f"at first right, later wrong: {mistake}", state.baseline)
-        notes = [state.note] if state.note else []
+            return Measurement(Outcome.WRONG, (), f"at first right, later wrong: {mistake}", times.baseline)
+        notes = [note] if note else []
         if times.disturbed > _MOST_DISTURBED:
             notes.append(f"the machine was busy: {times.disturbed:.0%} of the samples were disturbed")
-        return Measurement(Outcome.MEASURED, times.seconds, "; ".join(notes), state.baseline)
+        return Measurement(Outcome.MEASURED, times.seconds, "; ".join(notes), times.baseline)
 
 
 class _Trial:
@@ -179,7 +188,6 @@ class _Trial:
             for tensor, array in zip(function.outputs, self._outputs, strict=True)
             if tensor.name in state.contents
         )
-        self.restore()
 
     def restore(self) -> None:
         """Put back what outputs hold before a call, where that is read."""
@@ -187,7 +195,20 @@ class _Trial:
             np.copyto(array, content)
 
     def call(self) -> None:
+        """One call, as if it were the first."""
+        self.restore()
         self._kernel(*self._state.values, out=self._outputs)
+
+    def seconds(self, calls: int) -> float:
+        """The mean time of some calls; a ``Stopwatch``."""
+        self.restore()
+        kernel, values, outputs = self._kernel, self._state.values, self._outputs
+        if calls > 1:
+            kernel(*values, out=outputs)
+        begin = time.perf_counter()
+        for _ in range(calls):
+            kernel(*values, out=outputs)
+        return (time.perf_counter() - begin) / calls
 
     def mistake(self) -> str:
         """What is wrong with the outputs; empty if nothing is."""
@@ -196,6 +217,11 @@ class _Trial:
 
     def outputs(self) -> tuple[Array, ...]:
         return self._outputs
+
+
+def _turnstile() -> Path:
+    """The lock that measurements of this user on this machine take in turn."""
+    return Path(tempfile.gettempdir(), f"tcomp-measuring-{os.geteuid()}.lock")
 
 
 def _interpret(ready: Prepared, model: Model) -> None:

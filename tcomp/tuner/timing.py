@@ -1,97 +1,158 @@
-"""How long a call takes, by a clock on a machine on which other things happen."""
+"""How long a call takes, compared with another call, on a machine whose speed changes and on which others work, too.
+
+A virtual processor may be half as fast in the next second, and that shows in the time of whatever runs on it.  So each
+sample of a candidate is taken next to one of the default options; their ratio spreads by a per cent where times spread
+by ten (``benchmarks/measuring.py``).
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 SAMPLE_SECONDS = 2e-4
 """Calls that are shorter are timed several at once: the clock and the loop take a tenth of a microsecond."""
 
-_LEAST_CALLS, _MOST_SAMPLES = 2, 200
+_WARM_SECONDS = 0.003
+_WARM_CALLS, _MOST_SAMPLES = 2, 200
 _WAITING_SHARE = 0.01
+_PATIENCE = 4.0
+"""So many times the usual seconds are spent where samples are disturbed."""
+
+_DEAR_REFERENCE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much is spent on the time of one candidate.
 
-    Samples are taken until the median is known to ``precision`` (half the width of its 95 % confidence interval,
-    relative), but at least ``least`` and no longer than ``seconds``.  A candidate that takes more than ``slow`` times
-    as long as the best is given up after its first runs; one that is ``near`` times the best or more gets ``least``
-    samples only.
+    Samples are taken until the ratio to the default options is known to ``precision`` (half the width of the 95 %
+    confidence interval of its median, relative), or is surely ``near`` times the best or more; but at least ``least``,
+    and no longer than ``seconds``.  A candidate that takes more than ``slow`` times as long as the best is given up
+    after its first calls.
     """
 
-    seconds: float = 0.15
+    seconds: float = 0.1
     least: int = 7
-    precision: float = 0.005
+    precision: float = 0.01
     slow: float = 3.0
-    near: float = 1.3
+    near: float = 1.1
+
+
+class Stopwatch(Protocol):
+    """Times a kernel: the seconds of one call, as the mean of ``calls`` that follow one another."""
+
+    def __call__(self, calls: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of single calls, in the order in which they were taken, and the share of samples that were disturbed."""
+    """Seconds of single calls of a candidate and, next to them, of the reference, in order.
+
+    ``disturbed`` is the share of samples during which this process waited for a processor.
+    """
 
     seconds: tuple[float, ...]
+    reference: tuple[float, ...]
     disturbed: float
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+    def baseline(self) -> float:
+        """The median of the reference."""
+        return statistics.median(self.reference)
+
+    @property
+    def ratio(self) -> float:
+        """The candidate's median as a multiple of the reference's."""
+        return statistics.median(self.seconds) / self.baseline
 
 
-def timed(call: Callable[[], object], restore: Callable[[], object], effort: Effort, best: float) -> Times:
-    """Times of calls with warm caches: each follows another on the same arrays, as in a loop of the user's.
+def compared(candidate: Stopwatch, reference: Stopwatch, effort: Effort, best: float) -> Times:
+    """Times of a candidate and a reference, with warm caches: call follows call on the same arrays, as in a loop.
 
-    ``restore`` puts back what calls change, outside the time.  A sample during which a thread of this process waited
-    for a processor counts only if there are too few others.
+    ``best`` is the least ratio so far.  Samples that were disturbed count only if there are too few others.
     """
-    started = time.perf_counter()
-    restore()
-    once = math.inf
-    for _ in range(_LEAST_CALLS):
-        once = min(once, _seconds(call, 1))
-        if once > effort.slow * best:
-            return Times((once,), 0.0)
-    calls = max(1, math.ceil(SAMPLE_SECONDS / max(once, 1e-9)))
-    quiet: list[float] = []
-    disturbed: list[float] = []
-    waited = _waited()
-    while not _enough(quiet, effort, best):
-        if time.perf_counter() - started > effort.seconds and len(quiet) + len(disturbed) >= effort.least:
-            break
-        restore()
-        seconds = _seconds(call, calls)
-        before, waited = waited, _waited()
-        (quiet if waited - before <= _WAITING_SHARE * seconds * calls else disturbed).append(seconds)
-    share = len(disturbed) / (len(quiet) + len(disturbed))
-    if len(quiet) < effort.least:
-        fastest = sorted(disturbed)[: effort.least - len(quiet)]
-        quiet += fastest
-    return Times(tuple(quiet), share)
-
-
-def _seconds(call: Callable[[], object], calls: int) -> float:
-    """The mean time of some calls."""
+    usual, once = warm(reference), warm(candidate)
+    if once > effort.slow * best * usual:
+        return Times((once,), (usual,), 0.0)
+    pairs = _Pairs(candidate, reference, _calls(once), _calls(usual), _interval(usual, once))
     begin = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - begin) / calls
+    while not _known(pairs.quiet, effort, best):
+        seconds = time.perf_counter() - begin
+        enough = len(pairs.quiet) + len(pairs.disturbed) >= effort.least
+        if enough and seconds > effort.seconds * (1.0 if len(pairs.quiet) >= effort.least else _PATIENCE):
+            break
+        pairs.take()
+    return pairs.times(effort.least)
 
 
-def _enough(samples: Sequence[float], effort: Effort, best: float) -> bool:
-    if len(samples) < effort.least:
+def warm(stopwatch: Stopwatch) -> float:
+    """Call until caches, clocks and threads have settled; the time of the fastest call."""
+    fastest, calls, end = math.inf, 0, time.perf_counter() + _WARM_SECONDS
+    while calls < _WARM_CALLS or time.perf_counter() < end:
+        fastest = min(fastest, stopwatch(1))
+        calls += 1
+    return fastest
+
+
+Pair = tuple[float, float]
+"""Seconds of the candidate and of the reference."""
+
+
+class _Pairs:
+    """Samples of candidate and reference in turn; of a reference that takes much longer, one in ``interval``."""
+
+    def __init__(
+        self, candidate: Stopwatch, reference: Stopwatch, calls: int, reference_calls: int, interval: int
+    ) -> None:
+        self.quiet: list[Pair] = []
+        self.disturbed: list[Pair] = []
+        self._candidate, self._calls = candidate, calls
+        self._reference, self._reference_calls = reference, reference_calls
+        self._interval = interval
+        self._latest = math.nan
+        self._waited = _waited()
+
+    def take(self) -> None:
+        """One sample more."""
+        number = len(self.quiet) + len(self.disturbed)
+        begin = time.perf_counter()
+        if number % self._interval == 0:
+            self._latest = self._reference(self._reference_calls)
+        pair = self._candidate(self._calls), self._latest
+        elapsed = time.perf_counter() - begin
+        before, self._waited = self._waited, _waited()
+        (self.quiet if self._waited - before <= _WAITING_SHARE * elapsed else self.disturbed).append(pair)
+
+    def times(self, least: int) -> Times:
+        """The quiet samples and, if they are fewer than ``least``, the fastest others."""
+        missing = max(0, least - len(self.quiet))
+        chosen = [*self.quiet, *sorted(self.disturbed)[:missing]]
+        share = len(self.disturbed) / (len(self.quiet) + len(self.disturbed))
+        return Times(tuple(c for c, _ in chosen), tuple(r for _, r in chosen), share)
+
+
+def _calls(once: float) -> int:
+    return max(1, math.ceil(SAMPLE_SECONDS / max(once, 1e-9)))
+
+
+def _interval(usual: float, once: float) -> int:
+    return max(1, math.floor(usual / (_DEAR_REFERENCE * max(once, SAMPLE_SECONDS))))
+
+
+def _known(pairs: Sequence[Pair], effort: Effort, best: float) -> bool:
+    if len(pairs) < effort.least:
         return False
-    if len(samples) >= _MOST_SAMPLES or min(samples) > effort.near * best:
-        return True
-    low, high = confidence(samples)
-    return high - low <= 2 * effort.precision * statistics.median(samples)
+    ratios = [seconds / reference for seconds, reference in pairs]
+    low, high = confidence(ratios)
+    precise = high - low <= 2 * effort.precision * statistics.median(ratios)
+    return precise or low > effort.near * best or len(pairs) >= _MOST_SAMPLES
 
 
 def confidence(samples: Sequence[float]) -> tuple[float, float]:
