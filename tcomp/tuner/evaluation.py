@@ -1,6 +1,6 @@
 """Compile and measure candidates: what a tuning run gives an executor to do.
 
-``compile_candidate``, ``measure_candidate`` and ``measure_finalists`` are functions of one picklable job each, so that
+``compile_candidate`` and ``measure_candidate`` are functions of one picklable job each, so that
 any ``concurrent.futures.Executor`` can run them, here or on other machines.  They do their work in sandboxes, which the
 process keeps for the next job, and raise nothing that a candidate can bring about.
 """
@@ -88,11 +88,10 @@ def compile_candidate(job: CompileJob) -> Compiled:
 def measure_candidate(job: MeasureJob) -> Trial:
     """Verify and time a candidate, whose kernel is compiled if need be.  Raises TcompError if no sandbox starts."""
     bench = job.bench
-    options = job.compiled.candidate.options
+    task = Measure(job.compiled.candidate.options, job.best, bench.effort, bench.limits)
     confines = Confines(bench.limits.compile, bench.limits.memory)
     with sandboxes().lent(Purpose("measure", bench.directory, bench.modules)) as sandbox:
-        setup = Preparation(job.problem, bench.limits)
-        found = sandbox.run(setup, Measure(options, job.best, bench.effort, bench.limits), confines)
+        found = sandbox.run(Preparation(job.problem, bench.limits), task, confines)
     if isinstance(found, Failure):
         found = Measurement(found.outcome, message=found.message)
     return Trial(

@@ -86,8 +86,8 @@ class Trial:
     """A candidate and what became of it.
 
     ``times`` are seconds of single calls, warm, in the order in which they were taken.  ``worker`` names the machine
-    and device that measured; ``when`` is seconds since the epoch.  ``baseline`` is what the default options take there,
-    infinite where that is not known: times of different workers compare by their ratio to it.
+    and device that measured; ``when`` is seconds since the epoch.  ``baseline`` is the median time of the default
+    options there, sampled in turn with ``times``; it is infinite where that is not known.
     """
 
     compiled: Compiled
@@ -108,6 +108,14 @@ class Trial:
     def seconds(self) -> float:
         """The median time of a call; infinite where there is none."""
         return statistics.median(self.times) if self.times else math.inf
+
+    @property
+    def ratio(self) -> float:
+        """The time as a multiple of the default options'; infinite where there is none.
+
+        By this, trials compare whatever the machine, and however fast it was at the moment.
+        """
+        return self.seconds / self.baseline if self.baseline < math.inf else math.inf
 
 
 class Strategy(Protocol):
