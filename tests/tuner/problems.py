@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tcomp import grammar
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
@@ -12,10 +14,16 @@ MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SCALE = "def scale(float(N) A) -> (B) { B(n) = A(n) * 2 }"
 
 
-def problem(text: str = MM, device: str = "a device", target: str = "cpu", **sizes: int) -> Problem:
+def problem(
+    text: str = MM,
+    device: str = "a device",
+    target: str = "cpu",
+    strides: Mapping[str, tuple[int, ...]] | None = None,
+    **sizes: int,
+) -> Problem:
     (function,) = grammar.define(text).values()
-    values = sizes or dict.fromkeys(function.sizes, 16)
-    return Problem(Specialisation(function, Sizes(values), MappingOptions(), target, False), device)
+    values = Sizes(sizes or dict.fromkeys(function.sizes, 16), strides or {})
+    return Problem(Specialisation(function, values, MappingOptions(), target, False), device)
 
 
 def trial(options: MappingOptions, seconds: float = 1.0, outcome: Outcome = Outcome.MEASURED) -> Trial:

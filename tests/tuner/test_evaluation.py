@@ -11,22 +11,10 @@ from pathlib import Path
 import pytest
 
 import tcomp as tc
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
-
-MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-SIZES = {"M": 24, "N": 40, "K": 16}
-
-
-def problem(
-    text: str = MATMUL, sizes: dict[str, int] | None = None, target: str = "cpu", **strides: tuple[int, ...]
-) -> Problem:
-    function = next(iter(tc.grammar.define(text).values()))
-    made = Specialisation(function, Sizes(sizes or SIZES, strides), tc.MappingOptions(), target, False)
-    return Problem(made, "some processor")
+from tests.tuner.problems import problem
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +68,13 @@ def test_options_that_are_refused_lose_the_candidate(executor: Executor, bench: 
 def test_arrays_are_laid_out_as_the_program_has_them(
     executor: Executor, bench: Bench, strides: dict[str, tuple[int, ...]]
 ) -> None:
-    trial = measured(executor, bench, problem(**strides), tc.MappingOptions())
+    trial = measured(executor, bench, problem(strides=strides), tc.MappingOptions())
     assert trial.outcome is Outcome.MEASURED, trial.message
 
 
 def test_outputs_that_are_read_are_restored(executor: Executor, bench: Bench) -> None:
     text = "def f(float(N) A) -> (float(N) B) { B(i) *= A(i) + 1000 }"
-    trial = measured(executor, bench, problem(text, {"N": 1000}), tc.MappingOptions())
+    trial = measured(executor, bench, problem(text, N=1000), tc.MappingOptions())
     assert trial.outcome is Outcome.MEASURED, trial.message
 
 

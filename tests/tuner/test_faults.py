@@ -1,0 +1,50 @@
+"""Candidates with faults are lost alone, whatever the fault; the next one is measured as if nothing had been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+import pytest
+
+from tcomp import MappingOptions
+from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.executors import local_executor
+from tcomp.tuner.measuring import Limits
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tests.tuner.faulty import FAULTS, TARGET, options_with
+from tests.tuner.problems import problem
+
+LIMITS = Limits(compile=6.0, call=2.0, memory=2 << 30)
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with local_executor(1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(str(tmp_path_factory.mktemp("kernels")), limits=LIMITS, modules=("tests.tuner.faulty",))
+
+
+def tried(executor: Executor, bench: Bench, options: MappingOptions) -> Trial | Compiled:
+    of = problem(target=TARGET)
+    compiled = executor.submit(compile_candidate, CompileJob(bench, of, Candidate(options, "test"))).result()
+    if compiled.failure is not None:
+        return compiled
+    return executor.submit(measure_candidate, MeasureJob(bench, of, compiled)).result()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_loses_its_candidate_alone(executor: Executor, bench: Bench, name: str) -> None:
+    fault = FAULTS[name]
+    lost = tried(executor, bench, options_with(name))
+    assert isinstance(lost, Trial) == fault.compiles, lost.message
+    outcome = lost.outcome if isinstance(lost, Trial) else lost.failure
+    assert outcome is fault.outcome, lost.message
+    assert fault.word in lost.message
+    sound = tried(executor, bench, MappingOptions(tile_sizes=(8, 8)))
+    assert isinstance(sound, Trial)
+    assert sound.outcome is Outcome.MEASURED, sound.message
