@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -81,6 +83,24 @@ def wait(memory: Memory | None) -> None:
     """Return when the current device has done what it was told to; in main memory nothing is left to be done."""
     if memory is Memory.CUDA:
         cupy_module().cuda.Device().synchronize()
+
+
+def seconds_of(run: Callable[[], object], memory: Memory) -> float:
+    """How long a function takes in which kernels run on arrays in a memory: on the current stream, or on processors.
+
+    Raises what CUDA does where a kernel fails.
+    """
+    if memory is not Memory.CUDA:
+        begin = time.perf_counter()
+        run()
+        return time.perf_counter() - begin
+    cuda = cupy_module().cuda
+    before, after = cuda.Event(), cuda.Event()
+    before.record()
+    run()
+    after.record()
+    after.synchronize()
+    return float(cuda.get_elapsed_time(before, after)) / 1e3
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends import native, toolchain
@@ -13,6 +14,8 @@ from tcomp.backends.host_runtime import HostRuntime
 from tcomp.backends.runtime import Runtime
 from tcomp.backends.simulator import compiler as simulator_compiler
 from tcomp.backends.simulator import simulation
+from tcomp.backends.simulator.cost import estimated_seconds
+from tcomp.backends.source import Source
 from tcomp.devices import Memory, Place, describe_devices
 from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
@@ -44,7 +47,9 @@ class Target:
     """A target: how it spells kernels and how it runs them, both for an architecture, and whether it works here.
 
     ``architecture`` gives the one that a bare name stands for, from where the arrays are; None for targets that have
-    none to choose from, whose backend and runtime get the empty string.
+    none to choose from, whose backend and runtime get the empty string.  ``estimate`` is for targets on which a clock
+    says nothing: given an architecture, a source, the floating-point operations of each statement and the addresses of
+    the arguments, it runs the kernels and returns the seconds that they would take on the device.
     """
 
     backend: Callable[[str], Backend]
@@ -52,6 +57,7 @@ class Target:
     memory: Memory
     state: Callable[[], Availability]
     architecture: Callable[[Place], str] | None = None
+    estimate: Callable[[str, Source, Mapping[str, int], Sequence[int]], float] | None = None
 
 
 def targets() -> dict[str, Availability]:
@@ -88,6 +94,15 @@ def runtime_of(target: str) -> Runtime:
     """What runs the kernels of a target such as ``cpu`` or ``cuda:sm_90``.  Raises TargetError."""
     row, architecture = _row(target)
     return row.runtime(architecture)
+
+
+def estimate_of(target: str) -> Callable[[Source, Mapping[str, int], Sequence[int]], float] | None:
+    """What a call would take on the device that a target stands for (see ``Target``); None where a clock tells.
+
+    Raises TargetError.
+    """
+    row, architecture = _row(target)
+    return None if row.estimate is None else functools.partial(row.estimate, architecture)
 
 
 def _row(target: str) -> tuple[Target, str]:
@@ -134,5 +149,6 @@ TARGETS = {
         Memory.MAIN,
         _simulator,
         lambda _: DEFAULT_ARCHITECTURE,
+        estimated_seconds,
     ),
 }

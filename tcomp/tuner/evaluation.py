@@ -8,21 +8,27 @@ process keeps for the next job, and raise nothing that a candidate can bring abo
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tcomp.devices import Memory
 from tcomp.driver import Compilation
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
-from tcomp.tuner.measuring import Limits, Measure, Measurement, Preparation
+from tcomp.registry import memory_of
+from tcomp.tuner.measuring import Measure
+from tcomp.tuner.preparation import Limits, Preparation
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
 from tcomp.tuner.sandboxes import Purpose, sandboxes
 from tcomp.tuner.timing import Effort
-from tcomp.tuner.trials import Candidate, Compiled, Problem, Trial, digest
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial, digest
 
 Features = tuple[tuple[str, float], ...]
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
 Describe = Callable[[Compilation], Features]
 """Facts about a compiled candidate for the strategies: a function of a module, so that it can be pickled."""
 
@@ -88,22 +94,32 @@ def compile_candidate(job: CompileJob) -> Compiled:
 def measure_candidate(job: MeasureJob) -> Trial:
     """Verify and time a candidate, whose kernel is compiled if need be.  Raises TcompError if no sandbox starts."""
     bench = job.bench
-    task = Measure(job.compiled.candidate.options, job.best, bench.effort, bench.limits)
-    confines = Confines(bench.limits.compile, bench.limits.memory)
-    with sandboxes().lent(Purpose("measure", bench.directory, bench.modules)) as sandbox:
+    on_gpu = memory_of(job.problem.specialisation.target) is Memory.CUDA
+    turn = f"cuda-{job.device}" if on_gpu else "cpu"
+    task = Measure(job.compiled.candidate.options, job.best, bench.effort, bench.limits, turn)
+    # A CUDA context takes long to make, and more addresses than there is memory.
+    confines = Confines(bench.limits.compile, None if on_gpu else bench.limits.memory, alone=not on_gpu)
+    environment = (_visible(job.device),) if on_gpu else ()
+    with sandboxes().lent(Purpose("measure", bench.directory, bench.modules, environment)) as sandbox:
         found = sandbox.run(Preparation(job.problem, bench.limits), task, confines)
-    if isinstance(found, Failure):
-        found = Measurement(found.outcome, message=found.message)
-    return Trial(
+    trial = Trial(
         job.compiled,
-        found.outcome,
-        found.times,
-        found.message,
-        worker=f"{platform.node()}:{job.device}",
+        Outcome.MEASURED,
+        worker=f"{platform.node()}:{turn}",
         when=time.time(),
         generation=job.generation,
-        baseline=found.baseline,
     )
+    if isinstance(found, Failure):
+        return replace(trial, outcome=found.outcome, message=found.message)
+    outcome = Outcome.SLOW if found.slow else Outcome.MEASURED
+    return replace(trial, outcome=outcome, times=found.times, message=found.message, baseline=found.baseline)
+
+
+def _visible(device: int) -> tuple[str, str]:
+    """The variable that lets a process see one of the GPUs that this one sees, and only that."""
+    seen = os.environ.get(_VISIBLE_DEVICES, "")
+    names = [name.strip() for name in seen.split(",")] if seen else []
+    return _VISIBLE_DEVICES, names[device] if device < len(names) else str(device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tcomp.errors import TcompError
-from tcomp.tuner.sandbox import ALIVE, Confines, Failure, Progress, Request
+from tcomp.tuner.sandbox import ALIVE, Confines, Failure, LostError, Progress, Request
 from tcomp.tuner.trials import Outcome
 
 T = TypeVar("T")
@@ -251,6 +251,8 @@ def guarded(function: Callable[[], T]) -> T | Failure:
         return function()
     except MemoryError as error:
         return Failure(Outcome.OUT_OF_MEMORY, str(error) or "there is too little memory")
+    except LostError as error:
+        return Failure(error.outcome, error.message)
     except TcompError as error:
         message = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
         short = isinstance(error.__context__, MemoryError) or _wants_memory(message)

@@ -52,6 +52,14 @@ class Failure:
     message: str
 
 
+class LostError(TcompError):
+    """What a task raises to say what became of it."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Confines:
     """What a task may use.
@@ -90,7 +98,7 @@ class Task(Protocol[StateIn, AnswerOut]):
     """Something to do in a child; it is sent there, and so is its answer."""
 
     def run(self, state: StateIn, progress: Progress) -> AnswerOut:
-        """Do it.  Raises TcompError."""
+        """Do it.  Raises TcompError; LostError for what is more than a refusal."""
         ...
 
 

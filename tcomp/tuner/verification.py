@@ -64,7 +64,7 @@ class Expected:
         return f"{at} is {found[place]} and should be {right}; {count} of {found.size} elements are wrong"
 
 
-def estimated(output: Array, dtype: DType) -> Tolerance:
+def believed(output: Array, dtype: DType) -> Tolerance:
     """What stands for a bound where none was computed: half of the digits of the largest value, or no difference.
 
     ``output`` is the result of a kernel that is believed.

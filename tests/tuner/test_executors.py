@@ -17,7 +17,7 @@ from tcomp import MappingOptions
 from tcomp.errors import TcompError
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import executor_at, local_executor
-from tcomp.tuner.measuring import Limits
+from tcomp.tuner.preparation import Limits
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 from tests.tuner.faulty import TARGET, options_with
 from tests.tuner.problems import problem

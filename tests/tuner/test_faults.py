@@ -10,7 +10,7 @@ import pytest
 from tcomp import MappingOptions
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
-from tcomp.tuner.measuring import Limits
+from tcomp.tuner.preparation import Limits
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 from tests.tuner.faulty import FAULTS, TARGET, options_with
 from tests.tuner.problems import problem
