@@ -78,8 +78,10 @@ def compared(candidate: Stopwatch, reference: Stopwatch, effort: Effort, best: f
 
     ``best`` is the least ratio so far.  Samples that were disturbed count only if there are too few others.
     """
+    begin, waited = time.perf_counter(), _waited()
     usual, once = warm(reference), warm(candidate)
-    if once > effort.slow * best * usual:
+    quiet = _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin)
+    if quiet and once > effort.slow * best * usual:
         return Times((once,), (usual,), 0.0)
     pairs = _Pairs(candidate, reference, _calls(once), _calls(usual), _interval(usual, once))
     begin = time.perf_counter()
@@ -131,11 +133,12 @@ class _Pairs:
         (self.quiet if self._waited - before <= _WAITING_SHARE * elapsed else self.disturbed).append(pair)
 
     def times(self, least: int) -> Times:
-        """The quiet samples and, if they are fewer than ``least``, the fastest others."""
-        missing = max(0, least - len(self.quiet))
-        chosen = [*self.quiet, *sorted(self.disturbed)[:missing]]
+        """The quiet samples; if they are fewer than ``least``, the fastest of all, each for itself."""
         share = len(self.disturbed) / (len(self.quiet) + len(self.disturbed))
-        return Times(tuple(c for c, _ in chosen), tuple(r for _, r in chosen), share)
+        if len(self.quiet) >= least:
+            return Times(tuple(c for c, _ in self.quiet), tuple(r for _, r in self.quiet), share)
+        both = [*self.quiet, *self.disturbed]
+        return Times(tuple(sorted(c for c, _ in both)[:least]), tuple(sorted(r for _, r in both)[:least]), share)
 
 
 def _calls(once: float) -> int:
