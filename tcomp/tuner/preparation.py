@@ -12,13 +12,13 @@ from tcomp.arrays import fetched, kind_of, moved
 from tcomp.devices import Memory, cupy_module, seconds_of, wait
 from tcomp.errors import TcompError
 from tcomp.evaluation import numpy_dtype
+from tcomp.forks import ISL
 from tcomp.grammar.function import Tensor
 from tcomp.grammar.ranges import infer
 from tcomp.kernel import Kernel
 from tcomp.madeup import Array, random_arguments
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.options import MappingOptions
-from tcomp.memo import ISL
 from tcomp.registry import estimate_of, memory_of
 from tcomp.scop import contiguous_strides
 from tcomp.tolerance import Model, error_bounds

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 from tcomp.errors import TcompError
+from tcomp.forks import undivided
 from tcomp.interrupts import deferred
 from tcomp.tuner.trials import Outcome
 
@@ -191,11 +192,28 @@ class Sandbox:
 
     def _start(self) -> Connection[Any, Any]:
         """Raises TcompError."""
-        ours, theirs = socket.socketpair()
-        arguments = (json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._modules))
-        with theirs, os.fdopen(os.memfd_create("tcomp-sandbox"), "w+b") as errors:
+        with os.fdopen(os.memfd_create("tcomp-sandbox"), "w+b") as errors:
+            self._open(errors)
+            assert self._connection is not None
             try:
-                with deferred():
+                if self._receive(self._connection) is not None:
+                    raise EOFError
+            except (EOFError, OSError):
+                self._end()
+                errors.seek(0)
+                words = errors.read().decode(errors="replace").strip().splitlines()
+                message = words[-1] if words else "it ends without a word"
+                raise TcompError(f"no sandbox for candidates starts: {message}") from None
+        return self._connection
+
+    def _open(self, errors: IO[bytes]) -> None:
+        """Start the process, which writes to ``errors`` why it cannot go on.  Raises TcompError."""
+        # A child that is forked meanwhile would keep the sandbox's end of the connection open.
+        with undivided():
+            ours, theirs = socket.socketpair()
+            arguments = (json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._modules))
+            try:
+                with deferred(), theirs:
                     self._process = subprocess.Popen(
                         (sys.executable, "-P", "-c", _PROGRAM, *arguments),
                         stdin=subprocess.DEVNULL,
@@ -208,15 +226,4 @@ class Sandbox:
             except OSError as error:
                 ours.close()
                 raise TcompError(f"no sandbox for candidates starts: {error.strerror or error}") from None
-            theirs.close()
             self._connection = Connection(ours.detach())
-            try:
-                if self._receive(self._connection) is not None:
-                    raise EOFError
-            except (EOFError, OSError):
-                self._end()
-                errors.seek(0)
-                words = errors.read().decode(errors="replace").strip().splitlines()
-                message = words[-1] if words else "it ends without a word"
-                raise TcompError(f"no sandbox for candidates starts: {message}") from None
-        return self._connection
