@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tcomp.errors import TcompError
-from tcomp.tuner.sandboxes import sandboxes
+from tcomp.tuner.sandboxes import Sandboxes, use
 
 _DASK = "dask://"
 
@@ -20,12 +21,14 @@ def local_executor(jobs: int | None = None) -> Iterator[Executor]:
     The work is done in sandboxes, so that threads suffice, and nothing that happens there breaks the executor.  When
     the block ends, whatever is still being done is stopped.
     """
-    executor = ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0)), thread_name_prefix="tcomp-tuner")
+    own = Sandboxes()
+    threads = jobs or len(os.sched_getaffinity(0))
+    executor = ThreadPoolExecutor(threads, "tcomp-tuner", functools.partial(use, own))
     try:
         yield executor
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-        sandboxes().close()
+        own.close()
         executor.shutdown()
 
 

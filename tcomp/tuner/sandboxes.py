@@ -72,9 +72,16 @@ def _made(purpose: Purpose) -> Sandbox:
     return Sandbox(variables | dict(purpose.environment), purpose.modules)
 
 
-_SANDBOXES = Renewed(Sandboxes)
+_OF_PROCESS = Renewed(Sandboxes)
+_of_thread = threading.local()
+
+
+def use(own: Sandboxes) -> None:
+    """Let the calling thread take its sandboxes from there, not from those of the process."""
+    _of_thread.sandboxes = own
 
 
 def sandboxes() -> Sandboxes:
-    """Those of this process."""
-    return _SANDBOXES.value
+    """Those from which the calling thread takes."""
+    own: Sandboxes = getattr(_of_thread, "sandboxes", None) or _OF_PROCESS.value
+    return own

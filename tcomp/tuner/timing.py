@@ -38,7 +38,7 @@ class Effort:
     after its first calls.
     """
 
-    seconds: float = 0.1
+    seconds: float = 0.06
     least: int = 7
     precision: float = 0.01
     slow: float = 3.0

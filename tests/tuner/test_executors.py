@@ -65,6 +65,16 @@ def test_sandboxes_work_again_after_an_executor_was_left(bench: Bench) -> None:
             assert not all_compiled(executor, bench)[0].message
 
 
+def test_leaving_one_executor_leaves_others_alone(bench: Bench) -> None:
+    with local_executor(1) as executor:
+        job = CompileJob(bench, problem(target=TARGET), Candidate(MappingOptions(), "test"))
+        first = executor.submit(compile_candidate, job)
+        with local_executor(1) as other:
+            assert not other.submit(compile_candidate, job).result().message
+        assert not first.result().message
+        assert not executor.submit(compile_candidate, job).result().message
+
+
 def test_an_address_that_stands_for_nothing_is_refused() -> None:
     with pytest.raises(TcompError, match="dask://HOST:PORT"), executor_at("spark://somewhere"):
         pass

@@ -13,7 +13,7 @@ import pytest
 from tcomp.tuner import timing
 from tcomp.tuner.timing import Effort, Stopwatch, compared, confidence
 
-EFFORT = Effort()
+EFFORT = Effort(seconds=0.1)
 
 
 class Machine:
