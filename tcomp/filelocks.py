@@ -34,6 +34,38 @@ def exclusive(path: Path, seconds: float) -> Iterator[None]:
         file.close()
 
 
+@contextmanager
+def claimed(path: Path | None) -> Iterator[bool]:
+    """Hold a lock during the block if nobody else holds it, without waiting; the block is told whether.
+
+    Where files cannot be locked, or without a path, everybody gets it.  The file is removed at the end.
+    """
+    descriptor = None
+    free = True
+    try:
+        if path is not None:
+            with suppress(OSError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                free = _try(descriptor)
+        yield free
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                if free and path is not None:
+                    path.unlink(missing_ok=True)
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _try(descriptor: int) -> bool:
+    """Whether the lock was free, and is ours now.  Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _acquire(descriptor: int, seconds: float) -> None:
     """Raises OSError where there are no locks."""
     limit = time.monotonic() + seconds

@@ -158,10 +158,12 @@ class Database:
                 (problem, *values, tuned.confirmed, tuned.trials, tuned.when, tuned.worker),
             )
 
-    def add(self, identity: Identity, label: str, trial: Trial) -> None:
-        """Keep a trial."""
+    def add(self, identity: Identity, label: str, trial: Trial, run: int | None = None, spent: float = 0.0) -> None:
+        """Keep a trial, and what the run that made it has spent by now, in seconds."""
         record = json.dumps(trial_to_plain(trial))
         with self._writing():
+            if run is not None:
+                self._connection.execute("UPDATE runs SET spent = ? WHERE id = ?", (spent, run))
             self._connection.execute(
                 "INSERT INTO trials (problem, outcome, at, record) VALUES (?, ?, ?, ?)",
                 (self._problem(identity, label), trial.outcome.value, trial.when, record),
@@ -205,6 +207,10 @@ class Database:
         """Note how many seconds a run has spent, and whether it is over."""
         with self._writing():
             self._connection.execute("UPDATE runs SET spent = ?, ended = ? WHERE id = ?", (spent, ended, run))
+
+    def lock(self, run: int) -> Path | None:
+        """The file to lock while working on a run; None in memory, which nobody shares."""
+        return None if self.path is None else self.path.with_name(f".lock-run-{run}")
 
     def prune(self, *, trials: bool = False, everything: bool = False) -> Counts:
         """Remove what other versions of tcomp found; with ``trials`` all trials, too.  Returns how many.

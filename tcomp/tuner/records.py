@@ -108,9 +108,11 @@ def trial_to_plain(trial: Trial) -> dict[str, Any]:
         "outcome": trial.outcome.value,
         "times": list(trial.times),
         "message": trial.message or compiled.message,
+        "failure": None if compiled.failure is None else compiled.failure.value,
         "worker": trial.worker,
         "when": trial.when,
         "generation": trial.generation,
+        "baseline": trial.baseline if trial.baseline < math.inf else None,
     }
 
 
@@ -118,16 +120,19 @@ def trial_from_plain(plain: Any) -> Trial:
     """The inverse of ``trial_to_plain``.  Raises TcompError for anything else."""
     try:
         message, outcome = _text(plain["message"]), Outcome(plain["outcome"])
+        failure = None if plain["failure"] is None else Outcome(plain["failure"])
+        baseline = math.inf if plain["baseline"] is None else _number(plain["baseline"])
         compiled = Compiled(
             Candidate(MappingOptions.from_json(json.dumps(plain["options"])), _text(plain["origin"])),
             _text(plain["source"]),
             tuple((_text(name), _number(value)) for name, value in plain["features"].items()),
             _number(plain["compile_seconds"]),
-            message if outcome is Outcome.REJECTED else "",
+            message if failure is not None else "",
+            failure,
         )
         times, worker = _times(plain["times"]), _text(plain["worker"])
         when, generation = _number(plain["when"]), _whole(plain["generation"])
-        return Trial(compiled, outcome, times, message, worker, when, generation)
+        return Trial(compiled, outcome, times, message, worker, when, generation, baseline)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TcompError(f"not a trial: {error!r}") from None
 

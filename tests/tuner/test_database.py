@@ -19,7 +19,7 @@ from tcomp.tuner.database_file import database_path, look_up, open_database
 from tcomp.tuner.exchange import export_to, import_from
 from tcomp.tuner.identity import Identity, identity_of
 from tcomp.tuner.records import Tuned, trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 from tests.tuner.problems import MM, SCALE, problem, tiled, trial
 
 
@@ -281,7 +281,12 @@ def test_a_result_with_a_wrong_part_is_refused(name: str, value: object) -> None
 
 
 def test_a_trial_survives_json() -> None:
-    for t in (trial(tiled(4)), trial(tiled(4), outcome=Outcome.HUNG)):
+    refused = Compiled(Candidate(tiled(4), "random"), "", (), 0.5, "no memory", Outcome.OUT_OF_MEMORY)
+    for t in (
+        replace(trial(tiled(4)), baseline=2.0),
+        trial(tiled(4), outcome=Outcome.HUNG),
+        Trial(refused, Outcome.OUT_OF_MEMORY, message="no memory"),
+    ):
         assert trial_from_plain(json.loads(json.dumps(trial_to_plain(t)))) == t
     with pytest.raises(TcompError):
         trial_from_plain(trial_to_plain(trial(tiled(4))) | {"outcome": "lost"})

@@ -1,0 +1,363 @@
+"""A tuning run: candidates are proposed, compiled, chosen, measured and kept until the time is spent.
+
+Whatever ends a run, what it measured is in the database; the same run started again goes on with the time that is left.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tcomp.errors import TcompError
+from tcomp.filelocks import claimed
+from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.database import Database
+from tcomp.tuner.identity import identity_of
+from tcomp.tuner.records import Tuned
+from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional, relative
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
+
+FINALISTS = 4
+"""Candidates that are measured again, in turn with the default options, at the end of a run."""
+
+_FINAL_SHARE, _LONGEST_FINAL = 0.15, 10.0
+_ROUNDS = 12
+_SHORTEST_BATCH, _LONGEST_BATCH = 0.5, 6.0
+_SMALLEST_BATCH, _LARGEST_BATCH = 4, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run may spend, ``budget`` seconds of wall time, and how it searches: ``strategy`` by name, ``seed``."""
+
+    budget: float = 60.0
+    strategy: str = "model"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget < math.inf:
+            raise TcompError(f"budget is {self.budget!r}; it must be a number of seconds above 0")
+        if type(self.seed) is not int:
+            raise TcompError(f"seed is {self.seed!r}; it must be an integer")
+
+    def __str__(self) -> str:
+        return f"{float(self.budget)} s, {self.strategy}, seed {self.seed}"
+
+
+class Bench(Protocol):
+    """Where the candidates of one problem are compiled and measured.  A candidate that fails is an answer, too."""
+
+    def compile(self, candidates: Sequence[Candidate]) -> Generator[Compiled, None, None]:
+        """Compile them, in any order; closing the iterator gives up those that have not begun."""
+        ...
+
+    def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
+        """Verify and time them; those much slower than ``best`` seconds are given up early."""
+        ...
+
+    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[tuple[float, ...]]:
+        """Times of each, taken in turn in fresh processes, in about so many seconds; none for one that failed."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Remarks on the machine, and on how results are checked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Searcher:
+    """What proposes candidates: ``seeds``, the default options first, then a strategy."""
+
+    seeds: tuple[Candidate, ...]
+    strategy: Strategy
+
+
+class Phase(enum.Enum):
+    """What a run is doing."""
+
+    COMPILING = "compiling"
+    MEASURING = "measuring"
+    COMPARING = "comparing the best"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is.
+
+    ``default``, ``best`` and ``median`` are seconds of a call, infinite as long as there is none; ``end`` is when the
+    time is spent, as ``time.monotonic`` has it.  ``curve`` is the best time after each measured candidate.
+    """
+
+    label: str
+    phase: Phase
+    generation: int
+    compiled: int
+    measured: int
+    failed: int
+    default: float
+    best: float
+    median: float
+    options: MappingOptions
+    curve: tuple[float, ...]
+    end: float
+
+
+Watch = Callable[[Progress], None]
+
+
+def ignore(_: Progress) -> None:
+    """Watch nothing."""
+
+
+class Run:
+    """One run for one problem."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        searcher: Searcher,
+        bench: Bench,
+        database: Database,
+        watch: Watch = ignore,
+    ) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.default = problem.specialisation.options
+        self._searcher = searcher
+        self._bench = bench
+        self._database = database
+        self._watch = watch
+        self._identity = identity_of(problem.specialisation, problem.device)
+        self._label = problem.specialisation.label()
+        self._trials = database.trials(self._identity)
+        self._earlier = len(self._trials)
+        self._sources = {t.compiled.source for t in self._trials if t.outcome in (*RAN, *FAILED)}
+        self._generation = max((t.generation for t in self._trials), default=-1) + 1
+        self._compile_rate = 0.0
+        self._run = 0
+        self._before = 0.0
+        self._begin = time.monotonic()
+
+    def search(self) -> TuningResult:
+        """Search until the time is spent, or Ctrl-C, which the result tells of; what is found is kept.
+
+        Raises TcompError if not even the default options work.
+        """
+        with self._claimed():
+            finals: tuple[Final, ...] = ()
+            interrupted = False
+            try:
+                self._spend()
+                finals = self._compare()
+            except KeyboardInterrupt:
+                interrupted = True
+            result = self._result(finals, interrupted)
+            self._keep(result)
+            self._database.note(self._run, self._spent(), ended=not interrupted)
+        self._tell(Phase.DONE)
+        return result
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Go on with a run of these settings that nobody works on and that has not ended, or begin a new one."""
+        found = self._database.unfinished(self._identity, str(self.settings))
+        if found is not None:
+            with claimed(self._database.lock(found[0])) as ours:
+                if ours:
+                    self._run, self._before = found
+                    yield
+                    return
+        self._run = self._database.begin(self._identity, self._label, str(self.settings))
+        with claimed(self._database.lock(self._run)):
+            yield
+
+    def _spent(self) -> float:
+        return self._before + time.monotonic() - self._begin
+
+    @property
+    def _end(self) -> float:
+        """When the time is spent."""
+        return self._begin + self.settings.budget - self._before
+
+    @property
+    def _final_seconds(self) -> float:
+        return min(_FINAL_SHARE * self.settings.budget, _LONGEST_FINAL)
+
+    def _over(self) -> bool:
+        """Whether only the time for the finalists is left."""
+        return time.monotonic() >= self._end - self._final_seconds
+
+    def _spend(self) -> None:
+        """Try candidates until the time is over; the default options are tried in any case."""
+        tried = {t.options for t in self._trials}
+        default, *others = self._searcher.seeds
+        if default.options not in tried:
+            self._measure(self._compile([default])[0])
+            self._generation += 1
+        self._check_default()
+        waiting = [c for c in others if c.options not in tried]
+        while not self._over():
+            count = self._batch()
+            batch, waiting = waiting[:count], waiting[count:]
+            if len(batch) < count:
+                batch += self._searcher.strategy.propose(self._trials, count - len(batch))
+            if not batch:
+                return
+            self._try(batch)
+
+    def _check_default(self) -> None:
+        trial = next((t for t in reversed(self._trials) if t.options == self.default), None)
+        if trial is None or trial.outcome is not Outcome.MEASURED:
+            reason = "it was not measured" if trial is None else f"{trial.outcome.value}: {trial.message}"
+            raise TcompError(f"{self._label} cannot be tuned, for its default options do not work: {reason}")
+
+    def _batch(self) -> int:
+        """How many candidates to compile before the next are measured."""
+        seconds = min(max(self.settings.budget / 12, _SHORTEST_BATCH), _LONGEST_BATCH)
+        return min(max(_SMALLEST_BATCH, int(seconds * self._compile_rate)), _LARGEST_BATCH)
+
+    def _try(self, batch: Sequence[Candidate]) -> None:
+        """Compile, choose and measure candidates of one generation."""
+        fresh, known = self._compile(batch)
+        if fresh and not self._over():
+            chosen = self._searcher.strategy.select(fresh, self._trials, len(fresh))
+            self._measure(chosen)
+            kept = {id(c) for c in chosen}
+            for compiled in fresh:
+                if id(compiled) not in kept:
+                    self._add(Trial(compiled, Outcome.SKIPPED))
+        for compiled in known:
+            self._add(Trial(compiled, Outcome.DUPLICATE))
+        self._generation += 1
+
+    def _compile(self, batch: Sequence[Candidate]) -> tuple[list[Compiled], list[Compiled]]:
+        """Those whose code is new, and those whose code an earlier candidate had."""
+        self._tell(Phase.COMPILING)
+        fresh: list[Compiled] = []
+        known: list[Compiled] = []
+        begin, count = time.monotonic(), 0
+        with closing(self._bench.compile(batch)) as compiling:
+            for compiled in compiling:
+                count += 1
+                if compiled.failure is not None:
+                    self._add(Trial(compiled, compiled.failure, message=compiled.message))
+                elif compiled.source in self._sources:
+                    known.append(compiled)
+                else:
+                    self._sources.add(compiled.source)
+                    fresh.append(compiled)
+                self._tell(Phase.COMPILING)
+                if self._over():
+                    break
+        self._compile_rate = count / max(1e-6, time.monotonic() - begin)
+        return fresh, known
+
+    def _measure(self, chosen: Sequence[Compiled]) -> None:
+        self._tell(Phase.MEASURING)
+        with closing(self._bench.measure(chosen, self._fastest())) as measuring:
+            for trial in measuring:
+                self._add(trial)
+                self._tell(Phase.MEASURING)
+                if self._over():
+                    return
+
+    def _fastest(self) -> float:
+        return min((t.seconds for t in self._trials), default=math.inf)
+
+    def _add(self, trial: Trial) -> None:
+        """Keep a trial, at once."""
+        trial = replace(trial, generation=self._generation, when=trial.when or time.time())
+        self._trials.append(trial)
+        self._database.add(self._identity, self._label, trial, self._run, self._spent())
+        if trial.outcome is Outcome.MEASURED:
+            self._keep_provisional(trial)
+
+    def _keep_provisional(self, latest: Trial) -> None:
+        """Let calls have the best so far, unless they have something that was compared with others."""
+        best, reference = provisional(self._trials, self.default)
+        if best is not latest or reference is None:
+            return
+        known = self._database.best(self._identity)
+        if known is None or not known.confirmed:
+            self._database.keep(self._tuned(best.options, best.times, reference.times, confirmed=False))
+
+    def _tuned(
+        self, options: MappingOptions, times: tuple[float, ...], baseline: tuple[float, ...], *, confirmed: bool
+    ) -> Tuned:
+        ran = [t for t in self._trials if t.outcome in RAN]
+        worker = ran[-1].worker if ran else ""
+        return Tuned(self._identity, self._label, options, times, baseline, confirmed, len(ran), time.time(), worker)
+
+    def _compare(self) -> tuple[Final, ...]:
+        """Measure the best candidates again, and what was known before, in turn with the default options."""
+        self._tell(Phase.COMPARING)
+        latest = {t.options: t for t in self._trials if t.outcome is Outcome.MEASURED}
+        default = latest.pop(self.default)
+        known = self._database.best(self._identity)
+        first = [latest.pop(known.options)] if known is not None and known.options in latest else []
+        others = sorted(latest.values(), key=lambda t: relative(t, default.seconds))
+        finalists = [default, *first, *others[: FINALISTS - len(first)]]
+        times = self._bench.compare([t.compiled for t in finalists], self._final_seconds)
+        return tuple(Final(trial.options, taken) for trial, taken in zip(finalists, times, strict=True))
+
+    def _result(self, finals: tuple[Final, ...], interrupted: bool) -> TuningResult:
+        best, reference = self.default, (math.inf, math.inf)
+        if finals and finals[0].times:
+            winner = decide(finals)
+            best, reference = winner.options, (winner.seconds, finals[0].seconds)
+        else:
+            trial, default = provisional(self._trials, self.default)
+            if trial is not None and default is not None:
+                best, reference = trial.options, (trial.seconds, default.seconds)
+        history = tuple(self._trials)
+        return TuningResult(
+            self.problem,
+            best,
+            *reference,
+            finals,
+            history,
+            self._earlier,
+            self.settings.strategy,
+            self._spent(),
+            interrupted,
+            tuple(self._bench.notes),
+        )
+
+    def _keep(self, result: TuningResult) -> None:
+        """Let calls have what the finalists showed; what is provisional has been kept already."""
+        if result.finals and result.finals[0].times:
+            times = {f.options: f.times for f in result.finals}
+            baseline = result.finals[0].times
+            self._database.keep(self._tuned(result.best, times[result.best], baseline, confirmed=True))
+
+    def _tell(self, phase: Phase) -> None:
+        ran = [t for t in self._trials if t.outcome is Outcome.MEASURED]
+        curve: list[float] = []
+        for t in ran:
+            curve.append(min(t.seconds, curve[-1]) if curve else t.seconds)
+        best = min(ran, key=lambda t: t.seconds, default=None)
+        self._watch(
+            Progress(
+                self._label,
+                phase,
+                self._generation,
+                sum(t.compiled.failure is None for t in self._trials),
+                sum(t.outcome in RAN for t in self._trials),
+                sum(t.outcome in FAILED for t in self._trials),
+                next((t.seconds for t in reversed(ran) if t.options == self.default), math.inf),
+                math.inf if best is None else best.seconds,
+                statistics.median(t.seconds for t in ran) if ran else math.inf,
+                self.default if best is None else best.options,
+                tuple(curve),
+                self._end,
+            )
+        )
