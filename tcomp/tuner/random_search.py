@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.space import Space
@@ -23,6 +23,14 @@ class Proposed:
     def see(self, trials: Sequence[Trial]) -> None:
         """Take note of what others have tried."""
         self._seen.update(self._space.normal(t.options) for t in trials)
+
+    def knows(self, options: MappingOptions) -> bool:
+        """Whether a candidate was proposed or tried."""
+        return options in self._seen
+
+    def keep(self, several: Iterable[MappingOptions]) -> None:
+        """Take note of candidates that are proposed now."""
+        self._seen.update(several)
 
     def new(self, draw: Callable[[], MappingOptions]) -> MappingOptions | None:
         """The first of several draws that is new, which it then is no longer; None if none is."""

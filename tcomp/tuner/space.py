@@ -17,8 +17,8 @@ from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Intege
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.machine import Machine, this_machine
 from tcomp.mapping.options import OPTIONS, MappingOptions, matters
-from tcomp.mapping.plan import Plan
 from tcomp.scop import Scop
+from tcomp.tuner.outline import tiles_of_model, unfused
 from tcomp.tuner.parameters import Parameter, Scalar, Sizes
 
 NOT_SEARCHED = frozenset({"fast_math"})
@@ -96,17 +96,12 @@ class _Facts:
     """What the values depend on."""
 
     def __init__(self, compilation: Compilation, machine: Machine) -> None:
-        first: Plan = next(iter(compilation.plans.values()))
+        first = unfused(compilation)
         self.machine = machine
         self.scop: Scop = compilation.scop
         self.bands = [extents(coordinate_set(first.scop, c)) for c in first.clusters]
         self.statements = first.scop.statements
-        groups = compilation.plan.groups
-        self.start: tuple[int, ...] | None = None
-        if groups:
-            last = groups[-1]
-            sizes = dict(zip(last.members, last.sizes, strict=True))
-            self.start = tuple(sizes.get(d, 0) for d in range(self.rank))
+        self.start = tiles_of_model(compilation)
 
     def divided(self) -> tuple[int, ...]:
         """Numbers that suit any loop of an outer band, or 256 threads."""
@@ -179,7 +174,7 @@ def _tiles(name: str, facts: _Facts) -> Sizes | None:
     if facts.rank == 0:
         return None
     whole = tuple(facts.whole(d) for d in range(facts.rank))
-    start = facts.start or (0,) * facts.rank
+    start = facts.start
     positions = tuple(
         (*sorted({n for e in facts.extents_at(d) for n in divided(e)} | {start[d]} - {0}), 0) for d in range(facts.rank)
     )

@@ -3,13 +3,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from tcomp.mapping.options import OPTIONS, MappingOptions
 from tcomp.tuner.genetic import Breeding, GeneticSearch, breeders, scaled
+from tcomp.tuner.model import ModelSearch
 from tcomp.tuner.parameters import Scalar, Sizes
 from tcomp.tuner.random_search import RandomSearch
+from tcomp.tuner.ranking import examples, seconds_by_source
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 
@@ -25,7 +28,24 @@ SPACE = Space(
 )
 SMALL = Space(MappingOptions(), "cpu", (Scalar("parallel", (False, True), True),))
 Make = Callable[[Space, int], Strategy]
-STRATEGIES: dict[str, Make] = {"random": RandomSearch, "genetic": GeneticSearch}
+
+
+class PlainFacts:
+    """What is known of a made-up candidate: its numbers, and an estimate that knows of the tiles alone."""
+
+    def __call__(self, options: MappingOptions) -> dict[str, float]:
+        numbers = (*(options.tile_sizes or (1, 8, 128)), *(options.register_tile or (2, 16)), options.parallel)
+        return {f"number {position}": float(number) for position, number in enumerate(numbers)}
+
+    def estimate(self, options: MappingOptions) -> float:
+        return seconds(replace(options, register_tile=(2, 16)))
+
+
+def model(space: Space, seed: int) -> ModelSearch:
+    return ModelSearch(space, PlainFacts(), seed)
+
+
+STRATEGIES: dict[str, Make] = {"random": RandomSearch, "genetic": GeneticSearch, "model": model}
 
 
 def seconds(options: MappingOptions) -> float:
@@ -37,21 +57,26 @@ def seconds(options: MappingOptions) -> float:
     return 1e-3 * cost * (1 if options.parallel else 1.8)
 
 
+def compile_(candidate: Candidate) -> Compiled:
+    return Compiled(candidate, candidate.options.to_json(), tuple(PlainFacts()(candidate.options).items()), 0.1)
+
+
 def trial(options: MappingOptions, outcome: Outcome = Outcome.MEASURED) -> Trial:
-    compiled = Compiled(Candidate(options, "made up"), options.to_json(), (), 0.1)
+    compiled = compile_(Candidate(options, "made up"))
     return Trial(compiled, outcome, (seconds(options),) if outcome is Outcome.MEASURED else ())
 
 
 def searched(strategy: Strategy, measured: int, round_size: int = 8) -> list[Trial]:
     trials = [trial(MappingOptions())]
-    while len(trials) < measured:
+    while sum(t.outcome is Outcome.MEASURED for t in trials) < measured:
         proposed = strategy.propose(trials, round_size)
         if not proposed:
             break
-        compiled = [Compiled(c, c.options.to_json(), (), 0.1) for c in proposed]
+        compiled = [compile_(c) for c in proposed]
         chosen = strategy.select(compiled, trials, round_size)
         assert len(chosen) <= round_size
         trials += [trial(c.candidate.options) for c in chosen]
+        trials += [trial(c.candidate.options, Outcome.SKIPPED) for c in compiled if c not in chosen]
     return trials
 
 
@@ -91,7 +116,7 @@ class TestEveryStrategy:
 
 def best_of(make: Make, count: int) -> float:
     """The median over seeds of the best time after so many measured candidates."""
-    runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count) for seed in range(9)]
+    runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count) for seed in range(5)]
     return statistics.median(min(t.seconds for t in trials) for trials in runs)
 
 
@@ -110,3 +135,49 @@ class TestGenetic:
         found = scaled([1.0, 1.01, 1.02])
         assert found[0] < found[1] < found[2] and found[2] > 2 * found[0]
         assert scaled([2.0, 2.0]) == (1.0, 1.0) and scaled([]) == ()
+
+
+class TestModel:
+    def test_it_needs_a_third_of_what_chance_needs(self) -> None:
+        assert best_of(model, 40) <= best_of(RandomSearch, 120)
+
+    def test_what_the_model_finds_hopeless_is_not_compiled(self) -> None:
+        proposed = [c.options for c in model(SPACE, 1).propose([], 32)]
+        estimates = [PlainFacts().estimate(options) for options in proposed]
+        random_ones = [PlainFacts().estimate(c.options) for c in RandomSearch(SPACE, 1).propose([], 200)]
+        assert max(estimates) <= 4 * min(estimates) < max(random_ones)
+
+    def test_it_measures_a_part_of_what_was_compiled_the_best_first(self) -> None:
+        trials = [trial(c.options) for c in RandomSearch(SPACE, 2).propose([], 100)]
+        compiled = [compile_(c) for c in RandomSearch(SPACE, 3).propose(trials, 40)]
+        chosen = model(SPACE, 1).select(compiled, trials, 40)
+        assert len(chosen) == 24
+        times = [seconds(c.candidate.options) for c in compiled]
+        assert statistics.fmean(seconds(c.candidate.options) for c in chosen[:8]) < 0.8 * statistics.fmean(times)
+
+    def test_it_learns_from_other_problems(self) -> None:
+        """Trials of another problem, with times in another unit, tell it about the register tiles."""
+        other = [[trial(c.options) for c in RandomSearch(SPACE, seed).propose([], 150)] for seed in (5, 6)]
+        scaled_up = [[replace(t, times=(1000 * t.seconds,)) for t in trials] for trials in other]
+        first = [trial(c.options) for c in RandomSearch(SPACE, 7).propose([], 9)]
+
+        def median(others: list[list[Trial]]) -> float:
+            found = ModelSearch(SPACE, PlainFacts(), 1, others).propose(first, 24)
+            return statistics.median(seconds(c.options) for c in found)
+
+        assert median(scaled_up) < 0.9 * median([])
+
+
+class TestExamples:
+    def test_the_best_tenth_is_good_and_failures_are_not(self) -> None:
+        rows = [({"x": float(k)}, float(k)) for k in range(1, 21)] + [({"x": 0.0}, math.inf)]
+        found = examples(rows)
+        assert [e.good for e in found] == [k <= 3 for k in range(1, 21)] + [False]
+        assert [e.ratio for e in found[:3]] == [1, 2, 3] and found[-1].ratio == math.inf
+        assert examples([({"x": 0.0}, math.inf)]) == []
+
+    def test_a_duplicate_tells_what_its_code_takes(self) -> None:
+        first = trial(MappingOptions(parallel=False))
+        again = replace(first, compiled=replace(first.compiled, candidate=Candidate(MappingOptions(), "x")))
+        duplicate = replace(again, outcome=Outcome.DUPLICATE, times=())
+        assert seconds_by_source([first, duplicate]) == {first.compiled.source: first.seconds}

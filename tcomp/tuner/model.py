@@ -1,0 +1,145 @@
+"""The strategy ``model``: judge many candidates before compiling a few, and learn from what they take.
+
+Each round a pool of candidates is drawn: at random, and around the best so far.  An analytic model of the machine drops
+those that are hopeless and ranks the others until some have run; from then on the learned ranker does, which also
+chooses what to measure among what was compiled.  A share of each choice is left to chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.features import Facts, Features
+from tcomp.tuner.random_search import Proposed, generator
+from tcomp.tuner.ranking import Example, Ranker, examples, seconds_by_source
+from tcomp.tuner.space import Space
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The parameters of the model.
+
+    A round judges ``pool`` candidates, half of them around the ``best`` so far, and drops those that the analytic model
+    finds ``hopeless`` times slower than the best of the pool.  The ranker is asked once ``enough`` candidates have run.
+    ``measured`` is the share of what was compiled that is measured; ``chance`` the share of any choice that is random.
+    """
+
+    pool: int = 600
+    best: int = 8
+    hopeless: float = 4.0
+    enough: int = 8
+    measured: float = 0.6
+    chance: float = 0.15
+    mutation: float = 0.2
+
+
+class ModelSearch:
+    """Ranked by an analytic model, then by what was learned."""
+
+    def __init__(
+        self,
+        space: Space,
+        facts: Facts,
+        seed: int = 0,
+        others: Sequence[Sequence[Trial]] = (),
+        judgement: Judgement | None = None,
+    ) -> None:
+        """Search a space.  ``facts`` knows candidates, ``others`` are trials of other problems on the same device."""
+        self._space = space
+        self._facts = facts
+        self._seed = seed
+        self._judgement = judgement or Judgement()
+        self._proposed = Proposed(space)
+        self._others = [example for trials in others for example in _compiled_examples(trials)]
+
+    def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
+        """The candidates of a pool that are ranked best, and some of the others that are not hopeless."""
+        rng = generator(self._seed, trials)
+        self._proposed.see(trials)
+        pool = self._pool(trials, rng)
+        ranked = self._ranked(pool, trials)
+        chosen = _with_chance(ranked, count, self._judgement.chance, rng)
+        self._proposed.keep(chosen)
+        return [Candidate(options, "model") for options in chosen]
+
+    def select(self, compiled: Sequence[Compiled], trials: Sequence[Trial], count: int) -> Sequence[Compiled]:
+        """Those that are ranked best with all that is known of their code; all until the ranker has enough to go by."""
+        rng = generator(self._seed, trials)
+        own = _compiled_examples(trials)
+        if len(own) < self._judgement.enough:
+            return compiled[:count]
+        most = min(count, max(1, round(self._judgement.measured * len(compiled))))
+        scores = Ranker(own, self._others, self._seed).scores([dict(c.features) for c in compiled])
+        order = sorted(range(len(compiled)), key=scores.__getitem__)
+        return _with_chance([compiled[position] for position in order], most, self._judgement.chance, rng)
+
+    def _pool(self, trials: Sequence[Trial], rng: random.Random) -> list[MappingOptions]:
+        """Candidates that were not tried, each once and no two with the same facts, in random order."""
+        ran = sorted((t for t in trials if t.outcome is Outcome.MEASURED), key=lambda t: t.seconds)
+        best = [t.options for t in ran[: self._judgement.best]]
+        found: dict[MappingOptions, None] = {}
+        if best:
+            for options in best[:3]:
+                found.update(dict.fromkeys(self._space.neighbours(options)))
+            for _ in range(self._judgement.pool // 4):
+                found[self._space.crossed(rng.choices(best, k=3), rng)] = None
+                found[self._space.mutated(rng.choice(best), rng, self._judgement.mutation)] = None
+        for _ in range(self._judgement.pool - len(found)):
+            found[self._space.drawn(rng)] = None
+        fresh = [options for options in found if not self._proposed.knows(options)]
+        rng.shuffle(fresh)
+        return fresh
+
+    def _ranked(self, pool: Sequence[MappingOptions], trials: Sequence[Trial]) -> list[MappingOptions]:
+        """The pool without what is hopeless, the most promising first."""
+        known = {options: self._facts(options) for options in pool}
+        estimates = {options: self._facts.estimate(options) for options in pool}
+        limit = self._judgement.hopeless * min(estimates.values(), default=0.0)
+        kept = [options for options in pool if estimates[options] <= limit]
+        own = self._own_examples(trials)
+        if len(own) < self._judgement.enough:
+            return _unlike(sorted(kept, key=estimates.__getitem__), known)
+        scores = dict(zip(kept, Ranker(own, self._others, self._seed).scores([known[o] for o in kept]), strict=True))
+        return _unlike(sorted(kept, key=scores.__getitem__), known)
+
+    def _own_examples(self, trials: Sequence[Trial]) -> list[Example]:
+        """What the trials of this problem tell, by the facts known before compilation."""
+        seconds = seconds_by_source(trials)
+        rows = [(self._facts(t.options), seconds[t.compiled.source]) for t in trials if t.compiled.source in seconds]
+        return examples(rows)
+
+
+def _compiled_examples(trials: Sequence[Trial]) -> list[Example]:
+    """What the trials of a problem tell, by the facts that were kept with them."""
+    seconds = seconds_by_source(trials)
+    rows: list[tuple[Features, float]] = []
+    for trial in trials:
+        if trial.compiled.source in seconds and trial.outcome is not Outcome.DUPLICATE:
+            rows.append((dict(trial.compiled.features), seconds[trial.compiled.source]))
+    return examples(rows)
+
+
+def _unlike(ranked: Sequence[MappingOptions], known: dict[MappingOptions, Features]) -> list[MappingOptions]:
+    """The candidates with those behind all others that have the facts of one before them: likely the same code."""
+    seen: set[tuple[float, ...]] = set()
+    first: list[MappingOptions] = []
+    again: list[MappingOptions] = []
+    for options in ranked:
+        facts = tuple(known[options].values())
+        (again if facts in seen else first).append(options)
+        seen.add(facts)
+    return [*first, *again]
+
+
+def _with_chance(ranked: Sequence[Item], count: int, chance: float, rng: random.Random) -> list[Item]:
+    """The first ``count`` items, but now and then one from further behind instead of the last of them."""
+    chosen, behind = list(ranked[:count]), list(ranked[count:])
+    lucky = min(len(behind), sum(rng.random() < chance for _ in chosen))
+    return [*chosen[: len(chosen) - lucky], *rng.sample(behind, lucky)]

@@ -1,0 +1,205 @@
+"""A program reduced to what the time of its tiles depends on: loops, accesses and reductions, as plain numbers.
+
+It is made once for a program; after that a candidate is judged without isl, in some microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tcomp.driver import Compilation
+from tcomp.grammar.function import Expr, Read, walk
+from tcomp.mapping.columns import column_position, columns_of, operands_of
+from tcomp.mapping.flops import flops_per_instance
+from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.plan import Cluster, Plan
+from tcomp.mapping.strides import access_stride, coefficient
+from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
+from tcomp.scop import Scop, ScopStatement
+
+LINE_BYTES = 64
+"""Bytes that come from memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    """One dimension of an access.
+
+    A tile whose coordinates have extents t touches ``1 + reach + sum of steps[d] * (t[d] - 1)`` elements along it,
+    though not more than ``extent``; ``reach`` is what the reduction adds.
+    """
+
+    steps: tuple[int, ...]
+    reach: int
+    extent: int
+
+    def touched(self, tile: Sequence[int]) -> int:
+        """Elements along the dimension."""
+        moved = sum(step * (t - 1) for step, t in zip(self.steps, tile, strict=True))
+        return min(self.extent, 1 + self.reach + moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tensor that a statement reads or writes; ``contiguous`` is its dimension with neighbours in memory, if any.
+
+    ``vector_stride`` is how many elements neighbouring values of the vector loop lie apart; None where that varies.
+    """
+
+    tensor: str
+    writes: bool
+    temporary: bool
+    itemsize: int
+    subscripts: tuple[Subscript, ...]
+    contiguous: int | None
+    vector_stride: int | None
+
+    def bytes(self, tile: Sequence[int]) -> int:
+        """Bytes of the elements that a tile touches."""
+        return self.itemsize * math.prod(s.touched(tile) for s in self.subscripts)
+
+    def line_bytes(self, tile: Sequence[int]) -> int:
+        """Bytes of the cache lines that a tile touches, each run of neighbours beginning with a line."""
+        touched = [s.touched(tile) for s in self.subscripts]
+        run = 1 if self.contiguous is None else touched.pop(self.contiguous)
+        return math.prod(touched) * -(-run * self.itemsize // LINE_BYTES) * LINE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The loops of one cluster and what runs in them.
+
+    ``vector`` and ``row`` are the coordinates of the vector loop and of the rows of a register tile; ``steps`` are the
+    iterations of the reduction of each element, ``flops`` the operations of one element, reduction included.
+    ``contraction`` says that products are summed; ``shared_vectors`` that its rows read the same vectors, ``packed``
+    that these must be packed.
+    """
+
+    extents: tuple[int, ...]
+    vector: int | None
+    row: int | None
+    steps: int
+    flops: int
+    itemsize: int
+    reduces: bool
+    contraction: bool
+    shared_vectors: bool
+    packed: bool
+    accesses: tuple[Access, ...]
+
+    @property
+    def instances(self) -> int:
+        """Elements times steps."""
+        return math.prod(self.extents) * self.steps
+
+    def tile(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """The extents of a tile of these sizes, of which 0 and those left out stand for whole loops."""
+        given = (*sizes, *(0 for _ in range(len(self.extents) - len(sizes))))
+        return tuple(min(e, s) if s else e for e, s in zip(self.extents, given, strict=False))
+
+    def tiles(self, tile: Sequence[int]) -> int:
+        """How many tiles there are."""
+        return math.prod(-(-e // t) for e, t in zip(self.extents, tile, strict=True))
+
+
+def outline(plan: Plan) -> tuple[Band, ...]:
+    """The bands of a plan in which nothing is fused yet, in order."""
+    return tuple(_band(plan.scop, cluster) for cluster in plan.clusters)
+
+
+def unfused(compilation: Compilation) -> Plan:
+    """The plan that the scheduler made, before any pass."""
+    return next(iter(compilation.plans.values()))
+
+
+def tiles_of_model(compilation: Compilation) -> tuple[int, ...]:
+    """The tile sizes of the last group for every loop of the longest band; 0 where it is not tiled."""
+    rank = max((c.rank for c in unfused(compilation).clusters), default=0)
+    groups = compilation.plan.groups
+    sizes = dict(zip(groups[-1].members, groups[-1].sizes, strict=True)) if groups else {}
+    return tuple(sizes.get(d, 0) for d in range(rank))
+
+
+def heaviest(bands: Sequence[Band]) -> Band | None:
+    """The band that does most; of equals the last."""
+    return max(reversed(bands), key=lambda b: b.instances, default=None)
+
+
+def _band(scop: Scop, cluster: Cluster) -> Band:
+    main = main_statement(scop, cluster)
+    whole = tuple(max(1, e) for e in extents(coordinate_set(scop, cluster)))
+    positions = cluster.coordinates[main.name]
+    column = column_position(scop, cluster)
+    vector = positions.index(column) if column in positions else None
+    row = None if vector is None or column is None else row_coordinate(scop, cluster, column, whole)
+    sizes = extents(main.domain)
+    steps = math.prod(max(1, sizes[p]) for p in reduction_positions(cluster, main))
+    statements = [scop.by_name[s] for s in cluster.statements]
+    columns = columns_of(scop, cluster)
+    flops = sum(flops_per_instance(s) * (steps if s.kind == "update" else 1) for s in statements)
+    return Band(
+        whole,
+        vector,
+        row,
+        steps,
+        max(1, flops),
+        scop.storages[main.target].dtype.itemsize,
+        main.kind == "update",
+        operands_of(main) is not None,
+        _shares_vectors(scop, main, column, None if row is None else positions[row]),
+        columns is not None and columns.packed,
+        tuple(a for s in statements for a in _accesses(scop, cluster, s, vector)),
+    )
+
+
+def _shares_vectors(scop: Scop, main: ScopStatement, column: int | None, row: int | None) -> bool:
+    """Whether no vector that is read changes from row to row."""
+    if column is None or row is None:
+        return True
+    reads = [e for e in walk(main.value) if isinstance(e, Read)]
+    along = [
+        [access_stride(scop, r.tensor, r.subscripts, main.indices[p], scop.sizes) for r in reads] for p in (column, row)
+    ]
+    return not any(c == 1 and r != 0 for c, r in zip(*along, strict=True))
+
+
+def _accesses(scop: Scop, cluster: Cluster, statement: ScopStatement, vector: int | None) -> Iterator[Access]:
+    """What a statement writes and reads; an accumulator, which it reads and writes, counts as written."""
+    if statement.kind == "init":
+        return
+    yield _access(scop, cluster, statement, vector, statement.target, statement.subscripts, writes=True)
+    for read in (e for e in walk(statement.value) if isinstance(e, Read)):
+        yield _access(scop, cluster, statement, vector, read.tensor, read.subscripts, writes=False)
+
+
+def _access(
+    scop: Scop,
+    cluster: Cluster,
+    statement: ScopStatement,
+    vector: int | None,
+    tensor: str,
+    subscripts: tuple[Expr, ...],
+    *,
+    writes: bool,
+) -> Access:
+    storage = scop.storages[tensor]
+    positions = cluster.coordinates[statement.name]
+    reduced = reduction_positions(cluster, statement)
+    sizes = extents(statement.domain)
+    found = []
+    for subscript, extent in zip(subscripts, storage.box.extent, strict=True):
+        steps = [coefficient(subscript, statement.indices[p], scop.sizes) for p in (*positions, *reduced)]
+        known = [0 if s is None else abs(s) for s in steps]
+        reach = sum(s * (sizes[p] - 1) for s, p in zip(known[len(positions) :], reduced, strict=True))
+        if None in steps:
+            reach = extent - 1
+        found.append(Subscript(tuple(known[: len(positions)]), reach, max(1, extent)))
+    contiguous = next((d for d, s in enumerate(storage.strides) if abs(s) == 1 and storage.box.extent[d] > 1), None)
+    along = (
+        0
+        if vector is None
+        else access_stride(scop, tensor, subscripts, statement.indices[positions[vector]], scop.sizes)
+    )
+    return Access(tensor, writes, storage.role == "temporary", storage.dtype.itemsize, tuple(found), contiguous, along)
