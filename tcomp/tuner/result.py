@@ -6,11 +6,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.records import median, trial_to_plain
+from tcomp.tuner.report import write_report
 from tcomp.tuner.trials import Outcome, Problem, Trial
+from tcomp.tuner.wording import readable_seconds
 
 FAILED = (Outcome.WRONG, Outcome.CRASHED, Outcome.HUNG, Outcome.OUT_OF_MEMORY)
 """Outcomes that a mapping should never have."""
@@ -25,26 +28,40 @@ _PROVISIONAL_GAIN = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """Options that were measured in turn with the other finalists: ``times`` has one time a round, in seconds."""
+    """A finalist: measured again in rounds, in each in turn with the default options.
+
+    ``times`` and ``baselines`` have the seconds of a call of both in each round; they are empty if it failed.
+    """
 
     options: MappingOptions
     times: tuple[float, ...]
+    baselines: tuple[float, ...]
 
     @property
     def seconds(self) -> float:
         """The median time of a call; infinite where it failed."""
         return median(self.times)
 
+    @property
+    def gains(self) -> tuple[float, ...]:
+        """How many times faster than the default options, round by round."""
+        return tuple(d / t for d, t in zip(self.baselines, self.times, strict=True))
+
+    @property
+    def gain(self) -> float:
+        """The median of the gains; 0 where it failed."""
+        return statistics.median(self.gains) if self.times else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
     """The outcome of a run for one problem.
 
-    ``best`` are options to give to a call; the default ones where nothing is faster beyond doubt.  ``finals`` were
-    measured in turn, the default options first; there are none where the run was interrupted before.  ``history`` has
-    every trial of the problem on this machine, those of earlier runs included, of which there are ``earlier``.
-    ``seconds`` and ``default_seconds`` are the median times of a call.  ``notes`` are remarks on the machine and on how
-    results were checked.
+    ``best`` are options to give to a call; the default ones where nothing is faster beyond doubt.  ``finals`` are the
+    candidates that were compared at the end; there are none where the run was interrupted before, or nothing came near
+    the default options.  ``history`` has every trial of the problem on this machine, those of earlier runs included, of
+    which there are ``earlier``.  ``seconds`` and ``default_seconds`` are the median times of a call.  ``notes`` are
+    remarks on the machine and on how results were checked.
     """
 
     problem: Problem
@@ -91,12 +108,19 @@ class TuningResult:
             lines.append(f"  lost: {', '.join(failed)}")
         if self.finals:
             rounds = max(len(f.times) for f in self.finals)
-            times = ", ".join(readable_seconds(f.seconds) for f in self.finals)
-            lines.append(f"  compared in turn, {rounds} rounds, the default first: {times}")
+            gains = ", ".join(f"{f.gain:.2f}" for f in self.finals)
+            lines.append(f"  finalists, in turn with the default, {rounds} rounds: {gains} times as fast")
         how = f"  {self.strategy} search, {self.spent:.0f} s"
         lines.append(f"{how}, interrupted: the finalists were not compared" if self.interrupted else how)
         lines += [f"  note: {note}" for note in self.notes[: 10 - len(lines)]]
         return "\n".join(lines)
+
+    def report(self, path: str | Path) -> None:
+        """Write a page about the search: the curve, every candidate, which options mattered, the roofline, the kernel.
+
+        Raises TcompError if the file cannot be written.
+        """
+        write_report(path, [self])
 
     def _tried(self) -> str:
         compiled = sum(t.outcome is not Outcome.REJECTED for t in self.history)
@@ -118,7 +142,10 @@ class TuningResult:
             "strategy": self.strategy,
             "spent": self.spent,
             "interrupted": self.interrupted,
-            "finals": [{"options": f.options.to_source(), "times": list(f.times)} for f in self.finals],
+            "finals": [
+                {"options": f.options.to_source(), "times": list(f.times), "default_times": list(f.baselines)}
+                for f in self.finals
+            ],
             "earlier": self.earlier,
             "history": [trial_to_plain(t) for t in self.history],
             "notes": list(self.notes),
@@ -128,46 +155,20 @@ class TuningResult:
         return self.summary()
 
 
-def decide(finals: Sequence[Final]) -> Final:
-    """The winner: the default, which comes first, unless another one is faster in most rounds.
+def decide(finals: Sequence[Final]) -> Final | None:
+    """The finalist with the largest gain, if it is faster than the default options in most rounds.
 
     Times of one round were taken under the same conditions, so their ratios count.
     """
-    default = finals[0]
-    best, gain = default, _LEAST_GAIN
-    for final in finals[1:]:
-        ratios = [d / f for d, f in zip(default.times, final.times, strict=False)]
-        if not ratios or sum(r > 1 for r in ratios) < _LEAST_SHARE * len(ratios):
-            continue
-        if statistics.median(ratios) > gain:
-            best, gain = final, statistics.median(ratios)
-    return best
+    clear = [f for f in finals if f.times and sum(g > 1 for g in f.gains) >= _LEAST_SHARE * len(f.gains)]
+    best = max(clear, key=lambda f: f.gain, default=None)
+    return best if best is not None and best.gain > _LEAST_GAIN else None
 
 
-def relative(trial: Trial, default: float) -> float:
-    """The time of a trial in terms of the default's on the same worker, ``default`` where that is not known."""
-    baseline = trial.baseline if trial.baseline < math.inf else default
-    return trial.seconds / baseline if 0 < baseline < math.inf else trial.seconds
-
-
-def provisional(trials: Sequence[Trial], default: MappingOptions) -> tuple[Trial | None, Trial | None]:
-    """The best trial so far, if it is clearly faster than that of the default, and the latter."""
-    ran = [t for t in trials if t.outcome is Outcome.MEASURED]
-    reference = next((t for t in reversed(ran) if t.options == default), None)
-    if reference is None:
-        return None, None
-    best = min(ran, key=lambda t: relative(t, reference.seconds))
-    return (best if relative(best, reference.seconds) * _PROVISIONAL_GAIN < 1 else reference), reference
-
-
-def readable_seconds(seconds: float) -> str:
-    """A time with a unit; three digits."""
-    if seconds == math.inf:
-        return "no time"
-    for unit, length in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+def provisional(trials: Sequence[Trial]) -> Trial | None:
+    """The best trial so far, if it is clearly faster than the default options."""
+    best = min((t for t in trials if t.outcome is Outcome.MEASURED), key=lambda t: t.ratio, default=None)
+    return best if best is not None and best.ratio * _PROVISIONAL_GAIN < 1 else None
 
 
 def _finite(value: float) -> float | None:

@@ -6,6 +6,7 @@ Whatever ends a run, what it measured is in the database; the same run started a
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 import statistics
 import time
@@ -20,14 +21,16 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.records import Tuned
-from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional, relative
+from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 
 FINALISTS = 4
 """Candidates that are measured again, in turn with the default options, at the end of a run."""
 
+_NEAR = 1.1
+"""Finalists took at most so many times as long as the default options."""
+
 _FINAL_SHARE, _LONGEST_FINAL = 0.15, 10.0
-_ROUNDS = 12
 _SHORTEST_BATCH, _LONGEST_BATCH = 0.5, 6.0
 _SMALLEST_BATCH, _LARGEST_BATCH = 4, 64
 
@@ -50,7 +53,7 @@ class Settings:
         return f"{float(self.budget)} s, {self.strategy}, seed {self.seed}"
 
 
-class Bench(Protocol):
+class Workshop(Protocol):
     """Where the candidates of one problem are compiled and measured.  A candidate that fails is an answer, too."""
 
     def compile(self, candidates: Sequence[Candidate]) -> Generator[Compiled, None, None]:
@@ -58,11 +61,11 @@ class Bench(Protocol):
         ...
 
     def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
-        """Verify and time them; those much slower than ``best`` seconds are given up early."""
+        """Verify and time them; those much slower than ``best`` times the default are given up early."""
         ...
 
-    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[tuple[float, ...]]:
-        """Times of each, taken in turn in fresh processes, in about so many seconds; none for one that failed."""
+    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
+        """Measure them again in rounds, in fresh processes, in about so many seconds."""
         ...
 
     @property
@@ -92,8 +95,9 @@ class Phase(enum.Enum):
 class Progress:
     """Where a run is.
 
-    ``default``, ``best`` and ``median`` are seconds of a call, infinite as long as there is none; ``end`` is when the
-    time is spent, as ``time.monotonic`` has it.  ``curve`` is the best time after each measured candidate.
+    ``default``, ``best`` and ``median`` are seconds of a call, infinite as long as there is none; ``options`` are those
+    of the best.  ``end`` is when the time is spent, as ``time.monotonic`` has it.  ``curve`` is, after each measured
+    candidate, the time of the best so far as a multiple of the default's.
     """
 
     label: str
@@ -125,7 +129,7 @@ class Run:
         problem: Problem,
         settings: Settings,
         searcher: Searcher,
-        bench: Bench,
+        workshop: Workshop,
         database: Database,
         watch: Watch = ignore,
     ) -> None:
@@ -133,7 +137,7 @@ class Run:
         self.settings = settings
         self.default = problem.specialisation.options
         self._searcher = searcher
-        self._bench = bench
+        self._workshop = workshop
         self._database = database
         self._watch = watch
         self._identity = identity_of(problem.specialisation, problem.device)
@@ -245,7 +249,7 @@ class Run:
         fresh: list[Compiled] = []
         known: list[Compiled] = []
         begin, count = time.monotonic(), 0
-        with closing(self._bench.compile(batch)) as compiling:
+        with closing(self._workshop.compile(batch)) as compiling:
             for compiled in compiling:
                 count += 1
                 if compiled.failure is not None:
@@ -263,7 +267,7 @@ class Run:
 
     def _measure(self, chosen: Sequence[Compiled]) -> None:
         self._tell(Phase.MEASURING)
-        with closing(self._bench.measure(chosen, self._fastest())) as measuring:
+        with closing(self._workshop.measure(chosen, self._fastest())) as measuring:
             for trial in measuring:
                 self._add(trial)
                 self._tell(Phase.MEASURING)
@@ -271,7 +275,8 @@ class Run:
                     return
 
     def _fastest(self) -> float:
-        return min((t.seconds for t in self._trials), default=math.inf)
+        """The best time so far as a multiple of the default's."""
+        return min((t.ratio for t in self._trials), default=math.inf)
 
     def _add(self, trial: Trial) -> None:
         """Keep a trial, at once."""
@@ -283,12 +288,11 @@ class Run:
 
     def _keep_provisional(self, latest: Trial) -> None:
         """Let calls have the best so far, unless they have something that was compared with others."""
-        best, reference = provisional(self._trials, self.default)
-        if best is not latest or reference is None:
+        if provisional(self._trials) is not latest:
             return
         known = self._database.best(self._identity)
         if known is None or not known.confirmed:
-            self._database.keep(self._tuned(best.options, best.times, reference.times, confirmed=False))
+            self._database.keep(self._tuned(latest.options, latest.times, (latest.baseline,), confirmed=False))
 
     def _tuned(
         self, options: MappingOptions, times: tuple[float, ...], baseline: tuple[float, ...], *, confirmed: bool
@@ -298,53 +302,54 @@ class Run:
         return Tuned(self._identity, self._label, options, times, baseline, confirmed, len(ran), time.time(), worker)
 
     def _compare(self) -> tuple[Final, ...]:
-        """Measure the best candidates again, and what was known before, in turn with the default options."""
-        self._tell(Phase.COMPARING)
-        latest = {t.options: t for t in self._trials if t.outcome is Outcome.MEASURED}
-        default = latest.pop(self.default)
+        """Measure the best candidates again, and what was known before."""
+        latest = {t.options: t for t in self._trials if t.outcome is Outcome.MEASURED and t.options != self.default}
+        near = sorted((t for t in latest.values() if t.ratio < _NEAR), key=lambda t: t.ratio)[:FINALISTS]
         known = self._database.best(self._identity)
-        first = [latest.pop(known.options)] if known is not None and known.options in latest else []
-        others = sorted(latest.values(), key=lambda t: relative(t, default.seconds))
-        finalists = [default, *first, *others[: FINALISTS - len(first)]]
-        times = self._bench.compare([t.compiled for t in finalists], self._final_seconds)
-        return tuple(Final(trial.options, taken) for trial, taken in zip(finalists, times, strict=True))
+        if known is not None and known.options in latest and all(t.options != known.options for t in near):
+            near = [latest[known.options], *near[: FINALISTS - 1]]
+        if not near:
+            return ()
+        self._tell(Phase.COMPARING)
+        return tuple(self._workshop.compare([t.compiled for t in near], self._final_seconds))
 
     def _result(self, finals: tuple[Final, ...], interrupted: bool) -> TuningResult:
-        best, reference = self.default, (math.inf, math.inf)
-        if finals and finals[0].times:
-            winner = decide(finals)
-            best, reference = winner.options, (winner.seconds, finals[0].seconds)
-        else:
-            trial, default = provisional(self._trials, self.default)
-            if trial is not None and default is not None:
-                best, reference = trial.options, (trial.seconds, default.seconds)
-        history = tuple(self._trials)
+        best, seconds = self.default, self._default_seconds()
+        default_seconds = seconds
+        winner, trial = decide(finals), provisional(self._trials)
+        if winner is not None:
+            best, seconds, default_seconds = winner.options, winner.seconds, winner.seconds * winner.gain
+        elif interrupted and trial is not None:
+            best, seconds, default_seconds = trial.options, trial.seconds, trial.baseline
         return TuningResult(
             self.problem,
             best,
-            *reference,
+            seconds,
+            default_seconds,
             finals,
-            history,
+            tuple(self._trials),
             self._earlier,
             self.settings.strategy,
             self._spent(),
             interrupted,
-            tuple(self._bench.notes),
+            tuple(self._workshop.notes),
         )
+
+    def _default_seconds(self) -> float:
+        return next((t.seconds for t in reversed(self._trials) if t.options == self.default and t.times), math.inf)
 
     def _keep(self, result: TuningResult) -> None:
         """Let calls have what the finalists showed; what is provisional has been kept already."""
-        if result.finals and result.finals[0].times:
-            times = {f.options: f.times for f in result.finals}
-            baseline = result.finals[0].times
-            self._database.keep(self._tuned(result.best, times[result.best], baseline, confirmed=True))
+        if result.interrupted:
+            return
+        final = next((f for f in result.finals if f.options == result.best), None)
+        seconds = (result.default_seconds,)
+        times, baseline = (seconds, seconds) if final is None else (final.times, final.baselines)
+        self._database.keep(self._tuned(result.best, times, baseline, confirmed=True))
 
     def _tell(self, phase: Phase) -> None:
         ran = [t for t in self._trials if t.outcome is Outcome.MEASURED]
-        curve: list[float] = []
-        for t in ran:
-            curve.append(min(t.seconds, curve[-1]) if curve else t.seconds)
-        best = min(ran, key=lambda t: t.seconds, default=None)
+        best = min(ran, key=lambda t: t.ratio, default=None)
         self._watch(
             Progress(
                 self._label,
@@ -353,11 +358,11 @@ class Run:
                 sum(t.compiled.failure is None for t in self._trials),
                 sum(t.outcome in RAN for t in self._trials),
                 sum(t.outcome in FAILED for t in self._trials),
-                next((t.seconds for t in reversed(ran) if t.options == self.default), math.inf),
+                math.inf if best is None else best.baseline,
                 math.inf if best is None else best.seconds,
                 statistics.median(t.seconds for t in ran) if ran else math.inf,
                 self.default if best is None else best.options,
-                tuple(curve),
+                tuple(itertools.accumulate((t.ratio for t in ran), min)),
                 self._end,
             )
         )

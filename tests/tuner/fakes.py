@@ -1,4 +1,4 @@
-"""A bench that runs nothing: the time of a mapping follows from its tile sizes, and some fail in a chosen way."""
+"""A workshop that runs nothing: the time of a mapping follows from its tile sizes, and some fail in a chosen way."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.result import Final
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 
 
@@ -18,7 +19,7 @@ def seconds_of(options: MappingOptions) -> float:
 
 
 @dataclass(slots=True)
-class FakeBench:
+class FakeWorkshop:
     """``planted`` says what becomes of options; ``pause`` is what a candidate takes; ``interrupt_after`` measured ones
     somebody presses Ctrl-C."""
 
@@ -48,12 +49,14 @@ class FakeBench:
             self.measured.append(one.candidate.options)
             outcome = self.planted.get(one.candidate.options, Outcome.MEASURED)
             taken = seconds_of(one.candidate.options)
+            usual = seconds_of(MappingOptions())
             times = (taken, taken * 1.01, taken * 0.99) if outcome is Outcome.MEASURED else ()
-            yield Trial(one, outcome, times, "" if times else "planted", "fake")
+            yield Trial(one, outcome, times, "" if times else "planted", "fake", baseline=usual)
 
-    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[tuple[float, ...]]:
+    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
         self.compared = [f.candidate.options for f in finalists]
-        return [(self.finals.get(options, seconds_of(options)),) * 8 for options in self.compared]
+        usual = (seconds_of(MappingOptions()),) * 8
+        return [Final(o, (self.finals.get(o, seconds_of(o)),) * 8, usual) for o in self.compared]
 
 
 @dataclass(slots=True)

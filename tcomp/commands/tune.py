@@ -1,0 +1,216 @@
+"""``tcomp tune``: search for the mapping options that make programs fastest on this machine, and keep them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tcomp import grammar
+from tcomp.arguments import constant
+from tcomp.commands.display import show_error, show_line
+from tcomp.commands.exit_codes import DONE, INTERRUPTED
+from tcomp.commands.programs import pick, read_source, suggestion
+from tcomp.commands.run import parse_seed
+from tcomp.commands.shapes import parse_shapes
+from tcomp.commands.tuneprogress import ProgressDisplay
+from tcomp.devices import MAIN
+from tcomp.errors import ShapeError, TcompError
+from tcomp.grammar.function import Function
+from tcomp.grammar.sizes import check_sizes
+from tcomp.mapping.options import MappingOptions
+from tcomp.registry import DEFAULT_TARGET, resolve
+from tcomp.scop import Sizes
+from tcomp.specialisation import Specialisation
+from tcomp.tuner.database import Database
+from tcomp.tuner.database_file import database_path, open_database
+from tcomp.tuner.identity import device_model
+from tcomp.tuner.report import write_report
+from tcomp.tuner.result import TuningResult
+from tcomp.tuner.search import Settings
+from tcomp.tuner.strategies import DEFAULT_STRATEGY, STRATEGIES
+from tcomp.tuner.trials import Problem
+from tcomp.tuner.tuning import tune
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What the command line asks for; ``shapes`` are tuned for each of the ``definitions`` of the ``files``."""
+
+    files: tuple[str, ...]
+    definitions: tuple[str, ...]
+    shapes: tuple[Mapping[str, int], ...]
+    target: str
+    settings: Settings
+    jobs: int | None
+    executor: str | None
+    report: Path | None
+    quiet: bool
+    json: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``tcomp tune``."""
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="program text; - reads stdin, library:NAME a shipped operator"
+    )
+    parser.add_argument(
+        "--def",
+        dest="definitions",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a def to tune; by default the only one of each file, or the one named like the file",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=parse_shapes,
+        action="append",
+        default=[],
+        metavar="M=128..1024:pow2,N=256",
+        help="values of size symbols and const parameters: a number, several as 128/300, a range with a step, or "
+        "doublings; all combinations are tuned, one after another.  Given several times, each stands for itself",
+    )
+    parser.add_argument("--target", default=DEFAULT_TARGET, help=f"where to run (default: {DEFAULT_TARGET})")
+    parser.add_argument(
+        "--budget", type=_seconds, default=60.0, metavar="SECONDS", help="for each def and shape (default: 60)"
+    )
+    parser.add_argument(
+        "--strategy", choices=tuple(STRATEGIES), default=DEFAULT_STRATEGY, help=f"(default: {DEFAULT_STRATEGY})"
+    )
+    parser.add_argument("--seed", type=parse_seed, default=0, help="draws other candidates (default: 0)")
+    parser.add_argument("--jobs", type=_whole, help="processes that compile (default: one for each processor)")
+    parser.add_argument("--executor", metavar="dask://HOST:PORT", help="compile and measure on the workers of Dask")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page about the search")
+    parser.add_argument("--quiet", action="store_true", help="print the best options only")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.set_defaults(execute=lambda values: execute(_request(values)))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,4}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _request(values: argparse.Namespace) -> TuneRequest:
+    shapes = tuple(shape for family in values.sizes for shape in family) or ({},)
+    settings = Settings(values.budget, values.strategy, values.seed)
+    return TuneRequest(
+        tuple(values.files),
+        tuple(values.definitions),
+        shapes,
+        values.target,
+        settings,
+        values.jobs,
+        values.executor,
+        values.report,
+        values.quiet,
+        values.json,
+    )
+
+
+def execute(request: TuneRequest) -> int:
+    """Tune every def for every shape.  Returns INTERRUPTED after Ctrl-C.  Raises TcompError."""
+    problems = _problems(request)
+    results: list[TuningResult] = []
+    with open_database() as database:
+        try:
+            for problem in problems:
+                results.append(_tuned(problem, request, database, f" ({len(results) + 1} of {len(problems)})"))
+                _show(results[-1], request)
+                if results[-1].interrupted:
+                    break
+        finally:
+            _finish(results, request)
+    return INTERRUPTED if results and results[-1].interrupted else DONE
+
+
+def _tuned(problem: Problem, request: TuneRequest, database: Database, place: str) -> TuningResult:
+    with ProgressDisplay(request.quiet or request.json) as display:
+        display.place = "" if place == " (1 of 1)" else place
+        return tune(
+            problem, request.settings, jobs=request.jobs, executor=request.executor, database=database, watch=display
+        )
+
+
+def _show(result: TuningResult, request: TuneRequest) -> None:
+    if request.quiet and not request.json:
+        show_line(f"{result.label}: {result.best}")
+    elif not request.json:
+        for line in result.summary().splitlines():
+            show_line(line)
+    sys.stdout.flush()
+
+
+def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
+    """Write what is told of all problems together."""
+    if request.json:
+        show_line(json.dumps({"results": [r.to_plain() for r in results]}, indent=1))
+    if request.report is not None and results:
+        write_report(request.report, results)
+    if results and not request.quiet and not request.json:
+        place = database_path()
+        kept = "nothing is kept: there is no cache" if place is None else f"kept in {place}; calls use it from now on"
+        show_line(kept if request.report is None else f"{kept}; report in {request.report}")
+
+
+def _problems(request: TuneRequest) -> list[Problem]:
+    """Every def for every shape.  Raises TcompError."""
+    functions = [function for file in request.files for function in _functions(file, request.definitions)]
+    found = {function.name for function in functions}
+    missing = [name for name in request.definitions if name not in found]
+    if missing:
+        raise TcompError(f"there is no def {missing[0]} in {', '.join(request.files)}")
+    known = {name for function in functions for name in _size_names(function)}
+    for shape in request.shapes:
+        unknown = [name for name in shape if name not in known]
+        if unknown:
+            raise ShapeError(f"there is no size {unknown[0]}; {suggestion(unknown[0], known, 'the sizes are')}")
+    target = resolve(request.target, MAIN)
+    device = device_model(target, MAIN)
+    problems: dict[str, Problem] = {}
+    for function in functions:
+        for shape in request.shapes:
+            made = _specialisation(function, shape, target)
+            problems.setdefault(made.key(), Problem(made, device, request.settings.seed))
+    return list(problems.values())
+
+
+def _functions(file: str, definitions: Sequence[str]) -> list[Function]:
+    text, name = read_source(file)
+    functions = grammar.define(text, name)
+    chosen = [functions[d] for d in definitions if d in functions] if definitions else [pick(functions, None, name)]
+    for function in chosen:
+        for warning in function.warnings:
+            show_error(str(warning), "yellow")
+    return chosen
+
+
+def _size_names(function: Function) -> tuple[str, ...]:
+    return (*function.sizes, *(tensor.name for tensor in function.inputs if tensor.role == "const"))
+
+
+def _specialisation(function: Function, shape: Mapping[str, int], target: str) -> Specialisation:
+    """A def for those of the sizes that it has.  Raises ShapeError if one is missing or wrong."""
+    sizes = {name: shape[name] for name in _size_names(function) if name in shape}
+    check_sizes(function, sizes)
+    for tensor in function.inputs:
+        if tensor.role == "const":
+            constant(sizes[tensor.name], tensor, function.source)
+    return Specialisation(function, Sizes(sizes), MappingOptions(), target, False)

@@ -1,0 +1,88 @@
+"""What calls do with tuned options: whoever gives none gets the best that are known for the program and the machine."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tcomp import debug
+from tcomp.devices import Place
+from tcomp.errors import TargetError, TcompError
+from tcomp.kernel import Kernel
+from tcomp.mapping.options import MappingOptions
+from tcomp.specialisation import Specialisation
+from tcomp.tuner.database import TuningWarning
+from tcomp.tuner.database_file import look_up
+from tcomp.tuner.identity import device_model, identity_of
+from tcomp.tuner.trials import Problem
+
+_UNCONFIRMED_GAIN = 1.05
+"""What was never compared with the default in turn must promise more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Whether calls ``look`` for tuned options, and the ``seconds`` for which they tune where there are none."""
+
+    look: bool = True
+    seconds: float | None = None
+
+
+FROM_CACHE = Policy()
+
+Make = Callable[[Specialisation], Kernel]
+
+Tune = Callable[[Problem, float], object]
+"""Looks for so many seconds for better options for a problem, and keeps them."""
+
+
+def policy_of(tune: object) -> Policy:
+    """The meaning of ``tune="cache"``, ``"off"`` or a number of seconds.  Raises TcompError."""
+    if tune == "cache":
+        return FROM_CACHE
+    if tune == "off":
+        return Policy(look=False)
+    if not isinstance(tune, bool) and isinstance(tune, int | float) and 0 < tune < math.inf:
+        return Policy(seconds=float(tune))
+    raise TcompError(f'tune is {tune!r}; it must be "cache", "off" or a number of seconds above 0')
+
+
+def chosen_kernel(made: Specialisation, place: Place, policy: Policy, make: Make, tune: Tune) -> Kernel:
+    """The kernel for a call without options, whose arrays lie at ``place``: with the best options that are known.
+
+    ``made`` has the default options; ``make`` compiles, ``tune`` looks for better ones and keeps them.  Raises
+    TcompError.
+    """
+    options = made.options
+    if policy.look:
+        device = device_model(made.target, place)
+        if policy.seconds is not None and look_up(identity_of(made, device)) is None:
+            tune(Problem(made, device), policy.seconds)
+        options = stored_options(made, device)
+    if options == made.options:
+        return make(made)
+    debug.log(1, f"{made.label()}: tuned options, {options}")
+    try:
+        return make(replace(made, options=options))
+    except TargetError:
+        raise
+    except TcompError as error:
+        kernel = make(made)
+        message = f"the tuned options of {made.label()} do not compile any more; tune it again: {error.message}"
+        warnings.warn(message, TuningWarning, stacklevel=2)
+        return kernel
+
+
+def stored_options(made: Specialisation, device: str) -> MappingOptions:
+    """The best options that are known for a specialisation on a device; its own where there are none.
+
+    What changes results, ``fast_math``, is never taken from a store.
+    """
+    found = look_up(identity_of(made, device))
+    if found is None or found.options.fast_math != made.options.fast_math:
+        return made.options
+    if not found.confirmed and found.speedup < _UNCONFIRMED_GAIN:
+        return made.options
+    return found.options

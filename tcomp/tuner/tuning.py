@@ -1,0 +1,99 @@
+"""Tune one problem: everything that a run needs, put together."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from tcomp import debug
+from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.database import Database
+from tcomp.tuner.database_file import open_database
+from tcomp.tuner.evaluation import Bench
+from tcomp.tuner.executors import executor_at, local_executor
+from tcomp.tuner.identity import identity_of
+from tcomp.tuner.result import TuningResult
+from tcomp.tuner.search import Progress, Run, Searcher, Settings, Watch, ignore
+from tcomp.tuner.seeds import seeds
+from tcomp.tuner.space import space_of
+from tcomp.tuner.strategies import Background, strategy_named
+from tcomp.tuner.trials import Problem
+from tcomp.tuner.wording import readable_seconds
+from tcomp.tuner.workshop import ExecutorWorkshop
+
+_NEIGHBOURS = 4
+"""Stored results for other sizes that a search begins with."""
+
+_RELATED = 16
+"""Problems whose trials a strategy learns from."""
+
+
+def tune(
+    problem: Problem,
+    settings: Settings,
+    *,
+    jobs: int | None = None,
+    executor: Executor | str | None = None,
+    database: Database | None = None,
+    watch: Watch = ignore,
+) -> TuningResult:
+    """Search for better options for a problem and keep them; the result tells whether Ctrl-C ended it early.
+
+    Args:
+        problem: what to tune.
+        settings: how long and how to search.
+        jobs: how many candidates are compiled at a time on this machine; None means one for each processor.
+        executor: what to use instead of this machine, or the address of one, such as ``dask://host:port``.
+        database: where results are kept; None means the one that the environment asks for.
+        watch: is called with the progress of the run.
+
+    Raises TcompError if the default options do not work here, or there is no such strategy or executor.
+    """
+    if debug.print_tuning():
+        watch = _printing(watch)
+    with ExitStack() as stack:
+        kept = stack.enter_context(open_database() if database is None else nullcontext(database))
+        searcher = _searcher(problem, settings, kept)
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tcomp-tune-", ignore_cleanup_errors=True))
+        pool = stack.enter_context(_executor(executor, jobs))
+        workshop = ExecutorWorkshop(problem, Bench(str(Path(directory))), pool)
+        return Run(problem, settings, searcher, workshop, kept, watch).search()
+
+
+@contextmanager
+def _executor(executor: Executor | str | None, jobs: int | None) -> Iterator[Executor]:
+    """Raises TcompError if an address leads nowhere."""
+    if isinstance(executor, Executor):
+        yield executor
+        return
+    with local_executor(jobs) if executor is None else executor_at(executor) as found:
+        yield found
+
+
+def _searcher(problem: Problem, settings: Settings, database: Database) -> Searcher:
+    """Seeds and a strategy, from what the program is like and what is known of it and of others."""
+    specialisation = problem.specialisation
+    identity = identity_of(specialisation, problem.device)
+    space = space_of(specialisation.lower(), specialisation.options, specialisation.target)
+    known = database.best(identity)
+    stored = [tuned.options for tuned in ([known] if known else []) + database.near(identity, _NEIGHBOURS)]
+    others = [trials for _, trials in database.related(identity, _RELATED)]
+    strategy = strategy_named(settings.strategy, Background(space, settings.seed, others))
+    return Searcher(tuple(seeds(space, stored)), strategy)
+
+
+def _printing(watch: Watch) -> Watch:
+    """Say on stderr, too, what options are the best so far, as source to paste."""
+    told: list[MappingOptions] = []
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        if progress.measured and progress.options not in told[-1:]:
+            told.append(progress.options)
+            sys.stderr.write(f"tcomp: {progress.label}: {readable_seconds(progress.best)}, {progress.options}\n")
+
+    return tell
