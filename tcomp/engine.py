@@ -12,6 +12,7 @@ from tcomp.errors import CompileError, Diagnostic, TcompError
 from tcomp.forks import ISL
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.operation import Operation
+from tcomp.tuner.policy import Policy, policy_of
 
 
 class ProgramWarning(UserWarning):
@@ -69,39 +70,43 @@ class Module:
 
 
 class ExecutionEngine(Module):
-    """Programs defined bit by bit: ``engine.define(text)``, then ``engine.mm(A, B)``."""
+    """Programs defined bit by bit: ``engine.define(text)``, then ``engine.mm(A, B)``; ``tune`` is as for ``define``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tune: str | float = "cache") -> None:
         super().__init__({})
+        self._policy = policy_of(tune)
 
     def define(self, source: str | os.PathLike[str], name: str | None = None) -> None:
         """Add the defs of a text or file; one replaces an earlier def of the same name.  Raises CompileError."""
-        self._operations.update(_operations(source, name))
+        self._operations.update(_operations(source, name, self._policy))
         self._add_attributes()
 
 
-def define(source: str | os.PathLike[str], name: str | None = None) -> Module:
+def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str | float = "cache") -> Module:
     """The defs of a program, checked, ready to call.
 
     Args:
         source: program text, or the path of a file: any ``os.PathLike``, or a string that ends in ``.tc``.
         name: what errors call the text; by default the path, or ``<string>``.
+        tune: what calls without options do: ``"cache"`` takes the best options that tuning found for such a call on
+            such a machine, ``"off"`` leaves the choice to the model of the target, and a number tunes for so many
+            seconds before the first call for which nothing is known.
 
     Raises:
         CompileError: the text is wrong whatever the sizes; it reports every independent error.
-        TcompError: the file cannot be read.
+        TcompError: the file cannot be read, or ``tune`` is none of these.
     """
-    return Module(_operations(source, name))
+    return Module(_operations(source, name, policy_of(tune)))
 
 
-def _operations(source: str | os.PathLike[str], name: str | None) -> dict[str, Operation]:
+def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy) -> dict[str, Operation]:
     text, default_name = _read(source)
     with ISL.value:
         functions = grammar.define(text, name or default_name)
     for function in functions.values():
         for warning in function.warnings:
             warnings.warn(str(warning), ProgramWarning, stacklevel=3)
-    return {key: Operation(function) for key, function in functions.items()}
+    return {key: Operation(function, policy) for key, function in functions.items()}
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str]:

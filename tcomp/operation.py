@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from concurrent.futures import Executor
 from typing import Any
 
 from tcomp import debug
@@ -11,11 +12,11 @@ from tcomp.arraykinds import View
 from tcomp.arrays import kind_of
 from tcomp.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.calls import Call, check_call, layouts_of
-from tcomp.devices import MAIN
+from tcomp.devices import MAIN, Place
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
 from tcomp.forks import ISL
 from tcomp.grammar.diagnostics import did_you_mean
-from tcomp.grammar.function import Function
+from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.grammar.sizes import bind_sizes, check_sizes
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
@@ -24,6 +25,13 @@ from tcomp.reference import interpret
 from tcomp.registry import memory_of, resolve
 from tcomp.scop import Sizes, contiguous_strides
 from tcomp.specialisation import Specialisation
+from tcomp.tuner.identity import device_model
+from tcomp.tuner.policy import FROM_CACHE, Policy, chosen_kernel
+from tcomp.tuner.result import TuningResult
+from tcomp.tuner.search import Settings, Watch, ignore
+from tcomp.tuner.strategies import DEFAULT_STRATEGY
+from tcomp.tuner.trials import Array, Problem
+from tcomp.tuner.tuning import tune
 
 
 class Operation:
@@ -34,9 +42,11 @@ class Operation:
     layout only runs.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, policy: Policy = FROM_CACHE) -> None:
         self.function = function
+        self._policy = policy
         self._kernels: Memo[Hashable, Kernel] = Memo()
+        self._chosen: Memo[Hashable, Kernel] = Memo()
         self._bindings: dict[tuple[Hashable, ...], Binding] = {}
         self._quick = QuickCalls()
 
@@ -45,8 +55,8 @@ class Operation:
         """The name after ``def``."""
         return self.function.name
 
-    def __reduce__(self) -> tuple[type[Operation], tuple[Function]]:
-        return Operation, (self.function,)
+    def __reduce__(self) -> tuple[type[Operation], tuple[Function, Policy]]:
+        return Operation, (self.function, self._policy)
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
@@ -70,7 +80,8 @@ class Operation:
                 name.  Required for outputs whose previous content the program reads.
             target: where to run; see ``targets``.  None means ``cuda`` where the arrays lie on a CUDA device, else
                 ``cpu``; ``cuda`` means ``cuda:sm_90``, say, after the device that holds the arrays.
-            options: how to lay the program on the machine; None lets the model choose.
+            options: how to lay the program on the machine; None takes the best that tuning found, and where there is
+                nothing lets the model choose.
             unchecked: leave out the checks of data-dependent subscripts; one that is outside reads other memory.
 
         Returns:
@@ -101,7 +112,7 @@ class Operation:
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
         call = check_call(self.function, arguments, out, memory=memory_of(target))
-        kernel = self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked)
+        kernel = self._kernel(_sizes_of(call), target, call.place, options, unchecked)
         binding = kernel.bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
@@ -137,10 +148,69 @@ class Operation:
             raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
-            return self._kernel(_sizes_of(call), resolve(target, call.place), options, unchecked, plan)
+            return self._kernel(_sizes_of(call), target, call.place, options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        return self._kernel(Sizes(self._check_sizes(sizes)), resolve(target, MAIN), options, unchecked, plan)
+        return self._kernel(Sizes(self._check_sizes(sizes)), target, MAIN, options, unchecked, plan)
+
+    def tune(
+        self,
+        *arguments: Any,
+        sizes: Mapping[str, int] | None = None,
+        out: Any = None,
+        target: str | None = None,
+        budget: float = 60.0,
+        strategy: str = DEFAULT_STRATEGY,
+        seed: int = 0,
+        jobs: int | None = None,
+        executor: Executor | str | None = None,
+        watch: Watch = ignore,
+    ) -> TuningResult:
+        """Search for the mapping options that make calls with these arguments fastest here, and keep them.
+
+        Later calls without options, in this process and others, use what was found.  Every candidate runs in a process
+        of its own and must give the right results.  A run that was interrupted or killed goes on where it was when it
+        is started again.
+
+        Args:
+            arguments, sizes, out, target: as for ``compile``.  Candidates run on made-up arrays of the same layout, on
+                the given ones if they serve as subscripts.
+            budget: seconds of wall time.
+            strategy: how to search: ``model``, ``genetic`` or ``random``.
+            seed: draws other candidates.
+            jobs: processes that compile; None means one for each processor.
+            executor: what compiles and measures instead of this machine: a ``concurrent.futures.Executor`` or the
+                address of a scheduler of Dask, ``dask://host:port``.
+            watch: is called with the progress of the run.
+
+        Raises:
+            ShapeError: arguments or sizes do not fit.
+            TargetError: the target is not available here.
+            TcompError: the default options do not work, or a parameter of the search is wrong.
+            KeyboardInterrupt: Ctrl-C; the best so far is kept.
+        """
+        _check_choices(target, None)
+        if sizes is None:
+            call = check_call(self.function, arguments, out, runs=False)
+            values, place = _sizes_of(call), call.place
+            given = _subscripts_of(call)
+        elif arguments or out is not None:
+            raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
+        else:
+            values, place, given = Sizes(self._check_sizes(sizes)), MAIN, None
+        name = resolve(target, place)
+        made = Specialisation(self.function, values, MappingOptions(), name, False)
+        problem = Problem(made, device_model(name, place), seed, given)
+        result = tune(problem, Settings(budget, strategy, seed), jobs=jobs, executor=executor, watch=watch)
+        self._forget()
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def _forget(self) -> None:
+        """Let the next call look for tuned options again."""
+        self._chosen = Memo()
+        self._bindings = {}
 
     def reference(self, *arguments: Any, out: Any = None) -> Any:
         """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
@@ -181,12 +251,32 @@ class Operation:
         return {name: int(sizes[name]) for name in known}
 
     def _kernel(
-        self, sizes: Sizes, target: str, options: MappingOptions | None, unchecked: bool, plan: str | None = None
+        self,
+        sizes: Sizes,
+        target: str | None,
+        place: Place,
+        options: MappingOptions | None,
+        unchecked: bool,
+        plan: str | None = None,
     ) -> Kernel:
-        made = Specialisation(self.function, sizes, options or MappingOptions(), target, bool(unchecked), plan)
-        layout = tuple(sizes.values.items()), tuple(sorted(sizes.strides.items()))
-        key = (*layout, made.options, target, made.unchecked, plan)
-        return self._kernels.get(key, lambda: Kernel(made))
+        name = resolve(target, place)
+        made = Specialisation(self.function, sizes, options or MappingOptions(), name, bool(unchecked), plan)
+
+        layout = (*sizes.values.items(), *sorted(sizes.strides.items()), name, made.unchecked)
+
+        def kernel(specialisation: Specialisation) -> Kernel:
+            key = (*layout, specialisation.options, plan)
+            return self._kernels.get(key, lambda: Kernel(specialisation))
+
+        if options is not None or plan is not None:
+            return kernel(made)
+        return self._chosen.get((*layout, place), lambda: chosen_kernel(made, place, self._policy, kernel, _tuned))
+
+
+def _tuned(problem: Problem, seconds: float) -> None:
+    """Look for better options before the first call, and keep them."""
+    if tune(problem, Settings(seconds)).interrupted:
+        raise KeyboardInterrupt
 
 
 def _check_choices(target: str | None, options: MappingOptions | None) -> None:
@@ -203,6 +293,15 @@ def _sizes_of(call: Call) -> Sizes:
         bind_sizes(call.function, call.shapes, call.constants),
         {name: s for name, s in strides.items() if s != contiguous_strides(call.views[name].shape)},
     )
+
+
+def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
+    """The arguments, if what is in them decides which elements a program reads."""
+    function = call.function
+    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
+    if not any(depends_on_data(subscript) for read in reads for subscript in read.subscripts):
+        return None
+    return tuple(a if isinstance(a, int) else kind_of(a).to_numpy(a) for a in call.arrays)
 
 
 def _strides(view: View) -> tuple[int, ...]:

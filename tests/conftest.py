@@ -1,11 +1,18 @@
-"""Golden texts: expected output kept in files, rewritten by ``pytest --update-golden`` and reviewed like code."""
+"""What all tests share.
+
+Golden texts are expected output kept in files, rewritten by ``pytest --update-golden`` and reviewed like code.  Options
+that somebody tuned on this machine are not known to the tests, nor to what they start.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+os.environ["TCOMP_TUNED"] = "0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,11 +29,11 @@ from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial, dig
 Features = tuple[tuple[str, float], ...]
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-Describe = Callable[[Compilation], Features]
+Describe = Callable[[Compilation, MappingOptions], Features]
 """Facts about a compiled candidate for the strategies: a function of a module, so that it can be pickled."""
 
 
-def featureless(_: Compilation) -> Features:
+def featureless(_: Compilation, __: MappingOptions) -> Features:
     """No facts."""
     return ()
 
@@ -147,4 +147,4 @@ class _Compile:
 
     def run(self, state: Problem, _: Progress) -> _Made:
         kernel = Kernel(state.with_options(self.options))
-        return _Made(digest(kernel.source), self.describe(kernel.compilation))
+        return _Made(digest(kernel.source), self.describe(kernel.compilation, self.options))

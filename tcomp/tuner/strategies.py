@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tcomp.errors import TcompError
 from tcomp.grammar.diagnostics import did_you_mean
+from tcomp.tuner.features import Facts
 from tcomp.tuner.genetic import GeneticSearch
+from tcomp.tuner.model import ModelSearch
 from tcomp.tuner.random_search import RandomSearch
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Strategy, Trial
@@ -15,20 +17,22 @@ from tcomp.tuner.trials import Strategy, Trial
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What a strategy starts from: the candidates that there are, a seed, and the trials of other problems that ran on
-    the same device, one sequence for each problem."""
+    """What a strategy starts from: the candidates that there are, what is known of them before they are compiled, a
+    seed, and the trials of other problems that ran on the same device, one sequence for each problem."""
 
     space: Space
+    facts: Facts
     seed: int
     others: Sequence[Sequence[Trial]] = ()
 
 
 STRATEGIES: Mapping[str, Callable[[Background], Strategy]] = {
+    "model": lambda background: ModelSearch(background.space, background.facts, background.seed, background.others),
     "genetic": lambda background: GeneticSearch(background.space, background.seed),
     "random": lambda background: RandomSearch(background.space, background.seed),
 }
 
-DEFAULT_STRATEGY = "genetic"
+DEFAULT_STRATEGY = "model"
 
 
 def strategy_named(name: str, background: Background) -> Strategy:

@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 
 from tcomp import debug
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database
+from tcomp.tuner.description import describe
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import executor_at, local_executor
+from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.result import TuningResult
 from tcomp.tuner.search import Progress, Run, Searcher, Settings, Watch, ignore
@@ -60,7 +61,7 @@ def tune(
         searcher = _searcher(problem, settings, kept)
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tcomp-tune-", ignore_cleanup_errors=True))
         pool = stack.enter_context(_executor(executor, jobs))
-        workshop = ExecutorWorkshop(problem, Bench(str(Path(directory))), pool)
+        workshop = ExecutorWorkshop(problem, Bench(directory, describe), pool)
         return Run(problem, settings, searcher, workshop, kept, watch).search()
 
 
@@ -78,11 +79,12 @@ def _searcher(problem: Problem, settings: Settings, database: Database) -> Searc
     """Seeds and a strategy, from what the program is like and what is known of it and of others."""
     specialisation = problem.specialisation
     identity = identity_of(specialisation, problem.device)
-    space = space_of(specialisation.lower(), specialisation.options, specialisation.target)
+    compilation = specialisation.lower()
+    space = space_of(compilation, specialisation.options, specialisation.target)
     known = database.best(identity)
     stored = [tuned.options for tuned in ([known] if known else []) + database.near(identity, _NEIGHBOURS)]
     others = [trials for _, trials in database.related(identity, _RELATED)]
-    strategy = strategy_named(settings.strategy, Background(space, settings.seed, others))
+    strategy = strategy_named(settings.strategy, Background(space, facts_of(compilation), settings.seed, others))
     return Searcher(tuple(seeds(space, stored)), strategy)
 
 

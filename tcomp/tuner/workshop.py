@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed, wait
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 from tcomp.errors import TcompError
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.result import Final
 from tcomp.tuner.timing import Effort
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
@@ -56,29 +56,34 @@ class ExecutorWorkshop:
             trial = self._measured(MeasureJob(self._bench, self._problem, one, best))
             if trial.outcome is Outcome.MEASURED:
                 self._notes |= dict.fromkeys(filter(None, trial.message.split("; ")))
-                best = min(best, trial.seconds / trial.baseline)
+                best = min(best, trial.ratio)
             yield trial
 
-    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[tuple[float, ...]]:
-        """Median times of each in rounds, every one in a process of its own; none for one that failed."""
+    def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
+        """Measure them again in rounds, every one in a process of its own, in about so many seconds."""
         bench = replace(self._bench, effort=_ROUND)
-        times: list[list[float]] = [[] for _ in finalists]
-        running = [True] * len(finalists)
+        rounds: list[list[Trial]] = [[] for _ in finalists]
         begin = time.monotonic()
         for done in range(_MOST_ROUNDS):
-            if done >= _LEAST_ROUNDS and time.monotonic() - begin > seconds * (1 - 1 / done):
+            spent = time.monotonic() - begin
+            if done >= _LEAST_ROUNDS and spent + spent / done > seconds:
                 break
-            for number, one in enumerate(finalists):
-                if running[number]:
-                    trial = self._measured(MeasureJob(bench, self._problem, one))
-                    running[number] = trial.outcome is Outcome.MEASURED
-                    times[number].append(trial.seconds)
-        return [tuple(of) if all(t < math.inf for t in of) else () for of in times]
+            for one, taken in zip(finalists, rounds, strict=True):
+                if all(t.outcome is Outcome.MEASURED for t in taken):
+                    taken.append(self._measured(MeasureJob(bench, self._problem, one)))
+        return [_final(one, taken) for one, taken in zip(finalists, rounds, strict=True)]
 
     def _measured(self, job: MeasureJob) -> Trial:
         return _answer(
             self._executor.submit(measure_candidate, job), Trial(job.compiled, Outcome.CRASHED, message=_LOST)
         )
+
+
+def _final(compiled: Compiled, rounds: Sequence[Trial]) -> Final:
+    """A finalist; without times if it failed once."""
+    if any(t.outcome is not Outcome.MEASURED for t in rounds):
+        return Final(compiled.candidate.options, (), ())
+    return Final(compiled.candidate.options, tuple(t.seconds for t in rounds), tuple(t.baseline for t in rounds))
 
 
 def _answer(future: Future[T], lost: T) -> T:
