@@ -1,4 +1,4 @@
-"""The command line: ``tcomp run | compile | simulate | fuzz | doctor | debug | cache``."""
+"""The command line: ``tcomp run | compile | simulate | tune | tuned | fuzz | doctor | debug | cache``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from tcomp.commands import cache, compile, debug, doctor, fuzz, run, simulate  # noqa: A004 - named like their subcommands
+from tcomp.commands import cache, debug, doctor, fuzz, run, simulate, tune, tuned
+from tcomp.commands import compile as compile_command
 from tcomp.commands.display import show_error
 from tcomp.commands.exit_codes import INTERRUPTED, NOT_HERE, WRONG
 from tcomp.errors import TargetError, TcompError
@@ -27,8 +28,10 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, module, summary in (
         ("run", run, "compile a def, call it and describe the results"),
-        ("compile", compile, "compile a def and print any stage of it; nothing runs"),
+        ("compile", compile_command, "compile a def and print any stage of it; nothing runs"),
         ("simulate", simulate, "run a def's CUDA kernels on the CPU, look for faults and count what they cost"),
+        ("tune", tune, "search for the mapping options that make a def fastest here, and keep them"),
+        ("tuned", tuned, "look after what tuning found"),
         ("fuzz", fuzz, "compile random programs under random options and compare them with the interpreter"),
         ("doctor", doctor, "tell what works on this machine, and why the rest does not"),
         ("debug", debug, "list the environment variables that show what happens"),

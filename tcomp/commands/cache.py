@@ -70,10 +70,11 @@ def readable_size(size: float) -> str:
 
 
 def _row(entry: Entry) -> tuple[str, str, str, str]:
-    return entry.kind, readable_size(entry.size), _readable_age(entry.age), entry.label
+    return entry.kind, readable_size(entry.size), readable_age(entry.age), entry.label
 
 
-def _readable_age(seconds: float) -> str:
+def readable_age(seconds: float) -> str:
+    """A span of time in its largest unit."""
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

@@ -45,7 +45,7 @@ class Request:
         """Read, check and pick the def.  Raises TcompError."""
         options = read_options(self.options)
         text, name = read_source(self.file)
-        function = _pick(grammar.define(text, name), self.definition, name)
+        function = pick(grammar.define(text, name), self.definition, name)
         for warning in function.warnings:
             show_error(str(warning), "yellow")
         _check_size_names(function, self.sizes)
@@ -196,7 +196,8 @@ def _check_size_names(function: Function, sizes: Mapping[str, int]) -> None:
         raise ShapeError(f"{function.name} has no size {', '.join(unknown)}; {hint}")
 
 
-def _pick(functions: Mapping[str, Function], definition: str | None, name: str) -> Function:
+def pick(functions: Mapping[str, Function], definition: str | None, name: str) -> Function:
+    """The def of a name; without one the only def, or the one named like the file.  Raises TcompError."""
     if definition is None:
         if len(functions) == 1:
             return next(iter(functions.values()))
