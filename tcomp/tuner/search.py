@@ -132,7 +132,9 @@ class Run:
         workshop: Workshop,
         database: Database,
         watch: Watch = ignore,
+        begin: float | None = None,
     ) -> None:
+        """``begin`` is when the time began to run, as ``time.monotonic`` has it; None means now."""
         self.problem = problem
         self.settings = settings
         self.default = problem.specialisation.options
@@ -149,7 +151,7 @@ class Run:
         self._compile_rate = 0.0
         self._run = 0
         self._before = 0.0
-        self._begin = time.monotonic()
+        self._begin = time.monotonic() if begin is None else begin
 
     def search(self) -> TuningResult:
         """Search until the time is spent, or Ctrl-C, which the result tells of; what is found is kept.

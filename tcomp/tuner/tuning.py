@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
 
 from tcomp import debug
+from tcomp.devices import Memory, device_count
+from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
+from tcomp.registry import memory_of
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database
 from tcomp.tuner.description import describe
@@ -17,6 +24,7 @@ from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import executor_at, local_executor
 from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import identity_of
+from tcomp.tuner.preparation import Limits
 from tcomp.tuner.result import TuningResult
 from tcomp.tuner.search import Progress, Run, Searcher, Settings, Watch, ignore
 from tcomp.tuner.seeds import seeds
@@ -25,6 +33,12 @@ from tcomp.tuner.strategies import Background, strategy_named
 from tcomp.tuner.trials import Problem
 from tcomp.tuner.wording import readable_seconds
 from tcomp.tuner.workshop import ExecutorWorkshop
+
+_PREFIX, _LOCK = "tcomp-tune-", ".lock"
+_STALE_SECONDS = 3600.0
+
+_REMOTE_DEVICES = 4
+"""Candidates that are measured at a time on an executor of which nobody knows on how many machines it runs."""
 
 _NEIGHBOURS = 4
 """Stored results for other sizes that a search begins with."""
@@ -54,15 +68,46 @@ def tune(
 
     Raises TcompError if the default options do not work here, or there is no such strategy or executor.
     """
+    begin = time.monotonic()
     if debug.print_tuning():
         watch = _printing(watch)
     with ExitStack() as stack:
         kept = stack.enter_context(open_database() if database is None else nullcontext(database))
         searcher = _searcher(problem, settings, kept)
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tcomp-tune-", ignore_cleanup_errors=True))
+        directory = stack.enter_context(_directory())
         pool = stack.enter_context(_executor(executor, jobs))
-        workshop = ExecutorWorkshop(problem, Bench(directory, describe), pool)
-        return Run(problem, settings, searcher, workshop, kept, watch).search()
+        bench = Bench(directory, describe, _limits(settings.budget))
+        workshop = ExecutorWorkshop(problem, bench, pool, _devices(problem, executor))
+        return Run(problem, settings, searcher, workshop, kept, watch, begin).search()
+
+
+def _limits(budget: float) -> Limits:
+    """How long a candidate may take where the run takes so many seconds; half of the memory is for all of them."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return Limits(
+        compile=max(30.0, budget / 2), call=max(10.0, budget / 4), reference=min(20.0, budget / 6), memory=memory
+    )
+
+
+def _devices(problem: Problem, executor: Executor | str | None) -> int:
+    """How many candidates to measure at a time: each machine, or GPU of it, takes one, and others wait for it."""
+    if executor is not None:
+        return _REMOTE_DEVICES
+    return device_count() if memory_of(problem.specialisation.target) is Memory.CUDA else 1
+
+
+@contextmanager
+def _directory() -> Iterator[str]:
+    """A new directory for the kernels of a run, removed at the end; those that killed runs left are removed first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if left.stat().st_uid == os.geteuid() and time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                with claimed(left / _LOCK) as ours:
+                    if ours:
+                        shutil.rmtree(left, ignore_errors=True)
+    made = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    with made as directory, claimed(Path(directory, _LOCK)):
+        yield directory
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Candidates of one problem as jobs for an executor: compiled many at a time, measured one after another."""
+"""Candidates of one problem as jobs for an executor: compiled many at a time, measured one at a time on each device."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from concurrent.futures import CancelledError, Executor, Future, as_completed, wait
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, as_completed, wait
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,21 +14,22 @@ from tcomp.tuner.result import Final
 from tcomp.tuner.timing import Effort
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
-T = TypeVar("T")
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 4, 12
 _ROUND = Effort(seconds=0.05, least=3)
-_LOST = "the process that worked on it was lost"
 _LONGEST_WAIT = 2.0
 
 
 class ExecutorWorkshop:
-    """A workshop on an executor, of this machine or others."""
+    """A workshop on an executor, of this machine or others; ``devices`` measure at a time."""
 
-    def __init__(self, problem: Problem, bench: Bench, executor: Executor) -> None:
+    def __init__(self, problem: Problem, bench: Bench, executor: Executor, devices: int = 1) -> None:
         self._problem = problem
         self._bench = bench
         self._executor = executor
+        self._devices = devices
         self._notes: dict[str, None] = {}
 
     @property
@@ -39,25 +40,34 @@ class ExecutorWorkshop:
     def compile(self, candidates: Sequence[Candidate]) -> Generator[Compiled, None, None]:
         """Compile them, in any order; closing the iterator gives up those that have not begun."""
         jobs = [CompileJob(self._bench, self._problem, candidate) for candidate in candidates]
-        waiting = {self._executor.submit(compile_candidate, job): job.candidate for job in jobs}
+        waiting = {self._submitted(compile_candidate, job): job.candidate for job in jobs}
         try:
             for future in as_completed(waiting):
-                lost = Compiled(waiting[future], "", (), 0.0, _LOST, Outcome.CRASHED)
-                yield _answer(future, lost)
+                error = _error(future)
+                lost = Compiled(waiting[future], "", (), 0.0, error, Outcome.CRASHED)
+                yield lost if error else future.result()
         finally:
-            for future in waiting:
-                future.cancel()
-            # Nothing else should run while candidates are measured.
-            wait(waiting, _LONGEST_WAIT)
+            _give_up(waiting)
 
     def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
         """Verify and time them; those much slower than ``best`` times the default are given up early."""
-        for one in compiled:
-            trial = self._measured(MeasureJob(self._bench, self._problem, one, best))
-            if trial.outcome is Outcome.MEASURED:
-                self._notes |= dict.fromkeys(filter(None, trial.message.split("; ")))
-                best = min(best, trial.ratio)
-            yield trial
+        left = list(compiled)
+        free = list(range(self._devices))
+        running: dict[Future[Trial], MeasureJob] = {}
+        try:
+            while left or running:
+                while left and free:
+                    job = MeasureJob(self._bench, self._problem, left.pop(0), best, device=free.pop(0))
+                    running[self._submitted(measure_candidate, job)] = job
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job = running.pop(future)
+                    free.append(job.device)
+                    trial = _trial(future, job)
+                    best = min(best, trial.ratio)
+                    self._note(trial)
+                    yield trial
+        finally:
+            _give_up(running)
 
     def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
         """Measure them again in rounds, every one in a process of its own, in about so many seconds."""
@@ -70,13 +80,46 @@ class ExecutorWorkshop:
                 break
             for one, taken in zip(finalists, rounds, strict=True):
                 if all(t.outcome is Outcome.MEASURED for t in taken):
-                    taken.append(self._measured(MeasureJob(bench, self._problem, one)))
+                    job = MeasureJob(bench, self._problem, one)
+                    taken.append(_trial(self._submitted(measure_candidate, job), job))
         return [_final(one, taken) for one, taken in zip(finalists, rounds, strict=True)]
 
-    def _measured(self, job: MeasureJob) -> Trial:
-        return _answer(
-            self._executor.submit(measure_candidate, job), Trial(job.compiled, Outcome.CRASHED, message=_LOST)
-        )
+    def _submitted(self, function: Callable[[Job], Answer], job: Job) -> Future[Answer]:
+        try:
+            return self._executor.submit(function, job)
+        except (OSError, RuntimeError) as error:
+            raise TcompError(f"the executor takes no jobs: {error}") from None
+
+    def _note(self, trial: Trial) -> None:
+        if trial.outcome is Outcome.MEASURED:
+            self._notes |= dict.fromkeys(filter(None, trial.message.split("; ")))
+
+
+def _give_up(waiting: dict[Future[Answer], Job]) -> None:
+    """Cancel what has not begun, and wait for the rest, for nothing else should run while candidates are measured."""
+    for future in waiting:
+        future.cancel()
+    wait(waiting, _LONGEST_WAIT)
+
+
+def _trial(future: Future[Trial], job: MeasureJob) -> Trial:
+    """What a measurement gave, waited for.  Raises TcompError if nothing can be run at all."""
+    error = _error(future)
+    return Trial(job.compiled, Outcome.CRASHED, message=error) if error else future.result()
+
+
+def _error(future: Future[Answer]) -> str:
+    """Why an executor lost a job, as when its worker died again and again; empty if it did not.
+
+    Raises TcompError if nothing can be run at all.
+    """
+    try:
+        error = future.exception()
+    except CancelledError:
+        return "it was cancelled"
+    if isinstance(error, TcompError):
+        raise error
+    return "" if error is None else f"the executor lost it: {type(error).__name__}: {error}"
 
 
 def _final(compiled: Compiled, rounds: Sequence[Trial]) -> Final:
@@ -84,14 +127,3 @@ def _final(compiled: Compiled, rounds: Sequence[Trial]) -> Final:
     if any(t.outcome is not Outcome.MEASURED for t in rounds):
         return Final(compiled.candidate.options, (), ())
     return Final(compiled.candidate.options, tuple(t.seconds for t in rounds), tuple(t.baseline for t in rounds))
-
-
-def _answer(future: Future[T], lost: T) -> T:
-    """What a job gave; ``lost`` if the executor lost it.  Raises TcompError if nothing can be run at all."""
-    try:
-        return future.result()
-    except TcompError:
-        raise
-    except (CancelledError, OSError, RuntimeError):
-        # A broken pool, a worker of Dask that was killed again and again: KilledWorker is an Exception of its own.
-        return lost
