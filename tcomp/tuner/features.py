@@ -1,116 +1,67 @@
 """Named facts about a candidate, from which the learned ranker concludes how good it is.
 
-Facts are about roles (the vector loop, the rows of a register tile), not about positions, and in ratios to the machine
-and to the program, so that what was learned from one shape, or program, says something about another.
+They are the values of its options and what the model of its target makes of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from tcomp.driver import Compilation
 from tcomp.mapping.declarations import Integer, Ratio
-from tcomp.mapping.machine import Machine, this_machine
-from tcomp.mapping.options import OPTIONS, MappingOptions
-from tcomp.tuner.cpumodel import Cost, band_cost
-from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_model, unfused
+from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.machine import this_machine
+from tcomp.mapping.options import GPU_TARGETS, OPTIONS, MappingOptions
+from tcomp.tuner.cpufacts import CpuFacts
+from tcomp.tuner.devicefacts import DeviceFacts
+from tcomp.tuner.outline import outline, tiles_of_model, unfused
 
 Features = Mapping[str, float]
 
+_LARGEST = 2.0**20
 
-class Facts(Protocol):
-    """What is known of a candidate before it is compiled."""
 
-    def __call__(self, options: MappingOptions) -> Features:
-        """Its features: the same names for every candidate of a target."""
-        ...
+Facts = Callable[[MappingOptions], Features]
+"""What is known of a candidate before it is compiled: the same names for every candidate of a target.  The feature
+``ESTIMATE`` is the binary logarithm of what it costs by the analytic model, in any unit."""
 
-    def estimate(self, options: MappingOptions) -> float:
-        """What it costs by the analytic model, in any unit."""
-        ...
+ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuFacts:
-    """What is known of a candidate for the CPU before it is compiled.
+class ProgramFacts:
+    """What is known of the candidates for one program on one target."""
 
-    ``start`` are the tile sizes that stand for those of the model.
-    """
-
-    bands: tuple[Band, ...]
-    start: tuple[int, ...]
-    machine: Machine
+    target: str
+    model: Facts
 
     def __call__(self, options: MappingOptions) -> Features:
-        """The features of a candidate."""
-        costs = self._costs(options)
-        found = {"estimate": _log(sum(c.cycles for c in costs))}
-        main = heaviest(self.bands)
-        if main is not None:
-            found |= _of_band(main, costs[self.bands.index(main)], self.machine)
-        found["arithmetic"] = _log(sum(c.arithmetic for c in costs))
-        found["memory"] = _log(sum(c.memory for c in costs))
-        return found | of_options(options, "cpu")
-
-    def estimate(self, options: MappingOptions) -> float:
-        """Cycles by the analytic model."""
-        return sum(cost.cycles for cost in self._costs(options))
-
-    def _costs(self, options: MappingOptions) -> list[Cost]:
-        sizes = self.start if options.tile_sizes is None else options.tile_sizes
-        return [band_cost(band, sizes, options, self.machine) for band in self.bands]
+        """What the model of the target says, and the options."""
+        return {**self.model(options), **of_options(options, self.target)}
 
 
-def facts_of(compilation: Compilation) -> Facts:
-    """What knows the candidates for a program that was compiled with its default options."""
-    bands = outline(unfused(compilation))
-    return CpuFacts(bands, tiles_of_model(compilation), this_machine())
+def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
+    """What is known of the candidates for a program that was compiled for a target, with whatever options."""
+    plan, start = unfused(compilation), tiles_of_model(compilation)
+    if target.partition(":")[0] in GPU_TARGETS:
+        gpu = gpu_of(target.partition(":")[2] or DEFAULT_ARCHITECTURE)
+        return ProgramFacts(target, DeviceFacts(plan, outline(plan), start, gpu))
+    return ProgramFacts(target, CpuFacts(outline(plan), start, this_machine()))
 
 
 def of_options(options: MappingOptions, target: str) -> dict[str, float]:
-    """The options of a target that are no lists as numbers, and which lists are left to the model."""
+    """The options of a target that are no lists as numbers, and which are left to its model."""
     found: dict[str, float] = {}
     for name, option in OPTIONS.items():
-        if not option.targets or target in option.targets:
-            value = getattr(options, name)
-            if option.kind.choices is not None:
-                found[name] = float(option.kind.choices.index(value))
-            elif isinstance(option.kind, Integer | Ratio):
-                found[name] = _log(min(value, 2.0**20)) if isinstance(value, int | float) else -1.0
-            if option.default is None:
-                found[f"{name} of the model"] = float(value is None)
+        if option.targets and target.partition(":")[0] not in option.targets:
+            continue
+        value = getattr(options, name)
+        if option.kind.choices is not None:
+            found[name] = float(option.kind.choices.index(value))
+        elif isinstance(option.kind, Integer | Ratio):
+            found[name] = math.log2(1 + min(value, _LARGEST)) if isinstance(value, int | float) else -1.0
+        if option.default is None:
+            found[f"{name} of the model"] = float(value is None)
     return found
-
-
-def _of_band(band: Band, cost: Cost, machine: Machine) -> dict[str, float]:
-    lanes = max(1, machine.vector_bytes // band.itemsize)
-    vector = 1 if band.vector is None else cost.tile[band.vector]
-    row = 1 if band.row is None else cost.tile[band.row]
-    points = math.prod(cost.tile)
-    covered = cost.tiles * points / math.prod(band.extents)
-    return {
-        "vector tile": _log(vector),
-        "row tile": _log(row),
-        "other tile": _log(points / (vector * row)),
-        "vector whole": float(band.vector is not None and vector == band.extents[band.vector]),
-        "row whole": float(band.row is not None and row == band.extents[band.row]),
-        "vectors unfilled": _log(-(-vector // lanes) * lanes / vector),
-        "tiles": _log(cost.tiles),
-        "tiles per thread": _log(-(-cost.tiles // machine.threads) * machine.threads / cost.tiles),
-        "tile instances": _log(points * band.steps),
-        "tile bytes": _log(cost.tile_bytes / machine.nearest_cache),
-        "moved": _log(cost.moved),
-        "covered": _log(covered),
-        "register rows": float(cost.rows),
-        "register vectors": cost.columns / lanes,
-        "registers": cost.registers,
-        "rows left": row % max(1, cost.rows) / max(1, cost.rows),
-        "columns left": vector % max(1, cost.columns) / max(1, cost.columns),
-    }
-
-
-def _log(value: float) -> float:
-    return math.log2(max(value, 1e-9))

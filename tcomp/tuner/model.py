@@ -7,13 +7,14 @@ chooses what to measure among what was compiled.  A share of each choice is left
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.tuner.features import Facts, Features
+from tcomp.tuner.features import ESTIMATE, Facts, Features
 from tcomp.tuner.random_search import Proposed, generator
 from tcomp.tuner.ranking import Example, Ranker, examples, seconds_by_source
 from tcomp.tuner.space import Space
@@ -57,6 +58,7 @@ class ModelSearch:
         self._seed = seed
         self._judgement = judgement or Judgement()
         self._proposed = Proposed(space)
+        self._facts_known: dict[MappingOptions, Features] = {}
         self._others = [example for trials in others for example in _compiled_examples(trials)]
 
     def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
@@ -99,9 +101,9 @@ class ModelSearch:
 
     def _ranked(self, pool: Sequence[MappingOptions], trials: Sequence[Trial]) -> list[MappingOptions]:
         """The pool without what is hopeless, the most promising first."""
-        known = {options: self._facts(options) for options in pool}
-        estimates = {options: self._facts.estimate(options) for options in pool}
-        limit = self._judgement.hopeless * min(estimates.values(), default=0.0)
+        known = {options: self._known(options) for options in pool}
+        estimates = {options: facts[ESTIMATE] for options, facts in known.items()}
+        limit = math.log2(self._judgement.hopeless) + min(estimates.values(), default=0.0)
         kept = [options for options in pool if estimates[options] <= limit]
         own = self._own_examples(trials)
         if len(own) < self._judgement.enough:
@@ -112,8 +114,13 @@ class ModelSearch:
     def _own_examples(self, trials: Sequence[Trial]) -> list[Example]:
         """What the trials of this problem tell, by the facts known before compilation."""
         seconds = seconds_by_source(trials)
-        rows = [(self._facts(t.options), seconds[t.compiled.source]) for t in trials if t.compiled.source in seconds]
+        rows = [(self._known(t.options), seconds[t.compiled.source]) for t in trials if t.compiled.source in seconds]
         return examples(rows)
+
+    def _known(self, options: MappingOptions) -> Features:
+        if options not in self._facts_known:
+            self._facts_known[options] = self._facts(options)
+        return self._facts_known[options]
 
 
 def _compiled_examples(trials: Sequence[Trial]) -> list[Example]:

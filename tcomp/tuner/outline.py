@@ -27,18 +27,20 @@ LINE_BYTES = 64
 class Subscript:
     """One dimension of an access.
 
-    A tile whose coordinates have extents t touches ``1 + reach + sum of steps[d] * (t[d] - 1)`` elements along it,
-    though not more than ``extent``; ``reach`` is what the reduction adds.
+    A tile whose coordinates have extents t touches ``1 + reach + sum of step * (t[d] - 1)`` elements along it, for each
+    (d, step) of ``steps``, though not more than ``extent``; ``reach`` is what the reduction adds.
     """
 
-    steps: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
     reach: int
     extent: int
 
     def touched(self, tile: Sequence[int]) -> int:
         """Elements along the dimension."""
-        moved = sum(step * (t - 1) for step, t in zip(self.steps, tile, strict=True))
-        return min(self.extent, 1 + self.reach + moved)
+        found = 1 + self.reach
+        for d, step in self.steps:
+            found += step * (tile[d] - 1)
+        return min(self.extent, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ def _band(scop: Scop, cluster: Cluster) -> Band:
     steps = math.prod(max(1, sizes[p]) for p in reduction_positions(cluster, main))
     statements = [scop.by_name[s] for s in cluster.statements]
     columns = columns_of(scop, cluster)
+    own = _own(scop, cluster)
     flops = sum(flops_per_instance(s) * (steps if s.kind == "update" else 1) for s in statements)
     return Band(
         whole,
@@ -150,8 +153,18 @@ def _band(scop: Scop, cluster: Cluster) -> Band:
         operands_of(main) is not None,
         _shares_vectors(scop, main, column, None if row is None else positions[row]),
         columns is not None and columns.packed,
-        tuple(a for s in statements for a in _accesses(scop, cluster, s, vector)),
+        tuple(a for s in statements for a in _accesses(scop, cluster, s, vector) if a.tensor not in own),
     )
+
+
+def _own(scop: Scop, cluster: Cluster) -> set[str]:
+    """Temporaries that no other cluster touches: accumulators, which stay in registers."""
+    elsewhere = {tensor for s in scop.statements if s.name not in cluster.statements for tensor in _touched(s)}
+    return {name for name, storage in scop.storages.items() if storage.role == "temporary" and name not in elsewhere}
+
+
+def _touched(statement: ScopStatement) -> set[str]:
+    return {statement.target, *(e.tensor for e in walk(statement.value) if isinstance(e, Read))}
 
 
 def _shares_vectors(scop: Scop, main: ScopStatement, column: int | None, row: int | None) -> bool:
@@ -166,7 +179,7 @@ def _shares_vectors(scop: Scop, main: ScopStatement, column: int | None, row: in
 
 
 def _accesses(scop: Scop, cluster: Cluster, statement: ScopStatement, vector: int | None) -> Iterator[Access]:
-    """What a statement writes and reads; an accumulator, which it reads and writes, counts as written."""
+    """What a statement writes and reads; what it accumulates into counts as written."""
     if statement.kind == "init":
         return
     yield _access(scop, cluster, statement, vector, statement.target, statement.subscripts, writes=True)
@@ -195,7 +208,8 @@ def _access(
         reach = sum(s * (sizes[p] - 1) for s, p in zip(known[len(positions) :], reduced, strict=True))
         if None in steps:
             reach = extent - 1
-        found.append(Subscript(tuple(known[: len(positions)]), reach, max(1, extent)))
+        moving = tuple((d, step) for d, step in enumerate(known[: len(positions)]) if step)
+        found.append(Subscript(moving, reach, max(1, extent)))
     contiguous = next((d for d, s in enumerate(storage.strides) if abs(s) == 1 and storage.box.extent[d] > 1), None)
     along = (
         0

@@ -21,8 +21,8 @@ from tcomp.scop import Scop
 from tcomp.tuner.outline import tiles_of_model, unfused
 from tcomp.tuner.parameters import Parameter, Scalar, Sizes
 
-NOT_SEARCHED = frozenset({"fast_math"})
-"""Options that change results."""
+NOT_SEARCHED = frozenset({"fast_math", "max_shared_memory"})
+"""An option that changes results, and one that only bounds what others decide."""
 
 HALVINGS = 10
 """Tile sizes that cut an extent into up to 2 to this power even parts are tried, as are powers of two."""
