@@ -40,21 +40,20 @@ def claimed(path: Path | None) -> Iterator[bool]:
 
     Where files cannot be locked, or without a path, everybody gets it.  The file is removed at the end.
     """
-    descriptor = None
+    file = Unshared()
     free = True
     try:
         if path is not None:
             with suppress(OSError):
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                free = _try(descriptor)
+                file.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                free = _try(file.descriptor)
         yield free
     finally:
-        if descriptor is not None:
-            with suppress(OSError):
-                if free and path is not None:
-                    path.unlink(missing_ok=True)
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+        with suppress(OSError):
+            if free and path is not None:
+                path.unlink(missing_ok=True)
+                fcntl.flock(file.descriptor, fcntl.LOCK_UN)
+        file.close()
 
 
 def _try(descriptor: int) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tcomp.devices import Memory
-from tcomp.driver import Compilation
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import memory_of
@@ -29,11 +28,11 @@ from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial, dig
 Features = tuple[tuple[str, float], ...]
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-Describe = Callable[[Compilation, MappingOptions], Features]
+Describe = Callable[[Kernel], Features]
 """Facts about a compiled candidate for the strategies: a function of a module, so that it can be pickled."""
 
 
-def featureless(_: Compilation, __: MappingOptions) -> Features:
+def featureless(_: Kernel) -> Features:
     """No facts."""
     return ()
 
@@ -147,4 +146,4 @@ class _Compile:
 
     def run(self, state: Problem, _: Progress) -> _Made:
         kernel = Kernel(state.with_options(self.options))
-        return _Made(digest(kernel.source), self.describe(kernel.compilation, self.options))
+        return _Made(digest(kernel.source), self.describe(kernel))

@@ -129,7 +129,8 @@ def _searcher(problem: Problem, settings: Settings, database: Database) -> Searc
     known = database.best(identity)
     stored = [tuned.options for tuned in ([known] if known else []) + database.near(identity, _NEIGHBOURS)]
     others = [trials for _, trials in database.related(identity, _RELATED)]
-    strategy = strategy_named(settings.strategy, Background(space, facts_of(compilation), settings.seed, others))
+    facts = facts_of(compilation, specialisation.target)
+    strategy = strategy_named(settings.strategy, Background(space, facts, settings.seed, others))
     return Searcher(tuple(seeds(space, stored)), strategy)
 
 

@@ -81,7 +81,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kill_9_twenty_times(path: Path) -> None:
     rng = random.Random(1)
     measured = 0
-    left = killed.SETTINGS.budget
+    spent = 0.0
     for _ in range(KILLS):
         running = Running(path)
         running.wait(rng.uniform(0.0, 0.15))
@@ -94,13 +94,16 @@ def test_kill_9_twenty_times(path: Path) -> None:
             assert running.measured <= len(trials) <= running.measured + 1
             assert len(trials) >= measured
             kept = database.best(IDENTITY)
+            unfinished = database.unfinished(IDENTITY, str(killed.SETTINGS))
         assert [t.options for t in trials] == killed.CANDIDATES[: len(trials)]
         assert {t.outcome for t in trials} <= {Outcome.MEASURED}
         if len(trials) > 2:
             assert kept is not None
             assert not kept.confirmed
-        assert running.left[0] <= left + 0.1
-        left = running.left[-1]
+        assert running.left[0] <= killed.SETTINGS.budget - spent
+        assert unfinished is not None
+        assert unfinished[1] >= spent
+        spent = unfinished[1]
         measured = len(trials)
     assert measured > KILLS
 
@@ -109,10 +112,13 @@ def test_the_run_after_the_last_kill_ends_well(path: Path) -> None:
     running = Running(path)
     running.wait(0.1)
     running.kill()
+    with Database(path) as database:
+        unfinished = database.unfinished(IDENTITY, str(killed.SETTINGS))
+    assert unfinished is not None
     last = Running(path, running.measured + 60)
     last.wait(60.0)
     assert last.done
-    assert last.left[0] <= running.left[-1] + 0.1
+    assert last.left[0] <= killed.SETTINGS.budget - unfinished[1]
     with Database(path) as database:
         best = database.best(IDENTITY)
         assert best is not None
