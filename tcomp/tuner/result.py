@@ -21,7 +21,7 @@ FAILED = (Outcome.WRONG, Outcome.CRASHED, Outcome.HUNG, Outcome.OUT_OF_MEMORY)
 RAN = (Outcome.MEASURED, Outcome.SLOW)
 """Outcomes of candidates that were run and gave the right result."""
 
-_LEAST_GAIN = 1.01
+_LEAST_GAIN = 1.02
 _LEAST_SHARE = 0.75
 _PROVISIONAL_GAIN = 1.05
 

@@ -42,6 +42,14 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"naive: tiles of 32 x 32, 8,388,608 bytes read",
         r"the kernel reads \d+ times fewer bytes",
     ),
+    "08_tune.py": (
+        r"depthwise\(C=64, H=58, W=58, KH=3, KW=3\) for cpu on ",
+        r"best: .* a call; (nothing faster than|[\d.]+ times as fast as) the default",
+        r"outcomes: \d+ measured",
+        r"us, \w+: MappingOptions\(",
+        r"a call takes \d+ us, \d+ us with the default options",
+        r"wrote out/tuning\.html, \d+,\d+ bytes",
+    ),
 }
 """What the output of each lesson must match."""
 
