@@ -11,6 +11,7 @@ import math
 
 from tcomp.grammar.function import Read
 from tcomp.mapping.columns import Columns, operands_of
+from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
@@ -38,14 +39,16 @@ def reduction_blocks(
     """Positions of the reduction indices that run in blocks, outermost first, and the sizes of their blocks.
 
     ``width`` are the columns of a panel.  Blocks of the last of the positions are even; of those before it, one value
-    is a block.
+    is a block.  Where several values are taken at a time, so many count as one.
     """
     main = main_statement(scop, cluster)
     positions = reduction_positions(cluster, main)
-    sizes = extents(main.domain)
+    dot = dot_product(scop, cluster, columns, machine)
+    together = {} if dot is None else {dot.step: dot.size}
+    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(extents(main.domain))}
     rows = rows_of(main, columns)
     share, slack = PANEL_SHARE, SLACK
-    if rows is not None and steps_collide(scop, main, rows):
+    if dot is not None or (rows is not None and steps_collide(scop, main, rows)):
         share, slack = PACKED_SHARE, PACKED_SLACK
     most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
     steps = math.prod(sizes[p] for p in positions)
@@ -56,8 +59,8 @@ def reduction_blocks(
         steps //= max(1, sizes[position])
         if steps <= most:
             count = -(-sizes[position] * steps // most)
-            return (*blocks, (position, -(-sizes[position] // count)))
-        blocks.append((position, 1))
+            return (*blocks, (position, -(-sizes[position] // count) * together.get(position, 1)))
+        blocks.append((position, together.get(position, 1)))
     return tuple(blocks)
 
 

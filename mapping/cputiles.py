@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
+from tcomp.mapping.dotproducts import dot_product
+from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.machine import Machine
@@ -16,7 +18,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads, best_register_tile
 from tcomp.mapping.strides import coefficient
-from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
+from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
 from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
@@ -193,6 +195,9 @@ def _tiles_of_contraction(
     rows_there = 1 if row is None else whole[positions[row]]
     loads = Loads(columns.panel is not None, scop.storages[main.target].dtype.itemsize)
     found = best_register_tile(rows_there, width, loads, machine)
+    dot = dot_product(scop, cluster, columns, machine)
+    if dot is not None:
+        return tiles_of_dot_product(machine, scop, cluster, members, columns, dot, row, found)
     if found is not None:
         height, width = found.rows, found.columns
     free = [
@@ -202,13 +207,13 @@ def _tiles_of_contraction(
     ]
     units = {column: width, row: height}
     sizes = dict.fromkeys(members, 1)
-    sizes[column] = _up_to(whole[columns.position], SIDE, width)
+    sizes[column] = even_share(whole[columns.position], SIDE, width)
     left = SIDE
     for d in sorted(free, key=lambda d: (d != row, -d)):
-        sizes[d] = _up_to(whole[positions[d]], left, units.get(d, 1))
+        sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
         left = max(1, left // sizes[d])
     if row in members and row not in free:
-        sizes[row] = _up_to(whole[positions[row]], SIDE, height)
+        sizes[row] = even_share(whole[positions[row]], SIDE, height)
     steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
     extent = {d: whole[positions[d]] for d in members}
     while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
@@ -219,19 +224,11 @@ def _tiles_of_contraction(
         if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
             break
         cut = max(across or members, key=lambda d: (sizes[d] / units.get(d, 1), d))
-        smaller = _up_to(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
+        smaller = even_share(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
         if smaller == sizes[cut]:
             break
         sizes[cut] = smaller
     return tuple(sizes[m] for m in members)
-
-
-def _up_to(extent: int, most: int, unit: int) -> int:
-    """An even share of an extent, in whole units, that is not above ``most`` unless one unit is; or all of it."""
-    if extent <= most:
-        return extent
-    share = -(-extent // -(-extent // max(most, unit)))
-    return min(extent, -(-share // unit) * unit)
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+DOTS: Mapping[str, Mapping[int, int]] = {
+    "avx512_vnni": {8: 4, 16: 2},
+    "avx_vnni": {8: 4, 16: 2},
+    "avx2": {16: 2},
+    "": {},
+}
+"""Instructions that multiply neighbouring integers and add the products to a sum of 32 bits that wraps, by the feature
+that brings them: the bits of an integer, and how many of them lie in a lane.  Integers of 8 bits are unsigned in one
+operand and signed in the other, those of 16 bits are signed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -17,7 +27,9 @@ class Machine:
 
     ``vector_bytes`` is the width of a vector register and ``registers`` their number.  ``datapath_bytes`` is what one
     of the units that multiply and add takes in a cycle; wider vectors pass through it in parts.  ``threads`` may run at
-    a time.  ``nearest_cache`` and ``last_cache`` are the bytes of the first and of the last data cache.
+    a time.  ``nearest_cache`` and ``last_cache`` are the bytes of the first and of the last data cache.  ``dots`` names
+    its instructions for sums of products of narrow integers, one of ``DOTS``, and ``widens`` says that it has those of
+    AVX2 and F16C that load narrow elements as vectors of 32 bits.
     """
 
     vector_bytes: int
@@ -26,6 +38,8 @@ class Machine:
     threads: int
     nearest_cache: int = 32 << 10
     last_cache: int = 32 << 20
+    dots: str = ""
+    widens: bool = False
 
 
 def this_machine() -> Machine:
@@ -37,9 +51,11 @@ def this_machine() -> Machine:
     nearest, last = caches.get(min(caches, default=0), 32 << 10), caches.get(max(caches, default=0), 32 << 20)
     if "avx512f" in flags:
         halved = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
-        return Machine(64, 32, 32 if halved else 64, threads, nearest, last)
+        dots = next((name for name, needed in _WIDE_DOTS if needed <= set(flags)), "")
+        return Machine(64, 32, 32 if halved else 64, threads, nearest, last, dots, True)
     if "avx2" in flags:
-        return Machine(32, 16, 32, threads, nearest, last)
+        dots = "avx_vnni" if "avx_vnni" in flags else "avx2"
+        return Machine(32, 16, 32, threads, nearest, last, dots, "f16c" in flags)
     registers = 32 if platform.machine() in ("aarch64", "arm64") else 16
     return Machine(16, registers, 16, threads, nearest, last)
 
@@ -48,6 +64,10 @@ def processor_name() -> str:
     """The model of the processor in its maker's words; empty where Linux does not say."""
     facts = _processor_facts()
     return facts.get("model name", facts.get("CPU part", ""))
+
+
+_WIDE_DOTS = (("avx512_vnni", {"avx512_vnni", "avx512bw", "avx512vl"}), ("avx2", {"avx512bw", "avx512vl"}))
+"""The instructions of a processor with vectors of 64 bytes, and the features that bring them for all widths."""
 
 
 @functools.cache

@@ -17,8 +17,11 @@ import islpy as isl
 from tcomp.grammar.function import Read, depends_on_data
 from tcomp.mapping.blocking import rows_of, steps_collide
 from tcomp.mapping.buffers import Place, places
-from tcomp.mapping.columns import columns_of
+from tcomp.mapping.columns import Columns, columns_of
+from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import box_hull
+from tcomp.mapping.groupedcopies import grouped_copies
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
@@ -47,18 +50,22 @@ LEAST_COLLIDING = 4 * 1024
 """The same for one whose elements throw each other out."""
 
 
-def pack_panels(plan: Plan, options: MappingOptions) -> Plan:
+def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give updates the copies of their operands."""
     marks = {p.mark: p for p in places(plan.tree)}
     numbers = [number for group in plan.groups for number in group.clusters]
-    return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks)))
+    return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks, machine)))
 
 
-def _copies(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
+def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) -> Iterator[Copy]:
     """The panel of an update, and what the rows of a contraction read in a block of the reduction."""
     statement = main_statement(plan.scop, plan.clusters[number])
     columns = columns_of(plan.scop, plan.clusters[number])
     if columns is None or columns.panel is None:
+        return
+    grouped = _grouped(plan, statement, marks, columns, machine)
+    if grouped:
+        yield from grouped
         return
     read = columns.panel
     panel = _boxed(plan, statement, marks.get(f"panel{number}"), read, columns.step)
@@ -75,18 +82,37 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
 
 
+def _grouped(
+    plan: Plan, statement: ScopStatement, marks: dict[str, Place], columns: Columns, machine: Machine
+) -> tuple[Copy, ...]:
+    """The copies of both operands with groups of steps; none where that is not possible."""
+    number = home_of(plan, statement.name)[1]
+    dot = dot_product(plan.scop, plan.clusters[number], columns, machine)
+    panel = marks.get(f"panel{number}")
+    if dot is None or panel is None or statement.name not in panel.prefixes:
+        return ()
+    if not all(_can_be_copied(plan, statement, o.read) for o in (dot.panel, dot.other)):
+        return ()
+    around = [m for m in marks.values() if m.mark.startswith(("group", "block")) and statement.name in m.prefixes]
+    return grouped_copies(plan, statement, dot, columns, panel, around[-1])
+
+
+def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
+    """Whether what is read stays as it is while the tile of the statement runs, and is known before."""
+    storage = plan.scop.storages[read.tensor]
+    if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
+        return False
+    return not _is_written_around(plan, statement, storage.name) and not any(map(depends_on_data, read.subscripts))
+
+
 def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, step: int) -> Copy | None:
     """A copy of what is read below a place, in the order of the tensor; None if it cannot be made or does not pay.
 
     Neighbours in the copy are to be ``step`` apart in the tensor.
     """
-    if place is None or statement.name not in place.prefixes:
+    if place is None or statement.name not in place.prefixes or not _can_be_copied(plan, statement, read):
         return None
     storage = plan.scop.storages[read.tensor]
-    if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
-        return None
-    if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):
-        return None
     prefix = place.prefixes[statement.name]
     footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))

@@ -19,6 +19,10 @@ from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
 from tcomp.scop import Scop
 
+SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
+"""Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
+at the last element of a copy with groups."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -158,6 +162,24 @@ class Phase:
     writes: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class StepGroups:
+    """How a copy holds the steps of a sum of products for instructions that take ``size`` of them at a time.
+
+    ``dimension`` is subscripted by the reduction index at position ``step`` of the statement.  So many neighbours along
+    it lie together, inside all other dimensions, and zeros fill up the last group.  ``flipped`` says that the copy has
+    the highest bit of every element inverted: what is signed becomes unsigned and larger by half the range, what is
+    unsigned becomes signed and smaller by as much.  To make up for that in the other operand, a copy has sums behind
+    its box where ``summed`` is not None: for each place along these dimensions, that of all elements.
+    """
+
+    dimension: int
+    size: int
+    step: int
+    flipped: bool = False
+    summed: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """A box of a tensor that the threads of a block fetch together whenever control reaches ``mark``.
@@ -166,7 +188,9 @@ class Copy:
     ``lower``, an affine function of the loops around the mark.  In shared memory its dimensions stand in ``order``,
     outermost first, and ``padding`` elements follow each row.  A thread fetches ``vector`` elements at a time, which
     are neighbours in the tensor.  Of the innermost dimension, elements that are ``step`` apart stand side by side: all
-    whose distance from the corner divides by it, then those with a rest of 1, and so on.
+    whose distance from the corner divides by it, then those with a rest of 1, and so on.  On a CPU one thread makes the
+    copy, in memory of its own; elements may be converted to a ``dtype`` that holds every value of theirs, and steps of
+    a reduction may lie in ``groups``.
     """
 
     storage: str
@@ -180,6 +204,7 @@ class Copy:
     padding: int = 0
     vector: int = 1
     step: int = 1
+    groups: StepGroups | None = None
 
     @property
     def run(self) -> int:
@@ -188,13 +213,30 @@ class Copy:
 
     @property
     def room(self) -> tuple[int, ...]:
-        """Extents of the array in shared memory, outermost first, padding included."""
-        return (*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding)
+        """Extents of the array in shared memory, outermost first, padding included, groups whole."""
+        extents = [*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding]
+        if self.groups is not None:
+            place, size = self.order.index(self.groups.dimension), self.groups.size
+            extents[place] = -(-extents[place] // size) * size
+        return tuple(extents)
+
+    @property
+    def box_bytes(self) -> int:
+        """Size of the array in shared memory."""
+        return math.prod(self.room) * self.dtype.itemsize
+
+    @property
+    def sums_offset(self) -> int:
+        """Bytes from the array to the sums behind it."""
+        return -(-self.box_bytes // SUM_ALIGNMENT) * SUM_ALIGNMENT
 
     @property
     def bytes(self) -> int:
-        """Size in shared memory."""
-        return math.prod(self.room) * self.dtype.itemsize
+        """Size in memory, with what stands behind the array."""
+        if self.groups is None:
+            return self.box_bytes
+        kept = self.groups.summed
+        return self.sums_offset + (0 if kept is None else math.prod(self.shape[d] for d in kept) * SUM_BYTES) + OVERHANG
 
 
 @dataclass(frozen=True, slots=True, eq=False)

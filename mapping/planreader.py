@@ -15,12 +15,13 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
 from tcomp.mapping.operations import TileOperation, recognise_contraction
-from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share
+from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
 from tcomp.mapping.planrows import Row, read_toml, read_tree
 from tcomp.mapping.promotion import references
 from tcomp.mapping.replay import replay
 from tcomp.mapping.splitting import split
 from tcomp.mapping.tree import nodes_of
+from tcomp.operators import DTYPES
 from tcomp.scop import Scop, Storage
 
 Key = TypeVar("Key", str, int)
@@ -216,8 +217,21 @@ def _copy(scop: Scop, row: Row) -> Copy:
     shape, lower, order = row.numbers("shape"), row.parsed("lower", isl.MultiAff), row.numbers("order")
     if len(shape) != len(storage.box.extent) or lower.dim(isl.dim_type.out) != len(shape):
         raise PlanError(f"{row.where}: shape and lower must have {len(storage.box.extent)} numbers")
-    return Copy(storage.name, storage.dtype, mark, name, reads, shape, lower, order, row.number("padding"),
-                _some(row, "vector"), _some(row, "step", 1))  # fmt: skip
+    dtype = row.text("dtype", storage.dtype.name)
+    if dtype not in DTYPES:
+        raise PlanError(f"{row.where}: dtype must be an element type")
+    return Copy(storage.name, DTYPES[dtype], mark, name, reads, shape, lower, order, row.number("padding"),
+                _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")))  # fmt: skip
+
+
+def _groups(row: Row) -> StepGroups | None:
+    if not row.entries:
+        return None
+    summed = row.numbers("summed") if "summed" in row.entries else None
+    groups = StepGroups(row.number("dimension"), _some(row, "size"), row.number("step"), row.number("flipped", 0) > 0,
+                        summed)  # fmt: skip
+    row.done()
+    return groups
 
 
 def _level(row: Row) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from tcomp.mapping.plan import Buffer, Copy, Deal, Dealt, Group, Phase, Plan
+from tcomp.mapping.plan import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
 from tcomp.mapping.promotion import references
 from tcomp.mapping.splitting import counts_anew, split_statement
 
@@ -118,7 +118,20 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
         "padding": copy.padding,
         "vector": copy.vector,
     }
-    return row if copy.step == 1 else row | {"step": copy.step}
+    if copy.step != 1:
+        row["step"] = copy.step
+    if copy.dtype != plan.scop.storages[copy.storage].dtype:
+        row["dtype"] = copy.dtype.name
+    if copy.groups is not None:
+        row["groups"] = _groups(copy.groups)
+    return row
+
+
+def _groups(groups: StepGroups) -> dict[str, Value]:
+    row: dict[str, Value] = {"dimension": groups.dimension, "size": groups.size, "step": groups.step}
+    if groups.flipped:
+        row["flipped"] = 1
+    return row if groups.summed is None else row | {"summed": groups.summed}
 
 
 def _toml(value: Value) -> str:

@@ -47,7 +47,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", place_buffers),
-        Pass("pack", pack_panels),
+        Pass("pack", functools.partial(pack_panels, machine)),
     )
 
 

@@ -17,6 +17,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partners
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
 from tcomp.mapping.promotion import access_of, unfolded_access
@@ -41,6 +42,7 @@ def prove_memories(plan: Plan, step: str) -> None:
             proof.private(buffer, step)
     for copy in plan.copies:
         proof.copy(copy, step)
+    prove_partners(plan, step)
 
 
 def prove_barriers(plan: Plan, step: str) -> None:
@@ -107,6 +109,8 @@ class _Proof:
         written = {s.target for s in self.plan.scop.statements if self._group(s.name) is self._group(copy.statement)}
         if copy.storage in written:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
+        prove_conversion(self.plan, copy, step)
+        prove_groups(self.plan, copy, prefix, step)
         box = isl.Set.universe(isl.Space.set_alloc(prefix.get_ctx(), 0, len(copy.shape)))
         for d, extent in enumerate(copy.shape):
             box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))

@@ -78,3 +78,11 @@ def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[i
     width = extent if extent <= 4 * lanes else 2 * lanes
     fitting = max(1, registers // 2 // -(-width // lanes))
     return min(rows, fitting), width
+
+
+def even_share(extent: int, most: int, unit: int) -> int:
+    """An even share of an extent, in whole units, that is not above ``most`` unless one unit is; or all of it."""
+    if extent <= most:
+        return extent
+    share = -(-extent // -(-extent // max(most, unit)))
+    return min(extent, -(-share // unit) * unit)

@@ -146,11 +146,15 @@ class Contraction:
             for r in rows
             for c in columns
             if (known or not (r == rows[0] and c == columns[0]) or len(rows) * len(columns) == 1)
-            and (tile := vectorised(r, c, loads, self.machine)) is not None
+            and (tile := self._vectors(r, c, loads)) is not None
         ]
         if not tiles:
             return None
         return list(self._spelled(tiles, (target, result), operands, None if known else fallback))
+
+    def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
+        """The vectors of a register tile; None if it is no case for them."""
+        return vectorised(rows, columns, loads, self.machine)
 
     def _operands(self) -> tuple[Operand, Operand] | None:
         value = self.statement.value
@@ -163,7 +167,8 @@ class Contraction:
         return first, second
 
     def _operand(self, expr: Expr, name: str) -> Operand | None:
-        while isinstance(expr, Cast) and _widens(expr):
+        wanted = expr.dtype
+        while isinstance(expr, Cast) and _widens(expr, wanted):
             expr = expr.operand
         if not isinstance(expr, Read) or expr.dtype.name not in _LOADED:
             return None
@@ -296,9 +301,11 @@ def _declaration(name: str, lanes: int) -> str:
     return f"typedef {c} tc_{name}_x{lanes} __attribute__(({attributes}));\n"
 
 
-def _widens(cast: Cast) -> bool:
-    """Whether a conversion is one of every lane alone, without saturation."""
+def _widens(cast: Cast, wanted: DType) -> bool:
+    """Whether a conversion on the way to a type is one of every lane alone, without saturation, that may be skipped."""
     source, result = cast.operand.dtype, cast.dtype
+    if source.kind == "int" and result.kind == "uint" and result != wanted:
+        return False
     if result.kind == "float":
         return source.kind in ("float", "int", "uint") and source.name in _LOADED and source.bits < result.bits
     return source.kind in ("int", "uint") and source.bits < result.bits

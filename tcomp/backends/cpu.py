@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
+from tcomp.backends.dotinstructions import dot_functions
+from tcomp.backends.dotproducts import DotContraction, GroupedOperand
+from tcomp.backends.groupedpanels import filled as grouped_fill
+from tcomp.backends.groupedpanels import group_functions, sum_of, sums_strides
 from tcomp.backends.panels import Panel, transpositions
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
 from tcomp.backends.prelude import prelude
@@ -18,6 +22,7 @@ from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_
 from tcomp.backends.streaming import FENCE, stream_functions
 from tcomp.backends.tilestages import clears, copied_by
 from tcomp.backends.vectorextrema import vector_extrema
+from tcomp.backends.widening import widening_functions
 from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Function, Read, depends_on_data
 from tcomp.intrinsics import c_declarations
@@ -35,10 +40,11 @@ from tcomp.loops import (
     walk,
 )
 from tcomp.mapping.footprint import box_volume
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import DOTS, Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
+from tcomp.operators import INT32
 from tcomp.scop import ScopStatement, contiguous_strides
 
 
@@ -74,10 +80,12 @@ class _Emitter:
         self.threads = threads
         self.arena = lay_out(plan)
         self.panels: dict[str, dict[Read, Panel]] = {}
+        self.grouped: dict[str, dict[Read, Panel]] = {}
         for c in plan.copies:
-            self.panels.setdefault(c.statement, {}).update(
+            (self.panels if c.groups is None else self.grouped).setdefault(c.statement, {}).update(
                 dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
             )
+        self.corners: dict[str, tuple[LoopExpr, ...]] = {}
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
@@ -101,6 +109,8 @@ class _Emitter:
             declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
         title = f"/* {self._title()} */\n"
         text = transpositions(text) + vector_extrema(text) + stream_functions(text) + text
+        text = group_functions(text) + text
+        text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
         types = vector_declarations(text)
         text = title + types + prelude(declarations + text) + declarations + "\n" + text
         flags = ("-ffast-math",) if self.options.fast_math else ()
@@ -203,9 +213,11 @@ class _Emitter:
         for buffer in buffers:
             self._declare(buffer, node.around, depth + 1)
         for panel in panels:
-            corner = [loop_text(e) for e in affine_expressions(panel.copy.lower, node.around)]
+            self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
+            corner = [loop_text(e) for e in self.corners[panel.name]]
             memory, source = self._slice(panel_name(panel.copy)), mangle(panel.copy.storage)
-            for line in panel.filled(memory, corner, source, self.machine.vector_bytes):
+            fill = panel.filled if panel.copy.groups is None else functools.partial(grouped_fill, panel)
+            for line in (*panel.declared(memory, corner), *fill(source, self.machine.vector_bytes)):
                 self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
@@ -286,10 +298,15 @@ class _Emitter:
         span = statement.value.span
         result = None if copy is None else Read(copy.target, statement.subscripts, copy.value.dtype, span)
 
-        def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
+        grouped = self._grouped(statement)
+
+        def speller_at(corner: Mapping[str, LoopExpr]) -> Speller:
             arguments = [functools.reduce(_at, corner.items(), a) for a in nest.call.arguments]
             indices = {i: loop_text(a) for i, a in zip(statement.indices, arguments, strict=True)}
-            speller = self._speller(statement.name, indices)
+            return self._speller(statement.name, indices)
+
+        def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
+            speller = speller_at(corner)
             storage = statement.target if read is None else read.tensor
             subscripts = statement.subscripts if read is None else read.subscripts
             buffer = self.plan.buffers.get(storage)
@@ -297,9 +314,11 @@ class _Emitter:
                 return None
             own = self.scop.storages[storage]
             panel = None if read is None else speller.panels.get(read)
+            if read in grouped:
+                panel = grouped[read].panel
             if panel is not None:
                 element = panel.element([speller.subscript(s) for s in subscripts])
-                return Place(element, own.dtype, panel.strides, panel.steps)
+                return Place(element, panel.copy.dtype, panel.strides, panel.steps)
             if read is not None and read.boundary is not None:
                 return None
             text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
@@ -307,12 +326,17 @@ class _Emitter:
             return Place(text, own.dtype, strides)
 
         dtype = self.scop.storages[statement.target].dtype
-        zero = start is not None
-        contraction = Contraction(statement, dtype, nest, self.machine, self.scop.sizes, place, zero, result)
+        facts = (statement, dtype, nest, self.machine, self.scop.sizes, place, start is not None, result)
+
+        def sums(read: Read, corner: Mapping[str, LoopExpr]) -> Place:
+            speller, panel = speller_at(corner), grouped[read].panel
+            offsets = [f"{speller.subscript(s)} - {panel.corner(d)}" for d, s in enumerate(read.subscripts)]
+            return Place(sum_of(panel, offsets), INT32, sums_strides(panel))
 
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
 
+        contraction = DotContraction(*facts, grouped=grouped, sums=sums) if grouped else Contraction(*facts)
         lines = contraction.lines(plainly)
         if lines is None:
             return False
@@ -321,6 +345,16 @@ class _Emitter:
             self._put(depth + 1, line)
         self._put(depth, "}")
         return True
+
+    def _grouped(self, statement: ScopStatement) -> dict[Read, GroupedOperand]:
+        """The operands of a contraction that lie in copies with groups of steps: both of them, or none."""
+        found: dict[Read, GroupedOperand] = {}
+        for read, panel in self.grouped.get(statement.name, {}).items():
+            groups = panel.copy.groups
+            taken = groups is not None and DOTS[self.machine.dots].get(panel.copy.dtype.bits) == groups.size
+            if groups is not None and taken and panel.name in self.corners:
+                found[read] = GroupedOperand(panel, self.corners[panel.name][groups.dimension])
+        return found if len(found) == 2 else {}
 
     def _plain(self, loop: For) -> list[str]:
         """The lines of a loop as it stands, instead of putting them."""

@@ -32,8 +32,14 @@ class Panel:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each dimension of the tensor lie in the panel; see ``steps``."""
-        by_order = contiguous_strides(self.copy.room)
+        """How far apart neighbours along each dimension of the tensor lie in the panel; see ``steps``.
+
+        Along the dimension of groups only those do that begin a group, unless it is innermost.
+        """
+        by_order = list(contiguous_strides(self.copy.room))
+        if self.copy.groups is not None:
+            inside = self.copy.order.index(self.copy.groups.dimension) + 1
+            by_order[inside:] = [stride * self.copy.groups.size for stride in by_order[inside:]]
         return tuple(by_order[self.copy.order.index(d)] for d in range(len(self.copy.shape)))
 
     @property
@@ -53,7 +59,7 @@ class Panel:
     def element(self, subscripts: Sequence[str]) -> str:
         """The C text of an element, from that of its subscripts in the tensor."""
         terms = [
-            self._offset(d, f"({text} - {self._corner(d)})")
+            self._offset(d, f"({text} - {self.corner(d)})")
             for d, (text, extent) in enumerate(zip(subscripts, self.copy.shape, strict=True))
             if extent > 1
         ]
@@ -64,10 +70,11 @@ class Panel:
         if self.steps[d] == 1:
             return f"{distance} * {self.strides[d]}L"
         step = f"{self.steps[d]}UL"
-        return f"((unsigned long){distance} % {step} * {self.copy.run}L + (unsigned long){distance} / {step})"
+        place = f"((unsigned long){distance} % {step} * {self.copy.run}L + (unsigned long){distance} / {step})"
+        return place if self.strides[d] == 1 else f"{place} * {self.strides[d]}L"
 
-    def filled(self, memory: str, corner: Sequence[str], source: str, vector_bytes: int) -> list[str]:
-        """The lines that declare the panel at some ``memory`` and fill it; ``corner`` is the text of its first element.
+    def declared(self, memory: str, corner: Sequence[str]) -> list[str]:
+        """The lines that declare the panel at some ``memory``; ``corner`` is the text of its first element.
 
         What of the box is outside the tensor gets the value that reads have there; where they have none, nobody reads.
         """
@@ -77,15 +84,23 @@ class Panel:
         border = border_of(read)
         if border is not None:
             value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
-            count = self.copy.bytes // self.copy.dtype.itemsize
-            lines.append(f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value};")
+            flip = f" ^ {1 << (self.copy.dtype.bits - 1)}" if self.copy.groups and self.copy.groups.flipped else ""
+            count = self.copy.box_bytes // self.copy.dtype.itemsize
+            lines.append(f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value}{flip};")
         box = self.storage.box
         for d, text in enumerate(corner):
             extent = self.copy.shape[d]
-            lines.append(f"const long {self._corner(d)} = {text};")
-            low, high = f"{box.origin[d]} - {self._corner(d)}", f"{box.origin[d] + box.extent[d]} - {self._corner(d)}"
-            lines.append(f"const long {self._low(d)} = tc_min({extent}, tc_max(0, {low}));")
-            lines.append(f"const long {self._high(d)} = tc_max({self._low(d)}, tc_min({extent}, {high}));")
+            lines.append(f"const long {self.corner(d)} = {text};")
+            low, high = f"{box.origin[d]} - {self.corner(d)}", f"{box.origin[d] + box.extent[d]} - {self.corner(d)}"
+            lines.append(f"const long {self.low(d)} = tc_min({extent}, tc_max(0, {low}));")
+            lines.append(f"const long {self.high(d)} = tc_max({self.low(d)}, tc_min({extent}, {high}));")
+        return lines
+
+    def filled(self, source: str, vector_bytes: int) -> list[str]:
+        """The lines that fill the panel from the tensor ``source``."""
+        lines: list[str] = []
+        read = self.copy.reads[0]
+        border = border_of(read)
         *outer, column = self.copy.order
         if read.boundary is not None and border is None:
             return lines + self._folded(source, read.boundary.kind, outer, column)
@@ -97,14 +112,14 @@ class Panel:
             assert run is not None
             return lines + self._turned(source, [d for d in outer if d != run], run, column, lanes)
         for depth, d in enumerate(outer):
-            lines.append("  " * depth + f"for (long o{d} = {self._low(d)}; o{d} < {self._high(d)}; o{d}++)")
+            lines.append("  " * depth + f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)")
         return lines + ["  " * len(outer) + line for line in self._row(source, column)]
 
     def _row(self, source: str, column: int) -> list[str]:
         """What lies inside the tensor of one row, where rows of whole boxes have loops of a constant length."""
-        low, high, whole = self._low(column), self._high(column), self.copy.shape[column]
+        low, high, whole = self.low(column), self.high(column), self.copy.shape[column]
         if self.copy.step == 1:
-            move = f"{self._target()} = {self._source(source)};"
+            move = f"{self.target()} = {self.source(source)};"
             return [
                 f"if ({high} - {low} == {whole})",
                 f"  for (long o{column} = 0; o{column} < {whole}; o{column}++) {move}",
@@ -112,8 +127,8 @@ class Panel:
                 f"  for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}",
             ]
         step, run = self.copy.step, self.copy.run
-        apart = self._source(source, {column: f"r + l * {step}"})
-        move = f"{self._target({column: f'r * {run}L + l'})} = {apart};"
+        apart = self.source(source, {column: f"r + l * {step}"})
+        move = f"{self.target({column: f'r * {run}L + l'})} = {apart};"
         return [
             f"for (long r = 0; r < {step}; r++)",
             f"  for (long l = ({low} - r + {step - 1}) / {step}; r + l * {step} < {high}; l++) {move}",
@@ -126,15 +141,15 @@ class Panel:
         for d in outer:
             lines.append("  " * depth + f"for (long o{d} = 0; o{d} < {self.copy.shape[d]}; o{d}++) {{")
             depth += 1
-            there = f"tc_{kind}({self._corner(d)} + o{d}, {box.origin[d]}L, {box.extent[d]}L)"
-            lines.append("  " * depth + f"const long from{d} = {there} - {self._corner(d)};")
+            there = f"tc_{kind}({self.corner(d)} + o{d}, {box.origin[d]}L, {box.extent[d]}L)"
+            lines.append("  " * depth + f"const long from{d} = {there} - {self.corner(d)};")
             inside[d] = f"from{d}"
-        low, high, whole = self._low(column), self._high(column), self.copy.shape[column]
-        there = f"tc_{kind}({self._corner(column)} + o{column}, {box.origin[column]}L, {box.extent[column]}L)"
-        edge = self._source(source, inside | {column: f"{there} - {self._corner(column)}"})
-        target = self._target({column: self._offset(column, f"o{column}")})
+        low, high, whole = self.low(column), self.high(column), self.copy.shape[column]
+        there = f"tc_{kind}({self.corner(column)} + o{column}, {box.origin[column]}L, {box.extent[column]}L)"
+        edge = self.source(source, inside | {column: f"{there} - {self.corner(column)}"})
+        target = self.target({column: self._offset(column, f"o{column}")})
         for start, end, value in (
-            ("0", low, edge), (low, high, self._source(source, inside)), (high, str(whole), edge)
+            ("0", low, edge), (low, high, self.source(source, inside)), (high, str(whole), edge)
         ):  # fmt: skip
             loop = f"for (long o{column} = {start}; o{column} < {end}; o{column}++)"
             lines.append("  " * depth + f"{loop} {target} = {value};")
@@ -143,14 +158,14 @@ class Panel:
     def _turned(self, source: str, outer: list[int], run: int, column: int, lanes: int) -> list[str]:
         """Fill by square blocks that are transposed in registers; what is left of them element by element."""
         function = f"tc_transpose_{8 * self.copy.dtype.itemsize}_x{lanes}"
-        move = f"{self._target()} = {self._source(source)};"
-        pair = f"&{self._source(source)}, {self.storage.strides[column]}L, &{self._target()}, {self.strides[run]}L"
-        loops = [f"for (long o{d} = {self._low(d)}; o{d} < {self._high(d)}; o{d}++)" for d in outer]
-        high, across = self._high(run), self._high(column)
+        move = f"{self.target()} = {self.source(source)};"
+        pair = f"&{self.source(source)}, {self.storage.strides[column]}L, &{self.target()}, {self.strides[run]}L"
+        loops = [f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)" for d in outer]
+        high, across = self.high(run), self.high(column)
         whole = f"o{run} + {lanes} <= {high} && o{column} + {lanes} <= {across}"
         blocks = (
-            f"for (long o{run} = {self._low(run)}; o{run} < {high}; o{run} += {lanes})",
-            f"  for (long o{column} = {self._low(column)}; o{column} < {across}; o{column} += {lanes})",
+            f"for (long o{run} = {self.low(run)}; o{run} < {high}; o{run} += {lanes})",
+            f"  for (long o{column} = {self.low(column)}; o{column} < {across}; o{column} += {lanes})",
             f"    if ({whole}) {function}({pair});",
             "    else {",
             f"      const long from{run} = o{run}, to{run} = tc_min(o{run} + {lanes}, {high});",
@@ -161,28 +176,31 @@ class Panel:
         )
         return ["  " * n + loop for n, loop in enumerate(loops)] + ["  " * len(loops) + line for line in blocks]
 
-    def _target(self, offsets: Mapping[int, str] | None = None) -> str:
+    def target(self, offsets: Mapping[int, str] | None = None) -> str:
         """The C text of an element of the panel; ``offsets`` gives those along some dimensions, in elements of it."""
         known = offsets or {}
         terms = [known.get(d, f"o{d} * {s}L") for d, s in enumerate(self.strides)]
         return f"{self.name}[{' + '.join(terms) or '0'}]"
 
-    def _source(self, source: str, distances: Mapping[int, str] | None = None) -> str:
+    def source(self, source: str, distances: Mapping[int, str] | None = None) -> str:
         """The C text of an element of the tensor; ``distances`` gives those from the corner along some dimensions."""
         box, strides, known = self.storage.box, self.storage.strides, distances or {}
         terms = [
-            f"({self._corner(d)} + {known.get(d, f'o{d}')} - {box.origin[d]}) * {strides[d]}L"
+            f"({self.corner(d)} + {known.get(d, f'o{d}')} - {box.origin[d]}) * {strides[d]}L"
             for d in range(len(strides))
         ]
         return f"{source}[{' + '.join(terms) or '0'}]"
 
-    def _corner(self, d: int) -> str:
+    def corner(self, d: int) -> str:
+        """The C name of the first subscript along a dimension."""
         return f"{self.name}_at{d}"
 
-    def _low(self, d: int) -> str:
+    def low(self, d: int) -> str:
+        """The C name of the first offset along a dimension at which there is an element of the tensor."""
         return f"{self.name}_low{d}"
 
-    def _high(self, d: int) -> str:
+    def high(self, d: int) -> str:
+        """The C name of what follows the last such offset."""
         return f"{self.name}_high{d}"
 
 
@@ -192,24 +210,34 @@ def transpositions(text: str) -> str:
 
 
 def _transposition(bits: int, lanes: int) -> str:
-    """Rows are interleaved with those half a block away, as often as the number of rows can be halved."""
     vector = f"tc_uint{bits}_x{lanes}"
-    zipped = [(n // 2 + (lanes if n % 2 else 0)) for n in range(lanes)]
-    low, high = (", ".join(str(n + shift) for n in zipped) for shift in (0, lanes // 2))
     lines = [
         f"static void tc_transpose_{bits}_x{lanes}(const void *source, long stride, void *target, long step)",
         "{",
         f"  const {_TURNED[bits // 8]} *s = source;",
         f"  {_TURNED[bits // 8]} *t = target;",
     ]
+    lines += [f"  {vector} r0_{n} = *(const {vector} *)(s + {n} * stride);" for n in range(lanes)]
+    turned, names = transposed_rows(vector, lanes)
+    lines += [f"  {line}" for line in turned]
+    lines += [f"  *({vector} *)(t + {n} * step) = {name};" for n, name in enumerate(names)]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def transposed_rows(vector: str, lanes: int) -> tuple[list[str], list[str]]:
+    """The lines that transpose the vectors ``r0_0``, ``r0_1`` and so on, as many as they have lanes, and the results.
+
+    Rows are interleaved with those half a block away, as often as the number of rows can be halved.
+    """
+    zipped = [(n // 2 + (lanes if n % 2 else 0)) for n in range(lanes)]
+    low, high = (", ".join(str(n + shift) for n in zipped) for shift in (0, lanes // 2))
+    lines: list[str] = []
     names = [f"r0_{n}" for n in range(lanes)]
-    lines += [f"  {vector} {name} = *(const {vector} *)(s + {n} * stride);" for n, name in enumerate(names)]
     for stage in range(1, lanes.bit_length()):
         after = [f"r{stage}_{n}" for n in range(lanes)]
         for n in range(lanes // 2):
             pair = f"{names[n]}, {names[n + lanes // 2]}"
-            lines.append(f"  {vector} {after[2 * n]} = __builtin_shufflevector({pair}, {low});")
-            lines.append(f"  {vector} {after[2 * n + 1]} = __builtin_shufflevector({pair}, {high});")
+            lines.append(f"{vector} {after[2 * n]} = __builtin_shufflevector({pair}, {low});")
+            lines.append(f"{vector} {after[2 * n + 1]} = __builtin_shufflevector({pair}, {high});")
         names = after
-    lines += [f"  *({vector} *)(t + {n} * step) = {name};" for n, name in enumerate(names)]
-    return "\n".join([*lines, "}"]) + "\n"
+    return lines, names

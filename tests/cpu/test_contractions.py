@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 
 Array = np.ndarray[Any, np.dtype[Any]]
-VECTOR = re.compile(r"\btc_c\d+_\d+ \+= ")
+VECTOR = re.compile(r"\btc_c\d+_\d+ (\+=|= tc_dot_)")
 """A step of a register tile."""
 
 
@@ -114,6 +114,14 @@ def test_types(name: str) -> None:
     kernel = f.compile(A, B)
     assert vectors_in(kernel)
     assert (kernel(A, B) == A.astype(np.int64) @ B.astype(np.int64)).all()
+
+
+def test_conversions_on_the_way_count() -> None:
+    """A negative number that becomes a wider unsigned one is large from then on."""
+    value = "int32(uint16(A(m,k))) * int32(B(k,n))"
+    f = tc.define(f"def f(int8(M,K) A, int8(K,N) B) -> (int32(M,N) C) {{ C(m,n) +=! {value} }}")["f"]
+    A, B = integers((19, 11), np.int8), integers((11, 43), np.int8)
+    assert (f(A, B) == A.astype(np.uint16).astype(np.int32) @ B.astype(np.int32)).all()
 
 
 def test_integers_wrap() -> None:

@@ -1,0 +1,210 @@
+"""Register tiles of sums of products of narrow integers, several steps of the reduction at a time.
+
+Both operands lie in packed copies with groups of steps together (``groupedpanels.py``): along the columns of the tile a
+vector of groups, along its rows one group, which all lanes get.  A step of the tile is one instruction for each of its
+vectors (``dotinstructions.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tcomp.backends.contractions import Contraction, Operand, Place, loop_head, vector_type
+from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dotinstructions import LANE, LANE_BYTES, dot
+from tcomp.backends.panels import Panel
+from tcomp.grammar.function import Binary, Read
+from tcomp.indexing import Ranges
+from tcomp.loops import For, LoopExpr, Number, Variable, flattened
+from tcomp.mapping.operations import bare
+from tcomp.mapping.plan import StepGroups
+from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
+from tcomp.operators import INT32
+
+_LEAST_LANES = 4
+"""Lanes of the narrowest vectors that the instructions take."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedOperand:
+    """An operand in a copy with groups, which begin at the value ``first`` of the reduction index."""
+
+    panel: Panel
+    first: LoopExpr
+
+    @property
+    def groups(self) -> StepGroups:
+        """How steps lie together."""
+        assert self.panel.copy.groups is not None
+        return self.panel.copy.groups
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the copy holds signed integers."""
+        return (self.panel.copy.dtype.kind == "int") != self.groups.flipped
+
+
+@dataclass(frozen=True, slots=True)
+class DotContraction(Contraction):
+    """A contraction whose operands are ``grouped``.  ``sums`` gives the place of the sums of a copy, as ``place`` that
+    of its elements."""
+
+    grouped: Mapping[Read, GroupedOperand] = field(kw_only=True)
+    sums: Callable[[Read, Mapping[str, LoopExpr]], Place] = field(kw_only=True)
+
+    def _operands(self) -> tuple[Operand, Operand] | None:
+        found: list[Operand] = []
+        for read, name in zip(self._reads(), ("tc_a", "tc_b"), strict=True):
+            place = self.place(read, self.nest.corner())
+            if place is None or not self._steps_whole_groups(self.grouped[read]):
+                return None
+            row, column = (self._stride(loop, read.subscripts, place) for loop in (self.nest.row, self.nest.column))
+            if row is None or column not in (0, self.grouped[read].groups.size):
+                return None
+            found.append(Operand(place, row, 1 if column else 0, name))
+        first, second = found
+        return (first, second) if first.is_vector != second.is_vector else None
+
+    def _reads(self) -> tuple[Read, Read]:
+        value = self.statement.value
+        assert isinstance(value, Binary)
+        first, second = bare(value.lhs), bare(value.rhs)
+        assert isinstance(first, Read) and isinstance(second, Read)
+        return first, second
+
+    def _steps_whole_groups(self, operand: GroupedOperand) -> bool:
+        """Whether the loop over the grouped index goes through whole groups, of which zeros may fill up the last."""
+        loop = self._grouped_loop()
+        if loop is None or loop.step != 1:
+            return False
+        unknown = Ranges({})
+        first = unknown.sum_of(operand.first)
+        copy, groups = operand.panel.copy, operand.groups
+        begin = unknown.sum_of(loop.lower).plus(first, -1)
+        box = operand.panel.storage.box
+        end = Number(box.origin[groups.dimension] + box.extent[groups.dimension])
+        for upper in flattened(loop.upper, "min"):
+            distance = unknown.sum_of(upper).plus(first, -1)
+            whole = distance.constant % groups.size == 0 or distance.constant == copy.shape[groups.dimension]
+            if upper != end and (distance.terms or not whole):
+                return False
+        return not begin.terms and begin.constant == 0
+
+    def _grouped_loop(self) -> For | None:
+        """The loop over the index whose values are grouped, if it is the innermost one in which the index moves."""
+        positions = {o.groups.step for o in self.grouped.values()}
+        argument = self.nest.call.arguments[positions.pop()] if len(positions) == 1 else None
+        loops = [n for n in self.nest.steps if isinstance(n, For) and Variable(n.iterator) == argument]
+        return loops[0] if len(loops) == 1 else None
+
+    def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
+        if columns < _LEAST_LANES:
+            return RegisterTile(rows, columns, _LEAST_LANES, float(rows))
+        tile = vectorised(rows, columns, loads, self.machine)
+        return None if tile is None or tile.lanes < _LEAST_LANES else tile
+
+    def _sums(self) -> Operand | None:
+        """What accumulators begin with to make up for flipped bits; None where nothing has to be."""
+        summed = [read for read, o in self.grouped.items() if o.groups.summed is not None]
+        if not summed:
+            return None
+        place = self.sums(summed[0], self.nest.corner())
+        row, column = (self._stride(loop, summed[0].subscripts, place) for loop in (self.nest.row, self.nest.column))
+        assert row is not None and column is not None
+        return Operand(place, row, column, "tc_s")
+
+    def _tile(
+        self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
+    ) -> Iterator[str]:
+        target, result = targets
+        offsets = [max(0, min(v * tile.lanes, tile.columns - tile.lanes)) for v in range(tile.vectors)]
+        cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        vector = vector_type(INT32, tile.lanes)
+        sums, element = self._sums(), C_STORAGE_TYPES[self.dtype.name]
+        if not self.from_zero:
+            yield f"const {element} *const {target.name} = &{target.place.text};"
+        if sums is not None:
+            yield f"const int *const {sums.name} = &{sums.place.text};"
+        for r, v in cells:
+            values = [] if self.from_zero else [_loaded(target, r, offsets[v], tile, vector)]
+            values += [] if sums is None else [_start(sums, r, offsets[v], vector)]
+            yield f"{vector} {_cell(r, v)} = {' + '.join(values) or '{0}'};"
+        depth = 0
+        for loop in self.nest.steps:
+            head = loop_head(loop)
+            if loop is self._grouped_loop():
+                assert isinstance(loop, For)
+                size = next(iter(self.grouped.values())).groups.size
+                head = loop_head(replace(loop, step=size))
+            yield "  " * depth + head
+            depth += 1
+        inside = "  " * depth
+        yield from (inside + line for line in self._step(tile, operands, offsets))
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
+        yield f"{element} *const {result.name} = &{result.place.text};"
+        for r, v in cells:
+            yield from _stored(result, r, offsets[v], _cell(r, v), tile, vector)
+
+    def _step(self, tile: RegisterTile, operands: tuple[Operand, Operand], offsets: list[int]) -> Iterator[str]:
+        """One group of steps for every vector of a tile."""
+        reads = dict(zip(self._reads(), operands, strict=True))
+        for o in operands:
+            yield f"const {C_STORAGE_TYPES[o.place.dtype.name]} *const {o.name} = &{o.place.text};"
+        for o in operands:
+            if not o.row:
+                yield from self._loads(o, 0, tile, offsets)
+        signed = next((o for read, o in reads.items() if self.grouped[read].is_signed), operands[1])
+        unsigned = operands[0] if signed is operands[1] else operands[1]
+        dtype = operands[0].place.dtype
+        for r in range(tile.rows):
+            for o in operands:
+                if o.row:
+                    yield from self._loads(o, r, tile, offsets)
+            for v in range(tile.vectors):
+                total = dot(_cell(r, v), _part(unsigned, r, v), _part(signed, r, v), dtype, tile.lanes)
+                yield f"{_cell(r, v)} = {total};"
+
+    def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
+        """One row of an operand, in registers: its vectors, or one group in all lanes of a vector."""
+        vector = vector_type(INT32, tile.lanes)
+        start = f"{operand.name} + {row * operand.row}"
+        if not operand.is_vector:
+            yield f"const {vector} {_part(operand, row, 0)} = ({vector}){{0}} + *(const {LANE} *)({start});"
+            return
+        size = LANE_BYTES // operand.place.dtype.itemsize
+        for v, offset in enumerate(offsets):
+            place = f"{operand.name} + {row * operand.row + offset * size}"
+            yield f"const {vector} {_part(operand, row, v)} = *(const {vector} *)({place});"
+
+
+def _start(sums: Operand, row: int, offset: int, vector: str) -> str:
+    """What a vector of accumulators begins with."""
+    place = f"{sums.name} + {row * sums.row + offset * sums.column}"
+    return f"*(const {vector} *)({place})" if sums.column else f"(({vector}){{0}} + *({place}))"
+
+
+def _loaded(target: Operand, row: int, offset: int, tile: RegisterTile, vector: str) -> str:
+    """A vector of accumulators in memory, which may have fewer columns than lanes."""
+    start = row * target.row + offset
+    if tile.columns >= tile.lanes:
+        return f"*(const {vector} *)({target.name} + {start})"
+    return f"({vector}){{{', '.join(f'{target.name}[{start + c}]' for c in range(tile.columns))}}}"
+
+
+def _stored(target: Operand, row: int, offset: int, cell: str, tile: RegisterTile, vector: str) -> Iterator[str]:
+    start = row * target.row + offset
+    if tile.columns >= tile.lanes:
+        yield f"*({vector} *)({target.name} + {start}) = {cell};"
+        return
+    yield from (f"{target.name}[{start + c}] = {cell}[{c}];" for c in range(tile.columns))
+
+
+def _cell(row: int, vector: int) -> str:
+    return f"tc_c{row}_{vector}"
+
+
+def _part(operand: Operand, row: int, vector: int) -> str:
+    """The register that holds what an operand gives to one vector of accumulators."""
+    return f"{operand.name}{row if operand.row else 0}_{vector if operand.is_vector else 0}"

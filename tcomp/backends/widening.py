@@ -1,0 +1,64 @@
+"""Vectors of narrow elements as vectors of 32 bits: one instruction where the processor has it.
+
+Compilers take such conversions apart into several instructions, gcc 12 those of bytes into one for each element.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tcomp.operators import BFLOAT16, DTYPES, FLOAT16, FLOAT32, INT32, DType
+
+_CALLED = re.compile(r"\btc_widened_([a-z]+\d+)_x(\d+)\b")
+
+WIDENED = ("int8", "uint8", "int16", "uint16", "float16", "bfloat16")
+"""Element types that vectors are made of: of int32 for integers, of float32 for floats."""
+
+_INSTRUCTIONS = {
+    "int8": "vpmovsxbd",
+    "uint8": "vpmovzxbd",
+    "int16": "vpmovsxwd",
+    "uint16": "vpmovzxwd",
+    "float16": "vcvtph2ps",
+    "bfloat16": "vpmovzxwd",
+}
+
+
+def widened_type(dtype: DType) -> DType:
+    """What the lanes are for elements of a type."""
+    return FLOAT32 if dtype.is_float else INT32
+
+
+def widened(pointer: str, dtype: DType, lanes: int) -> str:
+    """The C text of a vector of the elements at a pointer."""
+    return f"tc_widened_{dtype}_x{lanes}({pointer})"
+
+
+def widening_functions(text: str, in_hardware: bool) -> str:
+    """The functions that a text calls; ``in_hardware`` says that the processor has the instructions."""
+    called = sorted(set(_CALLED.findall(text)))
+    return "".join(_function(DTYPES[name], int(lanes), in_hardware) for name, lanes in called)
+
+
+def _function(dtype: DType, lanes: int, in_hardware: bool) -> str:
+    result = f"tc_{widened_type(dtype)}_x{lanes}"
+    raw = "uint16" if dtype in (FLOAT16, BFLOAT16) else dtype.name
+    loaded = f"*(const tc_{raw}_x{lanes} *)from"
+    lines = [
+        f"static inline __attribute__((always_inline)) {result} tc_widened_{dtype}_x{lanes}(const void *from)",
+        "{",
+    ]
+    if in_hardware:
+        wide = f"tc_uint32_x{lanes}" if dtype == BFLOAT16 else result
+        lines.append(f"  {wide} to;")
+        lines.append(f'  __asm__("{_INSTRUCTIONS[dtype.name]} %1, %0" : "=v"(to) : "m"({loaded}));')
+        lines.append(f"  return ({result})(to << 16);" if dtype == BFLOAT16 else "  return to;")
+    elif dtype == BFLOAT16:
+        lines.append(f"  return ({result})(__builtin_convertvector({loaded}, tc_uint32_x{lanes}) << 16);")
+    elif dtype == FLOAT16:
+        lines.append(f"  {result} to;")
+        lines.append(f"  for (int n = 0; n < {lanes}; n++) to[n] = (float)((const _Float16 *)from)[n];")
+        lines.append("  return to;")
+    else:
+        lines.append(f"  return __builtin_convertvector({loaded}, {result});")
+    return "\n".join([*lines, "}"]) + "\n"

@@ -1,0 +1,162 @@
+"""Which contractions of narrow integers take several steps at a time, how their operands are packed, and the proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tcomp as tc
+from tcomp.backends.cpu import CpuBackend
+from tcomp.driver import lower
+from tcomp.errors import LegalityError
+from tcomp.grammar import define
+from tcomp.mapping.legality import prove
+from tcomp.mapping.machine import DOTS
+from tcomp.mapping.plan import Copy, Plan, StepGroups
+from tcomp.mapping.planreader import read_plan
+from tcomp.mapping.plantext import plan_text
+from tcomp.operators import UINT8
+from tcomp.scop import Sizes
+from tests.targets import CPU
+
+SIZES = {"M": 40, "K": 37, "N": 50}
+
+
+def backend(dots: str) -> CpuBackend:
+    return CpuBackend(replace(CPU.machine, dots=dots))
+
+
+def plan_of(text: str, sizes: dict[str, int], dots: str = "avx512_vnni") -> Plan:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend(dots)).plan
+
+
+def product(first: str, second: str, result: str = "int32") -> str:
+    value = f"{result}(A(m,k)) * {result}(B(k,n))"
+    return f"def f({first}(M,K) A, {second}(K,N) B) -> ({result}(M,N) C) {{ C(m,n) +=! {value} }}"
+
+
+def grouped(plan: Plan) -> dict[str, Copy]:
+    return {c.storage: c for c in plan.copies if c.groups is not None}
+
+
+def groups_of(plan: Plan, storage: str) -> StepGroups:
+    groups = grouped(plan)[storage].groups
+    assert groups is not None
+    return groups
+
+
+@pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "uint8")])
+def test_bytes_of_both_kinds_are_packed_as_they_are(pair: tuple[str, str]) -> None:
+    plan = plan_of(product(*pair), SIZES)
+    for name in ("A", "B"):
+        groups = groups_of(plan, name)
+        assert (groups.size, groups.flipped, groups.summed) == (4, False, None)
+    assert [str(grouped(plan)[name].dtype) for name in ("A", "B")] == list(pair)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_bytes_of_one_kind_need_a_flip_and_sums(kind: str) -> None:
+    plan = plan_of(product(kind, kind), SIZES)
+    assert groups_of(plan, "A").flipped and not groups_of(plan, "B").flipped
+    assert groups_of(plan, "B").summed == (1,)
+
+
+@pytest.mark.parametrize("pair", [("int16", "int16"), ("int8", "int16"), ("int16", "uint8")])
+def test_pairs_of_16_bits(pair: tuple[str, str]) -> None:
+    plan = plan_of(product(*pair), SIZES)
+    assert {c.dtype.name for c in grouped(plan).values()} == {"int16"}
+    assert groups_of(plan, "A").size == groups_of(plan, "B").size == 2
+
+
+def test_without_instructions_for_bytes_there_are_pairs() -> None:
+    plan = plan_of(product("int8", "int8"), SIZES, "avx2")
+    assert {c.dtype.name for c in grouped(plan).values()} == {"int16"}
+    assert not grouped(plan_of(product("int8", "int8"), SIZES, ""))
+    assert DOTS[""] == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        product("uint16", "int16"),
+        product("int8", "int8", "int64"),
+        product("int8", "int8", "float"),
+        product("int32", "int8"),
+        product("int8", "int8").replace("int32(A(m,k))", "int32(uint16(A(m,k)))"),
+        product("int8", "int8").replace(") }", ") where k in 0:m-3 }"),
+        product("int8", "int8").replace("A(m,k)", "A(m,36-k)"),
+    ],
+)
+def test_what_the_instructions_do_not_compute(text: str) -> None:
+    assert not grouped(plan_of(text, SIZES))
+
+
+CONVOLUTION = """def f(int8(N,C,H,W) I, int8(O,C,KH,KW) K) -> (Y) {
+    Y(n,o,h,w) +=! I(n,c,h+kh,w+kw) * K(o,c,kh,kw) }"""
+IMAGE = {"N": 2, "C": 6, "H": 12, "W": 33, "O": 9, "KH": 3, "KW": 3}
+
+
+def test_a_convolution_takes_channels_together() -> None:
+    plan = plan_of(CONVOLUTION, IMAGE)
+    image, weights = groups_of(plan, "I"), groups_of(plan, "K")
+    assert (image.dimension, weights.dimension) == (1, 1)
+    assert image.flipped and weights.summed == (0,)
+
+
+def broken(copy: Copy, name: str) -> Copy:
+    groups = copy.groups
+    assert groups is not None
+    match name:
+        case "another dimension":
+            return replace(copy, groups=replace(groups, dimension=1 - groups.dimension))
+        case "no dimension":
+            return replace(copy, groups=replace(groups, dimension=2))
+        case "no reduction":
+            return replace(copy, groups=replace(groups, step=0))
+        case "other sums":
+            return replace(copy, groups=replace(groups, summed=(0,)))
+        case "no sums":
+            return replace(copy, groups=replace(groups, summed=None))
+        case "a flip":
+            return replace(copy, groups=replace(groups, flipped=True))
+        case "other groups":
+            return replace(copy, groups=replace(groups, size=2))
+        case "a narrower type":
+            return replace(copy, dtype=UINT8)
+        case _:
+            return replace(copy, groups=None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["another dimension", "no dimension", "no reduction", "other sums", "no sums", "a flip", "other groups",
+     "a narrower type", "no groups"],
+)  # fmt: skip
+def test_a_wrong_copy_is_refused(name: str) -> None:
+    plan = plan_of(product("int8", "int8"), SIZES)
+    prove(plan, "pack")
+    copies = tuple(broken(c, name) if c.storage == "B" else c for c in plan.copies)
+    with pytest.raises(LegalityError, match="pass 'mutation'"):
+        prove(replace(plan, copies=copies), "mutation")
+
+
+def test_sums_over_part_of_what_is_read_are_refused() -> None:
+    """The weights of a convolution are summed over channels and both sides of the window; one of them is not enough."""
+    plan = plan_of(CONVOLUTION, IMAGE)
+    weights = grouped(plan)["K"]
+    assert weights.groups is not None
+    fewer = replace(weights, groups=replace(weights.groups, summed=(0, 2)))
+    with pytest.raises(LegalityError, match="sums other elements of K"):
+        prove(replace(plan, copies=tuple(fewer if c is weights else c for c in plan.copies)), "mutation")
+
+
+@pytest.mark.parametrize("text", [product("int8", "int8"), product("int8", "int16"), CONVOLUTION])
+def test_the_text_of_a_plan_holds_it_all(text: str) -> None:
+    sizes = IMAGE if text is CONVOLUTION else SIZES
+    plan = plan_of(text, sizes)
+    stage, again = read_plan(plan_text(plan, "pack"), plan.program)
+    assert stage == "pack"
+    kept = [(c.storage, c.dtype, c.shape, c.order, c.padding, c.groups) for c in plan.copies]
+    assert [(c.storage, c.dtype, c.shape, c.order, c.padding, c.groups) for c in again.copies] == kept
+    prove(again, "pack")
