@@ -14,18 +14,19 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.spelling import loop_text
+from tcomp.backends.widening import WIDENED, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
-from tcomp.operators import DTYPES, FLOAT32, UINT32, DType
+from tcomp.operators import DTYPES, DType
 from tcomp.scop import ScopStatement
 
 _ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 _VECTOR_NAME = re.compile(r"\btc_([a-z]+\d+)_x(\d+)\b")
-_LOADED = (*_ARITHMETIC, "int8", "uint8", "int16", "uint16", "bfloat16")
+_LOADED = (*_ARITHMETIC, *WIDENED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +320,13 @@ def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
 
 
 def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int) -> str:
-    own = operand.place.dtype
+    own, place = operand.place.dtype, f"{operand.name} + {offset}"
     vector = vector_type(dtype, lanes)
-    raw = f"*(const {vector_type(own, lanes)} *)({operand.name} + {offset})"
-    if own == dtype:
-        return raw
-    if own.name == "bfloat16":
-        wide = vector_type(UINT32, lanes)
-        shifted = f"({vector_type(FLOAT32, lanes)})(__builtin_convertvector({raw}, {wide}) << 16)"
-        return shifted if dtype == FLOAT32 else f"__builtin_convertvector({shifted}, {vector})"
-    return f"__builtin_convertvector({raw}, {vector})"
+    if own.name in WIDENED:
+        wide = widened(place, own, lanes)
+        return wide if widened_type(own) == dtype else f"__builtin_convertvector({wide}, {vector})"
+    raw = f"*(const {vector_type(own, lanes)} *)({place})"
+    return raw if own == dtype else f"__builtin_convertvector({raw}, {vector})"
 
 
 def _cell(row: int, vector: int) -> str:

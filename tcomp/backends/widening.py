@@ -14,6 +14,9 @@ _CALLED = re.compile(r"\btc_widened_([a-z]+\d+)_x(\d+)\b")
 WIDENED = ("int8", "uint8", "int16", "uint16", "float16", "bfloat16")
 """Element types that vectors are made of: of int32 for integers, of float32 for floats."""
 
+LEAST_LANES = 4
+"""Lanes of the narrowest vectors that the instructions give."""
+
 _INSTRUCTIONS = {
     "int8": "vpmovsxbd",
     "uint8": "vpmovzxbd",
@@ -37,7 +40,9 @@ def widened(pointer: str, dtype: DType, lanes: int) -> str:
 def widening_functions(text: str, in_hardware: bool) -> str:
     """The functions that a text calls; ``in_hardware`` says that the processor has the instructions."""
     called = sorted(set(_CALLED.findall(text)))
-    return "".join(_function(DTYPES[name], int(lanes), in_hardware) for name, lanes in called)
+    return "".join(
+        _function(DTYPES[name], int(lanes), in_hardware and int(lanes) >= LEAST_LANES) for name, lanes in called
+    )
 
 
 def _function(dtype: DType, lanes: int, in_hardware: bool) -> str:

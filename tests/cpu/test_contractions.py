@@ -143,6 +143,23 @@ def test_bfloat16_operands() -> None:
     assert (kernel(A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)) == A @ B).all()
 
 
+@pytest.mark.parametrize("columns", [8, 17, 40, 129])
+@pytest.mark.parametrize("second", ["B(k,n)", "B(n,k)"])
+def test_float16_operands(second: str, columns: int) -> None:
+    """Subnormal numbers, the largest ones and infinities are converted as they are."""
+    shape = (14, columns) if second == "B(k,n)" else (columns, 14)
+    text = f"def f(float16(M,K) A, float16({'K,N' if shape[0] == 14 else 'N,K'}) B) -> (float(M,N) C)"
+    f = tc.define(f"{text} {{ C(m,n) +=! float(A(m,k)) * float({second}) }}")["f"]
+    A, B = integers((9, 14), np.float16), integers(shape, np.float16, 1)
+    A[2, 3], A[4, 5], B[1, 2] = 2.0**-24, 65504, 2.0**-20
+    A[5, 1] = np.inf
+    kernel = f.compile(A, B)
+    assert vectors_in(kernel)
+    with np.errstate(invalid="ignore"):
+        expected = A.astype(np.float32) @ (B if shape[0] == 14 else B.T).astype(np.float32)
+    np.testing.assert_allclose(kernel(A, B), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_strided_and_reversed_arrays() -> None:
     f = tc.define(MATMUL)["f"]
     A, B = integers((60, 20)), integers((20, 120))
