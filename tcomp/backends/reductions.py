@@ -1,8 +1,9 @@
 """The ``reduce`` tile operation on the CPU: all updates of one element, in vectors.
 
 Several vectors take turns, since an operation takes longer than the processor needs to start the next.  They are folded
-by halves, and what is left of the loop runs in vectors of the same halves, so that less than two iterations are left to
-run alone.
+by halves.  What is left of a loop of known length runs in one vector that overlaps the one before it: extrema do not
+mind, sums leave the lanes out that are there already.  Otherwise it runs in vectors of the same halves, so that less
+than two iterations are left to run alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from tcomp.scop import ScopStatement
 
 ACCUMULATORS = 4
 """Vectors that take turns."""
+
+FOLDED = 4
+"""Lanes that are folded by turning them, not by halves: vectors of two are slow, and scalar extrema are branches."""
+
+_OVERLAPPING = ("min", "max", "+")
+"""Reductions of which a vector may overlap another one."""
 
 VALUE_BYTES = 32
 """Vectors in which values are read that the compiler computes: no longer than those in which it stores them."""
@@ -86,8 +93,21 @@ class Reduction:
             yield f"for (; {i} + {lanes} <= {upper}; {i} += {lanes}) {{"
             yield from ("  " + line for line in self._step(1, lanes, direct))
             yield "}"
+        if rest is not None and rest % lanes and self._reduction in _OVERLAPPING:
+            yield f"{i} = {upper} - {lanes};"
+            yield "{"
+            yield from ("  " + line for line in self._step(1, lanes, direct, left=rest % lanes))
+            yield "}"
+            yield f"{i} = {upper};"
+            rest = 0
+        yield from self._folded(lanes, rest, direct)
+
+    def _folded(self, lanes: int, rest: int | None, direct: bool) -> Iterator[str]:
+        """One vector folded into the target, with the iterations that are left, a ``rest`` of which may be known."""
+        i, upper = self.loop.iterator, loop_text(self.loop.upper)
         name = "part0"
-        while lanes > 2:
+        least = 2 if rest is None or rest % min(lanes, FOLDED) else min(lanes, FOLDED)
+        while lanes > least:
             lanes //= 2
             kind = vector_type(self.dtype, lanes)
             halves = self._of_vectors(f"*(const {kind} *)&{name}", f"*((const {kind} *)&{name} + 1)", lanes)
@@ -98,11 +118,19 @@ class Reduction:
                 yield from ("  " + line for line in self._step(1, lanes, direct, name))
                 yield f"  {i} += {lanes};"
                 yield "}"
-        folded = self._combined(f"{name}[0]", f"{name}[1]")
-        yield f"{self.target} = {self._combined(self.target, folded)};"
+        first = f"{name}[0]"
+        if lanes == FOLDED and least == FOLDED:
+            for order in ("2, 3, 0, 1", "1, 0, 3, 2"):
+                turned = f"__builtin_shufflevector({name}, {name}, {order})"
+                yield f"{name} = {self._of_vectors(name, turned, lanes)};"
+        else:
+            first = self._combined(first, f"{name}[1]")
+        yield f"{self.target} = {self._combined(self.target, first)};"
 
-    def _step(self, vectors: int, lanes: int, direct: bool, into: str = "part0") -> Iterator[str]:
-        """The next iterations, combined with one vector each."""
+    def _step(
+        self, vectors: int, lanes: int, direct: bool, into: str = "part0", left: int | None = None
+    ) -> Iterator[str]:
+        """The next iterations, combined with one vector each; of the last vector only so many may be ``left``."""
         i = self.loop.iterator
         kind = vector_type(self.dtype, lanes)
         if not direct:
@@ -114,6 +142,10 @@ class Reduction:
             value = f"*(const {kind} *)(value + {v * lanes})"
             if direct:
                 value = self._vector(lanes, v * lanes) or value
+            if left is not None and self._reduction == "+":
+                mask = f"tc_int{self.dtype.bits}_x{lanes}"
+                chosen = ", ".join(["0"] * (lanes - left) + ["-1"] * left)
+                value = f"({kind})(({mask})({value}) & ({mask}){{{chosen}}})"
             yield f"{name} = {self._of_vectors(name, value, lanes)};"
 
     @property

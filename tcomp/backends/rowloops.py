@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import islpy as isl
 
 from tcomp.backends.accumulators import Accumulation
-from tcomp.backends.contractions import nest_of
+from tcomp.backends.contractions import constant_extent, nest_of
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.gathers import all_gathers, steady_gathers
 from tcomp.backends.reductions import Reduction
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
 from tcomp.backends.vectorvalues import moves_target
-from tcomp.loops import Execute, For, Let, LoopNode, Number, Scope, substitute, variables
+from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
 from tcomp.scop import Scop, ScopStatement
@@ -22,6 +24,25 @@ from tcomp.scop import Scop, ScopStatement
 Spell = Callable[[str, Mapping[str, str], Mapping[Gather, str]], Speller]
 """Gives what spells expressions of a statement where indices have the C text given and some data-dependent subscripts
 are known."""
+
+
+SIMD = "#pragma omp simd"
+"""Says that the iterations of the next loop may run side by side."""
+
+LEAST_LANES = 4
+"""Lanes of the shortest vectors that are worth a loop of their own."""
+
+
+def may_repeat(statements: list[ScopStatement]) -> bool:
+    """Whether an iteration may run twice: it reads nothing but what it has written before, or nobody there writes."""
+    written = {s.target for s in statements}
+    before: set[str] = set()
+    for s in statements:
+        read = {r.get_tuple_name(isl.dim_type.out) for r in s.reads}
+        if s.kind == "update" or read & (written - before):
+            return False
+        before.add(s.target)
+    return True
 
 
 @dataclass(slots=True)
@@ -48,9 +69,13 @@ class RowLoops:
 
     def lines(self, loop: For) -> list[str] | None:
         """The C text of a register tile of an update, or of an innermost loop; None for any other loop."""
-        tile = self._register_tile(loop)
+        tile = self._register_tile(loop) or self._overlapping(loop)
         if tile is not None:
             return tile
+        return self._known_before(loop)
+
+    def _known_before(self, loop: For) -> list[str] | None:
+        """The C text of an innermost loop; None for any other."""
         call = loop.body
         marks = {b.mark for b in self.plan.buffers.values()} | {*self.plan.operations}
         while isinstance(call, Scope) and call.name not in marks:
@@ -80,6 +105,32 @@ class RowLoops:
         spell = functools.partial(self.spell, statement.name)
         lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell).lines()
         return None if lines is None else ["{", *("  " + line for line in lines), "}"]
+
+    def _overlapping(self, loop: For) -> list[str] | None:
+        """A loop of known length: whole vectors, and one that overlaps the last of them.  None if it may not."""
+        extent = constant_extent(loop.lower, loop.upper)
+        calls = [n for n in walk(loop.body) if isinstance(n, Execute)]
+        if extent is None or loop.step != 1 or any(isinstance(n, For | Let | If) for n in walk(loop.body)):
+            return None
+        statements = [self.scop.by_name[call.statement] for call in calls]
+        if not may_repeat(statements) or any(s.name in self.streamed for s in statements):
+            return None
+        lanes = self.machine.vector_bytes // max(self.scop.storages[s.target].dtype.itemsize for s in statements)
+        while lanes > max(extent, 1):
+            lanes //= 2
+        if lanes < LEAST_LANES:
+            return None
+        parts = [loop]
+        if extent % lanes:
+            whole = Operation("+", (loop.lower, Number(extent // lanes * lanes)))
+            last = Operation("-", (loop.upper, Number(lanes)))
+            parts = [replace(loop, upper=whole), replace(loop, lower=last)]
+        return [line for part in parts for line in self._vectors(part)]
+
+    def _vectors(self, loop: For) -> list[str]:
+        """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short."""
+        lines = self._known_before(loop) or self.plain(loop)
+        return [SIMD, *lines] if lines[0].startswith("for (") else lines
 
     def _row(self, loop: For, call: Execute) -> list[str]:
         """In streaming stores where they pay, else plain."""

@@ -24,7 +24,7 @@ $T $name($T x) {
     ("multiply_add", MULTIPLY_ADD_FLOAT),
     ("scale", SCALE_FLOAT),
 )
-"""exp(x) for x from -120 to 90, or NaN."""
+"""exp(x) for x from -120 to 90, or NaN; anything for others."""
 
 _EXP_NEAR_ZERO_DOUBLE = inlined(
     """
@@ -52,14 +52,24 @@ $T $name($T x) {
 }""",
     *_EXP_DOUBLE_PARTS,
 )
-"""exp(x) for x from -750 to 715, or NaN."""
+"""exp(x) for x from -750 to 715, or NaN; anything for others."""
 
 EXP_FLOAT = inlined(
-    "$T $name($T x) { x = x < -105 ? -105 : x; return tc_exp_between_float(x > 89 ? 89 : x); }",
+    """
+$T $name($T x) {
+  $T y = tc_exp_between_float(x);
+  y = x > 89 ? __builtin_inff() : y;
+  return x < -105 ? 0 : y;
+}""",
     ("exp_between", _EXP_BETWEEN_FLOAT),
 )
 EXP_DOUBLE = inlined(
-    "$T $name($T x) { x = x < -746 ? -746 : x; return tc_exp_between_double(x > 710 ? 710 : x); }",
+    """
+$T $name($T x) {
+  $T y = tc_exp_between_double(x);
+  y = x > 710 ? __builtin_inf() : y;
+  return x < -746 ? 0 : y;
+}""",
     ("exp_between", _EXP_BETWEEN_DOUBLE),
 )
 

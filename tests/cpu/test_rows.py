@@ -107,7 +107,8 @@ def test_a_softmax_keeps_its_accumulators_in_registers(machine: Use) -> None:
         np.testing.assert_allclose(f(X), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
     text = f.compile(integers(5, 333)).source
     assert "part3 = tc_max_float32_x16(part3" in text
-    assert re.search(r"half8 = tc_max_float32_x8\(half8, .*\n.* \+= 8;", text), "5 * 64 + 13 ends in half a vector"
+    assert len(re.findall(r"c3 = 333 - 16;\n.*\n.*part0 = ", text)) == 2, "5 * 64 + 13 ends in a vector that overlaps"
+    assert re.search(r"\(tc_int32_x16\)\{0, 0, 0, -1, ", text), "of which three elements were added before"
     assert re.search(r"part3 = part3 \+ \*\(const tc_float32_x16 \*\)&v_e", text)
 
 
@@ -347,3 +348,36 @@ def test_rows_that_keep_all_threads_busy_are_not_split(machine: Use) -> None:
     f = tc.define("def f(float(N,D) X) -> (s) { s(n) +=! X(n,d) }")["f"]
     assert not f.compile(sizes={"N": 500, "D": 5000}).compilation.plan.stored
     assert f.compile(sizes={"N": 2, "D": 500_000}).compilation.plan.stored
+
+
+def test_a_product_ends_in_parts_of_vectors(machine: Use) -> None:
+    """Its lanes cannot be left out by their bits."""
+    machine(vector_bytes=64)
+    f = tc.define("def f(float(N,D) X) -> (p) { p(n) *=! X(n,d) }")["f"]
+    for length in LENGTHS:
+        X = np.where(np.arange(3 * length).reshape(3, length) % 7 == 0, -1, 1).astype(np.float32)
+        assert (f(X) == X.prod(1)).all(), length
+    assert re.search(r"half8 = half8 \* .*\n.* \+= 8;", f.compile(sizes={"N": 3, "D": 333}).source)
+
+
+@pytest.mark.parametrize("length", [4, 5, 7, 15, 16, 17, 31, 33])
+def test_short_rows_run_in_whole_vectors(machine: Use, length: int) -> None:
+    """gcc would unroll short loops before it looks for vectors, and run what is left of a row element by element."""
+    machine(vector_bytes=64)
+    f = tc.define("def f(float(N,D) X, float(N) s) -> (Y) { t(n,d) = X(n,d) * 2  Y(n,d) = t(n,d) / s(n) + t(n,d) }")[
+        "f"
+    ]
+    X, s = integers(40, length), 2.0 ** integers(40)
+    kernel = f.compile(X, s)
+    assert (kernel(X, s) == 2 * X / s[:, None] + 2 * X).all()
+    lanes = 16 if length >= 16 else 8 if length >= 8 else 4
+    assert kernel.source.count("#pragma omp simd") == (1 if length % lanes == 0 else 2)
+
+
+@pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+def test_an_iteration_that_reads_what_it_writes_runs_once(machine: Use) -> None:
+    machine(vector_bytes=64)
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(n,d) += X(n,d)  Y(n,d) = Y(n,d) + 1 }")["f"]
+    X, Y = integers(5, 21), integers(5, 21, seed=1)
+    expected = X + Y + 1
+    assert (f(X, out=Y) == expected).all()
