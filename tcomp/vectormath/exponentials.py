@@ -57,20 +57,23 @@ $T $name($T x) {
 EXP_FLOAT = inlined(
     """
 $T $name($T x) {
-  $T y = tc_exp_between_float(x);
-  y = x > 89 ? __builtin_inff() : y;
-  return x < -105 ? 0 : y;
+  $T y = tc_exp_between_float(x > 89 ? 89 : x);
+  return tc_from_bits_float(tc_bits_float(y) & ((x < -105) - 1u));
 }""",
     ("exp_between", _EXP_BETWEEN_FLOAT),
+    *AS_BITS_FLOAT,
 )
+"""What is too small is cut out of the bits: gcc 12 makes five comparisons of two bounds in front, and with a constant
+behind it specialises what is computed from it, for which loops are not vectorised."""
+
 EXP_DOUBLE = inlined(
     """
 $T $name($T x) {
-  $T y = tc_exp_between_double(x);
-  y = x > 710 ? __builtin_inf() : y;
-  return x < -746 ? 0 : y;
+  $T y = tc_exp_between_double(x > 710 ? 710 : x);
+  return tc_from_bits_double(tc_bits_double(y) & ((x < -746) - 1ull));
 }""",
     ("exp_between", _EXP_BETWEEN_DOUBLE),
+    *AS_BITS_DOUBLE,
 )
 
 EXP2_FLOAT = inlined(

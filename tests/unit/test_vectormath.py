@@ -255,6 +255,16 @@ def test_loops_vectorise(name: str, c_type: str, loop: str, gcc: Toolchain, tmp_
     assert re.search(rf"\bv(mul|sqrt|fn?m(add|sub)\d+){_packed(name, c_type)}\b.*%[yz]mm", instructions)
 
 
+@pytest.mark.parametrize("outer", ["log1p", "log", "tanh", "sqrt"])
+def test_functions_of_an_exponential_vectorise(outer: str, gcc: Toolchain, tmp_path: Path) -> None:
+    """What the bounds of one function leave must not be a constant from which the other is specialised."""
+    names = [("exp", "float"), *([(outer, "float")] if outer != "sqrt" else [])]
+    call = "__builtin_sqrtf" if outer == "sqrt" else INTRINSICS[outer].c_name("float")
+    loop = LOOPS["plain"].replace("F(x[i])", f"{call}({INTRINSICS['exp'].c_name('float')}(-__builtin_fabsf(x[i])))")
+    text = "\n".join([*c_declarations(names), "#define T float", loop])
+    assert re.search(r"\bv(mul|fn?m(add|sub)\d+)ps\b.*%[yz]mm", _assembly(text, gcc, tmp_path))
+
+
 @pytest.mark.parametrize("exponent", ["0.5f", "-1", "5", "(float)n", "x[n - i]"])
 def test_powers_vectorise_whatever_is_known_of_the_exponent(exponent: str, gcc: Toolchain, tmp_path: Path) -> None:
     call = f"{INTRINSICS['pow'].c_name('float')}(x, {exponent})"
