@@ -8,7 +8,9 @@ as it is in CUDA.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +52,19 @@ class Function:
         self.name = name
         self.device = device
         self.shared_allowed = 0
+
+
+class Event:
+    """Stands for a CUDA event: whatever came before it is done already."""
+
+    def __init__(self) -> None:
+        self.seconds = math.nan
+
+    def record(self) -> None:
+        self.seconds = time.perf_counter()
+
+    def synchronize(self) -> None:
+        assert not math.isnan(self.seconds), "it was not recorded"
 
 
 class ndarray:  # noqa: N801
@@ -110,6 +125,8 @@ class FakeCupy(types.ModuleType):
             driver=types.SimpleNamespace(launchKernel=self._launch, funcSetAttribute=self._set_attribute),
             Device=self._device,
             Module=self._module,
+            Event=Event,
+            get_elapsed_time=lambda before, after: 1e3 * (after.seconds - before.seconds),
             get_current_stream=lambda number: self.streams.get(number, Stream(0)),
         )
         self.owners: dict[int, int] = {}
