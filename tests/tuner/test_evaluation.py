@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tcomp as tc
+from tcomp.backends.simulator import compiler
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
@@ -82,3 +83,13 @@ def test_jobs_can_be_pickled(bench: Bench) -> None:
     job = CompileJob(bench, problem(), Candidate(tc.MappingOptions(), "default"))
     again = pickle.loads(pickle.dumps(job))
     assert (again.bench, again.candidate, again.problem) == (job.bench, job.candidate, job.problem)
+
+
+def test_on_the_simulator_the_estimate_is_the_time(executor: Executor, bench: Bench) -> None:
+    if compiler.why_not():
+        pytest.skip(str(compiler.why_not()))
+    of = problem(target="simulator:sm_90")
+    default, other = (measured(executor, bench, of, tc.MappingOptions(tile_sizes=t)) for t in (None, (4, 4)))
+    assert default.outcome is other.outcome is Outcome.MEASURED, default.message + other.message
+    assert default.times == (default.baseline,)
+    assert other.baseline == default.baseline
