@@ -1,8 +1,8 @@
 """How long a call takes, compared with another call, on a machine whose speed changes and on which others work, too.
 
 A virtual processor may be half as fast in the next second, and that shows in the time of whatever runs on it.  So each
-sample of a candidate is taken next to one of the default options; on a machine with others at work their ratio spreads by
-1 to 3 % where times spread by 2 to 13 % (``benchmarks/measuring.py``).
+sample of a candidate is taken next to one of the default options.  On a machine where others are at work, their ratio
+spreads by 1 to 3 % where times spread by 2 to 13 % (``benchmarks/measuring.py``).
 """
 
 from __future__ import annotations
