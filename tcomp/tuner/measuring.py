@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,9 @@ _PATIENCE = 10.0
 
 _LONGEST_TURN = 30.0
 """Seconds for which a measurement waits for another one on this machine."""
+
+_LONG_CALL = 0.05
+"""Seconds of a first call from which on it tells how long others take: what is done only once is a small part."""
 
 _MOST_DISTURBED = 0.5
 
@@ -73,21 +77,29 @@ class Measure:
         usual = warm(default.seconds)
         patience = max(_LEAST_PATIENCE, min(self.limits.call, _PATIENCE * self.effort.slow * self.best * usual))
         progress("its first call", patience)
+        begin = time.perf_counter()
         subject.call()
+        first = time.perf_counter() - begin
         progress("verifying it", self.limits.call)
         _verify(subject, "")
+        if first > max(_LONG_CALL, 2 * self.effort.slow * self.best * usual):
+            return self._slow(first / usual, usual)
         progress("timing it", _PATIENCE * self.effort.seconds + 2 * self.effort.least * (patience + usual))
-        times = compared(subject.seconds, default.seconds, self.effort, self.best)
+        times = compared(subject.seconds, default.seconds, usual, self.effort, self.best)
         if times.ratio > self.effort.slow * self.best:
-            message = f"{times.ratio:.3g} times the default options' time; the best takes {self.best:.3g} times that"
-            return Measurement((), times.baseline, message, slow=True)
+            return self._slow(times.ratio, times.baseline)
         progress("verifying it again", self.limits.call + patience)
-        subject.call()
+        if not subject.called_as_first:
+            subject.call()
         _verify(subject, "at first right, later wrong: ")
         notes = [note] if note else []
         if times.disturbed > _MOST_DISTURBED:
             notes.append(f"the machine was busy: {times.disturbed:.0%} of the samples were disturbed")
         return Measurement(times.seconds, times.baseline, "; ".join(notes))
+
+    def _slow(self, ratio: float, baseline: float) -> Measurement:
+        message = f"{ratio:.3g} times the default options' time; the best takes {self.best:.3g} times that"
+        return Measurement((), baseline, message, slow=True)
 
 
 def _simulated(subject: Subject, default: Subject) -> tuple[float, float] | None:

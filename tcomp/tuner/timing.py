@@ -20,7 +20,9 @@ SAMPLE_SECONDS = 2e-4
 """Calls that are shorter are timed several at once: the clock and the loop take a tenth of a microsecond."""
 
 _WARM_SECONDS = 0.003
-_WARM_CALLS, _MOST_SAMPLES = 2, 200
+_FEWEST, _MOST_SAMPLES = 2, 200
+_LONGEST_SECONDS = 1.0
+_ATTEMPTS = 3
 _WAITING_SHARE = 0.01
 _PATIENCE = 4.0
 """So many times the usual seconds are spent where samples are disturbed."""
@@ -43,6 +45,10 @@ class Effort:
     precision: float = 0.01
     slow: float = 3.0
     near: float = 1.1
+
+    def enough(self, pair: float) -> int:
+        """The least number of samples where one of both takes so many seconds: fewer if that takes long."""
+        return min(self.least, max(_FEWEST, int(_LONGEST_SECONDS / pair)))
 
 
 class Stopwatch(Protocol):
@@ -73,33 +79,44 @@ class Times:
         return statistics.median(self.seconds) / self.baseline
 
 
-def compared(candidate: Stopwatch, reference: Stopwatch, effort: Effort, best: float) -> Times:
+def compared(candidate: Stopwatch, reference: Stopwatch, usual: float, effort: Effort, best: float) -> Times:
     """Times of a candidate and a reference, with warm caches: call follows call on the same arrays, as in a loop.
 
-    ``best`` is the least ratio so far.  Samples that were disturbed count only if there are too few others.
+    ``usual`` is what ``warm`` has found for the reference, ``best`` the least ratio so far.  Samples that were
+    disturbed count only if there are too few others.
     """
-    begin, waited = time.perf_counter(), _waited()
-    usual, once = warm(reference), warm(candidate)
-    quiet = _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin)
+    once, quiet = _undisturbed(candidate)
     if quiet and once > effort.slow * best * usual:
         return Times((once,), (usual,), 0.0)
     pairs = _Pairs(candidate, reference, _calls(once), _calls(usual), _interval(usual, once))
+    least = effort.enough(once + usual)
     begin = time.perf_counter()
-    while not _known(pairs.quiet, effort, best):
+    while not _known(pairs.quiet, least, effort, best):
         seconds = time.perf_counter() - begin
-        enough = len(pairs.quiet) + len(pairs.disturbed) >= effort.least
-        if enough and seconds > effort.seconds * (1.0 if len(pairs.quiet) >= effort.least else _PATIENCE):
+        limit = effort.seconds * (1.0 if len(pairs.quiet) >= least else _PATIENCE)
+        if seconds > limit and len(pairs.quiet) + len(pairs.disturbed) >= least:
             break
         pairs.take()
-    return pairs.times(effort.least)
+    return pairs.times(least)
+
+
+def _undisturbed(stopwatch: Stopwatch) -> tuple[float, bool]:
+    """The time of the fastest warm call, and whether nothing disturbed it; if something does, it is tried again."""
+    fastest = math.inf
+    for _ in range(_ATTEMPTS):
+        begin, waited = time.perf_counter(), _waited()
+        fastest = min(fastest, warm(stopwatch))
+        if _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin):
+            return fastest, True
+    return fastest, False
 
 
 def warm(stopwatch: Stopwatch) -> float:
     """Call until caches, clocks and threads have settled; the time of the fastest call."""
-    fastest, calls, end = math.inf, 0, time.perf_counter() + _WARM_SECONDS
-    while calls < _WARM_CALLS or time.perf_counter() < end:
+    end = time.perf_counter() + _WARM_SECONDS
+    fastest = stopwatch(1)
+    while time.perf_counter() < end:
         fastest = min(fastest, stopwatch(1))
-        calls += 1
     return fastest
 
 
@@ -149,8 +166,8 @@ def _interval(usual: float, once: float) -> int:
     return max(1, math.floor(usual / (_DEAR_REFERENCE * max(once, SAMPLE_SECONDS))))
 
 
-def _known(pairs: Sequence[Pair], effort: Effort, best: float) -> bool:
-    if len(pairs) < effort.least:
+def _known(pairs: Sequence[Pair], least: int, effort: Effort, best: float) -> bool:
+    if len(pairs) < least:
         return False
     ratios = [seconds / reference for seconds, reference in pairs]
     low, high = confidence(ratios)
