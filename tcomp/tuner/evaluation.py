@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from tcomp.devices import Memory
+from tcomp.devices import Memory, device_count
+from tcomp.errors import TargetError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import memory_of
@@ -66,7 +67,7 @@ class MeasureJob:
     """A candidate to verify and time.
 
     ``best`` is the least time so far as a multiple of what the default options take on the same worker: a candidate
-    several times slower is given up soon.  ``device`` is the number of the GPU to use.
+    several times slower is given up soon.  ``device`` says which GPU to use, of those that the worker sees.
     """
 
     bench: Bench
@@ -115,10 +116,18 @@ def measure_candidate(job: MeasureJob) -> Trial:
 
 
 def _visible(device: int) -> tuple[str, str]:
-    """The variable that lets a process see one of the GPUs that this one sees, and only that."""
-    seen = os.environ.get(_VISIBLE_DEVICES, "")
-    names = [name.strip() for name in seen.split(",")] if seen else []
-    return _VISIBLE_DEVICES, names[device] if device < len(names) else str(device)
+    """The variable that lets a process see one of the GPUs that this one sees; numbers go on with the first again."""
+    seen = os.environ.get(_VISIBLE_DEVICES)
+    names = [str(number) for number in range(_gpus())] if seen is None else seen.split(",")
+    return _VISIBLE_DEVICES, names[device % len(names)]
+
+
+def _gpus() -> int:
+    """How many there are; 1 if none can be found, as the sandbox then has more to say about."""
+    try:
+        return device_count()
+    except TargetError:
+        return 1
 
 
 @dataclass(frozen=True, slots=True)

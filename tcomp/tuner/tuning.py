@@ -16,7 +16,7 @@ from tcomp import debug
 from tcomp.devices import Memory, device_count
 from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
-from tcomp.registry import memory_of
+from tcomp.registry import estimate_of, memory_of
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database
 from tcomp.tuner.description import describe
@@ -77,7 +77,7 @@ def tune(
         directory = stack.enter_context(_directory())
         pool = stack.enter_context(_executor(executor, jobs))
         bench = Bench(directory, describe, _limits(settings.budget))
-        workshop = ExecutorWorkshop(problem, bench, pool, _devices(problem, executor))
+        workshop = ExecutorWorkshop(problem, bench, pool, _devices(problem, executor, jobs))
         return Run(problem, settings, searcher, workshop, kept, watch, begin).search()
 
 
@@ -89,11 +89,17 @@ def _limits(budget: float) -> Limits:
     )
 
 
-def _devices(problem: Problem, executor: Executor | str | None) -> int:
-    """How many candidates to measure at a time: each machine, or GPU of it, takes one, and others wait for it."""
+def _devices(problem: Problem, executor: Executor | str | None, jobs: int | None) -> int:
+    """How many candidates to measure at a time: each machine, or GPU of it, takes one, and others wait for it.
+
+    What is not timed but estimated need not be alone.
+    """
+    target = problem.specialisation.target
     if executor is not None:
         return _REMOTE_DEVICES
-    return device_count() if memory_of(problem.specialisation.target) is Memory.CUDA else 1
+    if estimate_of(target) is not None:
+        return jobs or len(os.sched_getaffinity(0))
+    return device_count() if memory_of(target) is Memory.CUDA else 1
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,16 @@ def test_a_fault_loses_its_candidate_alone(executor: Executor, bench: Bench, nam
     sound = tried(executor, bench, MappingOptions(tile_sizes=(8, 8)))
     assert isinstance(sound, Trial)
     assert sound.outcome is Outcome.MEASURED, sound.message
+
+
+def test_without_the_interpreter_the_default_options_say_what_is_right(executor: Executor, tmp_path: Path) -> None:
+    limits = Limits(reference=0.001, call=2.0)
+    bench = Bench(str(tmp_path), limits=limits, modules=("tests.tuner.faulty",))
+    sound = tried(executor, bench, MappingOptions(tile_sizes=(8, 8)))
+    assert isinstance(sound, Trial)
+    assert sound.outcome is Outcome.MEASURED, sound.message
+    assert "compared with those of the default options" in sound.message
+    for name in ("adds to one element", "gives NaN", "writes nothing"):
+        lost = tried(executor, bench, options_with(name))
+        assert isinstance(lost, Trial)
+        assert lost.outcome is Outcome.WRONG, lost.message
