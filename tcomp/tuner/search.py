@@ -31,6 +31,7 @@ _NEAR = 1.1
 """Finalists took at most so many times as long as the default options."""
 
 _FINAL_SHARE, _LONGEST_FINAL = 0.15, 10.0
+_FINAL_ROUNDS, _LARGEST_FINAL_SHARE = 3, 0.3
 _SHORTEST_BATCH, _LONGEST_BATCH = 0.5, 6.0
 _SMALLEST_BATCH, _LARGEST_BATCH = 4, 64
 
@@ -149,6 +150,7 @@ class Run:
         self._sources = {t.compiled.source for t in self._trials if t.outcome in (*RAN, *FAILED)}
         self._generation = max((t.generation for t in self._trials), default=-1) + 1
         self._compile_rate = 0.0
+        self._measure_seconds = 0.0
         self._run = 0
         self._before = 0.0
         self._begin = time.monotonic() if begin is None else begin
@@ -196,7 +198,10 @@ class Run:
 
     @property
     def _final_seconds(self) -> float:
-        return min(_FINAL_SHARE * self.settings.budget, _LONGEST_FINAL)
+        """The time that the finalists get: more than usual where a single measurement takes long."""
+        usual = min(_FINAL_SHARE * self.settings.budget, _LONGEST_FINAL)
+        needed = _FINAL_ROUNDS * FINALISTS * self._measure_seconds
+        return min(max(usual, needed), _LARGEST_FINAL_SHARE * self.settings.budget)
 
     def _over(self) -> bool:
         """Whether only the time for the finalists is left."""
@@ -269,8 +274,11 @@ class Run:
 
     def _measure(self, chosen: Sequence[Compiled]) -> None:
         self._tell(Phase.MEASURING)
+        begin, count = time.monotonic(), 0
         with closing(self._workshop.measure(chosen, self._fastest())) as measuring:
             for trial in measuring:
+                count += 1
+                self._measure_seconds = (time.monotonic() - begin) / count
                 self._add(trial)
                 self._tell(Phase.MEASURING)
                 if self._over():
@@ -283,6 +291,8 @@ class Run:
     def _add(self, trial: Trial) -> None:
         """Keep a trial, at once."""
         trial = replace(trial, generation=self._generation, when=trial.when or time.time())
+        if trial.options == self.default and trial.times:
+            trial = replace(trial, baseline=trial.seconds)  # it was measured in turn with itself
         self._trials.append(trial)
         self._database.add(self._identity, self._label, trial, self._run, self._spent())
         if trial.outcome is Outcome.MEASURED:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tcomp.errors import TcompError
+from tcomp.registry import estimate_of
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.result import Final
 from tcomp.tuner.timing import Effort
@@ -17,7 +18,7 @@ from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
-_LEAST_ROUNDS, _MOST_ROUNDS = 4, 12
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 12
 _ROUND = Effort(seconds=0.05, least=3)
 _LONGEST_WAIT = 2.0
 
@@ -74,7 +75,9 @@ class ExecutorWorkshop:
         bench = replace(self._bench, effort=_ROUND)
         rounds: list[list[Trial]] = [[] for _ in finalists]
         begin = time.monotonic()
-        for done in range(_MOST_ROUNDS):
+        # An estimate is the same whenever it is made.
+        most = 1 if estimate_of(self._problem.specialisation.target) else _MOST_ROUNDS
+        for done in range(most):
             spent = time.monotonic() - begin
             if done >= _LEAST_ROUNDS and spent + spent / done > seconds:
                 break

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tcomp.tuner.database import Database
 from tcomp.tuner.identity import Identity, identity_of
 from tcomp.tuner.result import Final, TuningResult, decide
 from tcomp.tuner.search import Phase, Progress, Run, Searcher, Settings
-from tcomp.tuner.trials import Candidate, Outcome, Strategy
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 from tests.tuner.fakes import FakeWorkshop, Listed, seconds_of
 from tests.tuner.problems import problem, tiled
 
@@ -54,6 +55,18 @@ def test_the_best_is_found_kept_and_told() -> None:
     assert (kept.options, kept.confirmed, kept.trials) == (best, True, 1 + len(CANDIDATES))
     assert [t.options for t in result.history] == [DEFAULT, *CANDIDATES]
     assert {f.options for f in result.finals} == set(sorted(CANDIDATES, key=seconds_of)[:4])
+
+
+def test_the_default_is_as_fast_as_itself() -> None:
+    class Noisy(FakeWorkshop):
+        def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
+            for trial in FakeWorkshop.measure(self, compiled, best):
+                yield replace(trial, baseline=2 * trial.baseline) if trial.options == DEFAULT else trial
+
+    with Database() as database:
+        result = run(database, Noisy(), Listed([tiled(180)]))
+    assert result.history[0].ratio == 1.0
+    assert result.default_seconds == seconds_of(DEFAULT)
 
 
 def test_the_default_comes_first_and_seeds_before_proposals() -> None:
