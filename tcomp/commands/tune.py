@@ -166,7 +166,9 @@ def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
         write_report(request.report, results)
     if results and not request.quiet and not request.json:
         place = database_path()
-        kept = "nothing is kept: there is no cache" if place is None else f"kept in {place}; calls use it from now on"
+        kept = f"kept in {place}; calls use it from now on"
+        if place is None or all(r.seconds == math.inf for r in results):
+            kept = "nothing is kept" if place else "nothing is kept: there is no cache"
         show_line(kept if request.report is None else f"{kept}; report in {request.report}")
 
 

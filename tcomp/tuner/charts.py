@@ -33,7 +33,7 @@ class Axis:
 def logarithmic(values: Sequence[float], title: str, label: Callable[[float], str]) -> Axis:
     """An axis on which all values lie, which must be positive and finite."""
     low, high = min(values) / _MARGIN, max(values) * _MARGIN
-    steps = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**d for d in decades for step in steps if low <= step * 10.0**d <= high]
     if len(ticks) < 2:
@@ -79,10 +79,10 @@ class Chart:
         self._marks.append(f'<polyline class="{style}" points="{path}">{inside}</polyline>')
 
     def text(self, x: float, y: float, text: str) -> None:
-        """Words right of a place."""
+        """Words below a place, on the side where there is more room."""
         across, down = self._at(x, y)
         anchor, offset = ("end", -6) if across > self.width * 0.7 else ("start", 6)
-        place = f'x="{across + offset:.1f}" y="{down - 6:.1f}" text-anchor="{anchor}"'
+        place = f'x="{across + offset:.1f}" y="{down + 14:.1f}" text-anchor="{anchor}"'
         self._marks.append(f"<text {place}>{escape(text)}</text>")
 
     def svg(self) -> str:

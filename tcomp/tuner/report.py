@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARTED = 8
 _DECADES = 1.5
+_GOLDEN, _SPREAD = 0.618, 0.4
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #777; --grid: #e3e3e3; --best: #0a6; --dot: #47a; --bad: #c33;
@@ -156,8 +157,10 @@ def _by_value(result: TuningResult, influence: Influence, y: Axis) -> str:
     names = [value for value, _ in influence.groups]
     chart = Chart(listing(_spaced(names), influence.name), y, 380, 220)
     for position, (_, trials) in enumerate(influence.groups):
-        for trial in trials:
-            chart.point(position, trial.ratio, _style(result, trial), _told(trial))
+        for number, trial in enumerate(trials):
+            # Side by side, so that equal times do not hide one another.
+            aside = (number * _GOLDEN % 1 - 0.5) * _SPREAD
+            chart.point(position + aside, trial.ratio, _style(result, trial), _told(trial))
     return chart.svg()
 
 

@@ -94,12 +94,9 @@ class TuningResult:
     def summary(self) -> str:
         """The result in at most ten lines."""
         specialisation = self.problem.specialisation
-        faster = "nothing faster than the default was found"
-        if self.speedup > 1:
-            faster = f"{self.speedup:.2f} times as fast as the default, {readable_seconds(self.default_seconds)}"
         lines = [
             f"{self.label} for {specialisation.target} on {self.problem.device}",
-            f"  best: {readable_seconds(self.seconds)} a call; {faster}",
+            f"  {self._found()}",
             f"  options: {self.best}",
             f"  tried: {self._tried()}",
         ]
@@ -121,6 +118,13 @@ class TuningResult:
         Raises TcompError if the file cannot be written.
         """
         write_report(path, [self])
+
+    def _found(self) -> str:
+        if self.seconds == math.inf:
+            return "nothing was measured"
+        faster = f"{self.speedup:.2f} times as fast as the default, {readable_seconds(self.default_seconds)}"
+        gain = faster if self.speedup > 1 else "nothing faster than the default was found"
+        return f"best: {readable_seconds(self.seconds)} a call; {gain}"
 
     def _tried(self) -> str:
         compiled = sum(t.outcome is not Outcome.REJECTED for t in self.history)
