@@ -16,13 +16,13 @@ class Tcomp:
 
     def __init__(self) -> None:
         # What a process does once, whatever it compiles: tables of the parser, the C compiler's identity.
-        warm = tc.define("def warm(float(N) A) -> (B) { B(n) = A(n) }")
+        warm = tc.define("def warm(float(N) A) -> (B) { B(n) = A(n) }", tune="off")
         warm["warm"](np.zeros(4, np.float32))
 
     def build(self, case: Case, inputs: list[Array]) -> Implementation | None:
         """Compiled by the first call."""
         output = np.empty(case.output, case.output_dtype)
-        (operation,) = tc.define(case.text)._operations.values()
+        (operation,) = tc.define(case.text, tune="off")._operations.values()
         arguments = (*inputs, *case.constants)
         return Implementation(lambda: operation(*arguments, out=output), lambda: output)
 

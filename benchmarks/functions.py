@@ -59,7 +59,7 @@ class Times:
 def own_call(name: str, c_type: str, x: np.ndarray[Any, Any]) -> Call:
     """The function in a kernel."""
     value = f"{name}(X(i){', 1.7' * (INTRINSICS[name].arity - 1)})"
-    operation = tcomp.define(f"def f({c_type}(N) X) -> ({c_type}(N) Y) {{ Y(i) = {value} }}").f
+    operation = tcomp.define(f"def f({c_type}(N) X) -> ({c_type}(N) Y) {{ Y(i) = {value} }}", tune="off").f
     kernel = operation.compile(x, target="cpu", options=tcomp.MappingOptions(parallel=False))
     out = np.empty_like(x)
     return lambda: kernel(x, out=out)

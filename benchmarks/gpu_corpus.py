@@ -69,7 +69,7 @@ def check(program: Program, settings: Settings) -> dict[str, Any]:
     out = None
     if case.contents:
         out = tuple(on_device(case.contents.get(n, np.zeros_like(a))) for n, a in case.expected.items())
-    found = tc.define(program.text)[program.name](*inputs, out=out, target=settings.target)
+    found = tc.define(program.text, tune="off")[program.name](*inputs, out=out, target=settings.target)
     results = found if isinstance(found, tuple) else (found,)
     for (name, expected), result in zip(case.expected.items(), results, strict=True):
         compare(name, on_host(result, settings), expected, case.exact)

@@ -30,7 +30,7 @@ def measure(library: str, settings: Settings) -> dict[str, Any]:
     """Microseconds of a call by what is called: the median of interleaved rounds, and the least."""
     cupy = cupy_module()
     a, b, c, own = _arrays(library)
-    operation = tc.define(ADD).add
+    operation = tc.define(ADD, tune="off").add
     kernel = operation.compile(sizes={"N": ELEMENTS}, target=settings.target)
     source = kernel.compilation.source
     (launch,) = source.launches

@@ -40,7 +40,7 @@ def prepare(settings: Settings) -> Callable[[str], dict[str, Any]]:
 
 def operation_of(case: Case) -> Operation:
     """The one def of a case."""
-    module = tc.define(case.text)
+    module = tc.define(case.text, tune="off")
     (name,) = module
     return module[name]
 

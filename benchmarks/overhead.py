@@ -59,7 +59,7 @@ def first_call() -> dict[str, float]:
     rng = np.random.default_rng(0)
     a, b = rng.random((256, 256), np.float32), rng.random((256, 256), np.float32)
     start = time.perf_counter()
-    mm = tc.define(MM).mm
+    mm = tc.define(MM, tune="off").mm
     parsed = time.perf_counter()
     kernel = mm.compile(a, b)
     compiled = time.perf_counter()
@@ -102,7 +102,7 @@ def call_overhead() -> list[Row]:
     """Microseconds of a call above a bare call of the same machine code with ready addresses."""
     a = np.ones((4, 4), np.float32)
     b, c = a.copy(), a.copy()
-    mm = tc.define(MM).mm
+    mm = tc.define(MM, tune="off").mm
     kernel = mm.compile(a, b)
     addresses = (a.ctypes.data, b.ctypes.data, c.ctypes.data)
     report = (ctypes.c_int64 * 3)()
@@ -154,7 +154,7 @@ def compile_large() -> dict[str, float]:
     for name, (text, shape) in large_programs().items():
         try:
             start = time.perf_counter()
-            operation = next(iter(tc.define(text)._operations.values()))
+            operation = next(iter(tc.define(text, tune="off")._operations.values()))
             parsed = time.perf_counter()
             sizes = {size: shape[size] for size in operation.function.sizes}
             kernel = operation.compile(sizes=sizes)

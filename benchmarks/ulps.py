@@ -68,7 +68,7 @@ def kernel(name: str, dtype: DType, fast_math: bool) -> Any:
     names = "XYZW"[: INTRINSICS[name].arity]
     parameters = ", ".join(f"{dtype}(N) {n}" for n in names)
     reads = ", ".join(f"{n}(i)" for n in names)
-    operation = tcomp.define(f"def f({parameters}) -> (R) {{ R(i) = {name}({reads}) }}").f
+    operation = tcomp.define(f"def f({parameters}) -> (R) {{ R(i) = {name}({reads}) }}", tune="off").f
     options = tcomp.MappingOptions(fast_math=fast_math)
     return lambda *arrays: operation(*arrays, target="cpu", options=options)
 

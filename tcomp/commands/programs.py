@@ -7,7 +7,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
@@ -26,6 +26,8 @@ from tcomp.operation import Operation
 from tcomp.registry import DEFAULT_TARGET, resolve
 from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation
+from tcomp.tuner.identity import device_model
+from tcomp.tuner.policy import stored_options
 
 _LIBRARY = "library:"
 
@@ -75,8 +77,11 @@ class Program:
         for tensor in constants:
             constant(sizes[tensor.name], tensor, function.source)
         values = {name: sizes[name] for name in (*function.sizes, *(tensor.name for tensor in constants))}
-        options = self.options or MappingOptions()
-        return Specialisation(function, Sizes(values), options, resolve(target, MAIN), False, self.plan).lower()
+        name = resolve(target, MAIN)
+        made = Specialisation(function, Sizes(values), self.options or MappingOptions(), name, False, self.plan)
+        if self.options is None and self.plan is None:
+            made = replace(made, options=stored_options(made, device_model(name, MAIN)))
+        return made.lower()
 
 
 def add_program_arguments(
@@ -105,7 +110,7 @@ def add_program_arguments(
         default=None,
         metavar="OPTIONS",
         help="mapping options: tile=32x32,threads=16x16 or JSON, a file of JSON as @FILE, or the name of a set "
-        f"({', '.join(NAMED)})",
+        f"({', '.join(NAMED)}); by default the best that tuning found, else what the model chooses",
     )
     parser.add_argument(
         "--plan",

@@ -20,7 +20,7 @@ from tcomp.errors import TcompError
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.identity import Identity
 from tcomp.tuner.records import Tuned, trial_from_plain, trial_to_plain, tuned_to_plain
-from tcomp.tuner.trials import Trial
+from tcomp.tuner.trials import Outcome, Trial
 from tcomp.version import __version__
 
 FORMAT = 1
@@ -174,8 +174,9 @@ class Database:
         query = "SELECT record FROM trials JOIN problems ON problems.id = problem WHERE key = ? ORDER BY trials.id"
         return [t for (record,) in self._connection.execute(query, (identity.key,)) for t in _decoded_trial(record)]
 
-    def related(self, identity: Identity, count: int) -> list[tuple[Identity, list[Trial]]]:
-        """Trials of other problems on the same target and device, of at most so many, latest first."""
+    def related(self, identity: Identity, count: int, latest: int) -> list[tuple[Identity, list[Trial]]]:
+        """Trials that ran of other problems on the same target and device: of at most so many problems, those tried
+        last first, the latest trials of each, in order."""
         query = (
             f"SELECT {_PROBLEM_COLUMNS} FROM problems JOIN trials ON problems.id = problem "
             "WHERE target = ? AND device = ? AND version = ? AND key != ? "
@@ -183,7 +184,16 @@ class Database:
         )
         values = (identity.target, identity.device, identity.version, identity.key, count)
         found = [_identity(row) for row in self._connection.execute(query, values).fetchall()]
-        return [(other, self.trials(other)) for other in found]
+        return [(other, self._ran(other, latest)) for other in found]
+
+    def _ran(self, identity: Identity, latest: int) -> list[Trial]:
+        query = (
+            "SELECT record FROM trials JOIN problems ON problems.id = problem WHERE key = ? AND outcome IN (?, ?) "
+            "ORDER BY trials.id DESC LIMIT ?"
+        )
+        values = (identity.key, Outcome.MEASURED.value, Outcome.SLOW.value, latest)
+        found = [t for (record,) in self._connection.execute(query, values) for t in _decoded_trial(record)]
+        return found[::-1]
 
     def unfinished(self, identity: Identity, settings: str) -> tuple[int, float] | None:
         """The number of a run with these settings that has not ended, and the seconds it spent; the latest."""

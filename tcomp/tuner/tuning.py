@@ -43,8 +43,8 @@ _REMOTE_DEVICES = 4
 _NEIGHBOURS = 4
 """Stored results for other sizes that a search begins with."""
 
-_RELATED = 16
-"""Problems whose trials a strategy learns from."""
+_RELATED, _TRIALS_OF_EACH = 8, 120
+"""Problems whose trials a strategy learns from, and how many: a trial takes half a millisecond to read."""
 
 
 def tune(
@@ -134,7 +134,7 @@ def _searcher(problem: Problem, settings: Settings, database: Database) -> Searc
     space = space_of(compilation, specialisation.options, specialisation.target)
     known = database.best(identity)
     stored = [tuned.options for tuned in ([known] if known else []) + database.near(identity, _NEIGHBOURS)]
-    others = [trials for _, trials in database.related(identity, _RELATED)]
+    others = [trials for _, trials in database.related(identity, _RELATED, _TRIALS_OF_EACH)]
     facts = facts_of(compilation, specialisation.target)
     strategy = strategy_named(settings.strategy, Background(space, facts, settings.seed, others))
     return Searcher(tuple(seeds(space, stored)), strategy)

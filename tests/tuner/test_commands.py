@@ -198,3 +198,20 @@ def test_sparkline() -> None:
     assert sparkline([2.0]) == "▁"
     assert sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == "█▇▆▅▄▃▂▁"
     assert len(sparkline([1.0 / k for k in range(1, 1000)])) == 60
+
+
+def test_run_and_compile_use_what_was_found(
+    runs: list[tuple[Problem, Settings]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["mm.tc", "--sizes", "M=200,N=9,K=10"]
+    assert main(["compile", *sizes]) == 0
+    before = capsys.readouterr().out
+    assert main(["tune", *sizes, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["compile", *sizes]) == 0
+    after = capsys.readouterr().out
+    assert main(["compile", *sizes, "--options", "tile=98"]) == 0
+    assert after == capsys.readouterr().out != before
+    assert main(["compile", *sizes, "--options", "{}"]) == 0
+    assert capsys.readouterr().out == before
+    assert main(["run", *sizes, "--check"]) == 0

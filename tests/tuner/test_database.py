@@ -73,12 +73,21 @@ def test_other_problems_on_the_same_device_are_related(file: Path) -> None:
         database.add(identity(M=8, K=8, N=8), "mm", trial(tiled(2)))
         database.add(identity(SCALE), "scale", trial(tiled(1)))
         database.add(identity(SCALE, "another"), "scale", trial(tiled(3)))
-        related = database.related(identity(), 10)
+        related = database.related(identity(), 10, 10)
         assert [(i, [t.options for t in ts]) for i, ts in related] == [
             (identity(SCALE), [tiled(1)]),
             (identity(M=8, K=8, N=8), [tiled(2)]),
         ]
-        assert len(database.related(identity(), 1)) == 1
+        assert len(database.related(identity(), 1, 10)) == 1
+
+
+def test_of_related_problems_the_latest_that_ran_are_taken(file: Path) -> None:
+    with Database(file) as database:
+        for n in range(6):
+            database.add(identity(SCALE), "scale", trial(tiled(n)))
+            database.add(identity(SCALE), "scale", trial(tiled(n, n), outcome=Outcome.CRASHED))
+        ((_, trials),) = database.related(identity(), 10, 3)
+    assert [t.options for t in trials] == [tiled(3), tiled(4), tiled(5)]
 
 
 def test_the_nearest_sizes_come_first_and_only_the_same_program(file: Path) -> None:
