@@ -26,7 +26,7 @@ from tcomp.registry import memory_of, resolve
 from tcomp.scop import Sizes, contiguous_strides
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.identity import device_model
-from tcomp.tuner.policy import FROM_CACHE, Policy, chosen_kernel
+from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.result import TuningResult
 from tcomp.tuner.search import Settings, Watch, ignore
 from tcomp.tuner.strategies import DEFAULT_STRATEGY
@@ -47,6 +47,7 @@ class Operation:
         self._policy = policy
         self._kernels: Memo[Hashable, Kernel] = Memo()
         self._chosen: Memo[Hashable, Kernel] = Memo()
+        self._found: dict[Hashable, MappingOptions] = {}
         self._bindings: dict[tuple[Hashable, ...], Binding] = {}
         self._quick = QuickCalls()
 
@@ -202,15 +203,13 @@ class Operation:
         made = Specialisation(self.function, values, MappingOptions(), name, False)
         problem = Problem(made, device_model(name, place), seed, given)
         result = tune(problem, Settings(budget, strategy, seed), jobs=jobs, executor=executor, watch=watch)
-        self._forget()
+        self._found[_layout(values, name)] = result.best
+        # Let the next calls choose again.
+        self._chosen = Memo()
+        self._bindings = {}
         if result.interrupted:
             raise KeyboardInterrupt
         return result
-
-    def _forget(self) -> None:
-        """Let the next call look for tuned options again."""
-        self._chosen = Memo()
-        self._bindings = {}
 
     def reference(self, *arguments: Any, out: Any = None) -> Any:
         """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
@@ -262,21 +261,29 @@ class Operation:
         name = resolve(target, place)
         made = Specialisation(self.function, sizes, options or MappingOptions(), name, bool(unchecked), plan)
 
-        layout = (*sizes.values.items(), *sorted(sizes.strides.items()), name, made.unchecked)
+        layout = _layout(sizes, name)
 
         def kernel(specialisation: Specialisation) -> Kernel:
-            key = (*layout, specialisation.options, plan)
+            key = (layout, made.unchecked, specialisation.options, plan)
             return self._kernels.get(key, lambda: Kernel(specialisation))
 
         if options is not None or plan is not None:
             return kernel(made)
-        return self._chosen.get((*layout, place), lambda: chosen_kernel(made, place, self._policy, kernel, _tuned))
+        choice = Choice(self._policy, kernel, _tuned, self._found.get(layout))
+        return self._chosen.get((layout, made.unchecked, place), lambda: chosen_kernel(made, place, choice))
 
 
-def _tuned(problem: Problem, seconds: float) -> None:
+def _layout(sizes: Sizes, target: str) -> Hashable:
+    """What a kernel is made for, its options apart."""
+    return (*sizes.values.items(), *sorted(sizes.strides.items()), target)
+
+
+def _tuned(problem: Problem, seconds: float) -> MappingOptions:
     """Look for better options before the first call, and keep them."""
-    if tune(problem, Settings(seconds)).interrupted:
+    result = tune(problem, Settings(seconds))
+    if result.interrupted:
         raise KeyboardInterrupt
+    return result.best
 
 
 def _check_choices(target: str | None, options: MappingOptions | None) -> None:

@@ -96,6 +96,13 @@ def runtime_of(target: str) -> Runtime:
     return row.runtime(architecture)
 
 
+def check_available(target: str) -> None:
+    """Raises TargetError if kernels of a target such as ``cpu`` or ``cuda:sm_90`` cannot run here."""
+    state = _row(target)[0].state()
+    if not state:
+        raise TargetError(f"the target {target} is not here: {state.detail}")
+
+
 def estimate_of(target: str) -> Callable[[Source, Mapping[str, int], Sequence[int]], float] | None:
     """What a call would take on the device that a target stands for (see ``Target``); None where a clock tells.
 

@@ -16,6 +16,7 @@ from tcomp.specialisation import Specialisation
 from tcomp.tuner.database import TuningWarning
 from tcomp.tuner.database_file import look_up
 from tcomp.tuner.identity import device_model, identity_of
+from tcomp.tuner.records import Tuned
 from tcomp.tuner.trials import Problem
 
 _UNCONFIRMED_GAIN = 1.05
@@ -34,8 +35,8 @@ FROM_CACHE = Policy()
 
 Make = Callable[[Specialisation], Kernel]
 
-Tune = Callable[[Problem, float], object]
-"""Looks for so many seconds for better options for a problem, and keeps them."""
+Tune = Callable[[Problem, float], MappingOptions]
+"""Looks for so many seconds for better options for a problem, keeps them, and returns them."""
 
 
 def policy_of(tune: object) -> Policy:
@@ -49,18 +50,26 @@ def policy_of(tune: object) -> Policy:
     raise TcompError(f'tune is {tune!r}; it must be "cache", "off" or a number of seconds above 0')
 
 
-def chosen_kernel(made: Specialisation, place: Place, policy: Policy, make: Make, tune: Tune) -> Kernel:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the kernel of a call without options is chosen.
+
+    ``policy`` says what to do, ``make`` compiles, ``tune`` looks for better options.  ``found`` are those that this
+    process found; they count where nothing is kept.
+    """
+
+    policy: Policy
+    make: Make
+    tune: Tune
+    found: MappingOptions | None = None
+
+
+def chosen_kernel(made: Specialisation, place: Place, choice: Choice) -> Kernel:
     """The kernel for a call without options, whose arrays lie at ``place``: with the best options that are known.
 
-    ``made`` has the default options; ``make`` compiles, ``tune`` looks for better ones and keeps them.  Raises
-    TcompError.
+    ``made`` has the default options.  Raises TcompError.
     """
-    options = made.options
-    if policy.look:
-        device = device_model(made.target, place)
-        if policy.seconds is not None and look_up(identity_of(made, device)) is None:
-            tune(Problem(made, device), policy.seconds)
-        options = stored_options(made, device)
+    make, options = choice.make, _chosen_options(made, place, choice)
     if options == made.options:
         return make(made)
     debug.log(1, f"{made.label()}: tuned options, {options}")
@@ -75,14 +84,26 @@ def chosen_kernel(made: Specialisation, place: Place, policy: Policy, make: Make
         return kernel
 
 
-def stored_options(made: Specialisation, device: str) -> MappingOptions:
-    """The best options that are known for a specialisation on a device; its own where there are none.
+def _chosen_options(made: Specialisation, place: Place, choice: Choice) -> MappingOptions:
+    if not choice.policy.look:
+        return made.options
+    device = device_model(made.target, place)
+    known = look_up(identity_of(made, device))
+    if known is not None:
+        return _usable(known, made)
+    if choice.found is not None:
+        return choice.found
+    seconds = choice.policy.seconds
+    return made.options if seconds is None else choice.tune(Problem(made, device), seconds)
 
-    What changes results, ``fast_math``, is never taken from a store.
-    """
-    found = look_up(identity_of(made, device))
-    if found is None or found.options.fast_math != made.options.fast_math:
-        return made.options
-    if not found.confirmed and found.speedup < _UNCONFIRMED_GAIN:
-        return made.options
-    return found.options
+
+def stored_options(made: Specialisation, device: str) -> MappingOptions:
+    """The best options that are kept for a specialisation on a device; its own where there are none."""
+    known = look_up(identity_of(made, device))
+    return made.options if known is None else _usable(known, made)
+
+
+def _usable(known: Tuned, made: Specialisation) -> MappingOptions:
+    """The options of a result, unless they promise little; what changes results is never taken from a store."""
+    doubtful = not known.confirmed and known.speedup < _UNCONFIRMED_GAIN
+    return made.options if doubtful or known.options.fast_math != made.options.fast_math else known.options

@@ -16,7 +16,7 @@ from tcomp import debug
 from tcomp.devices import Memory, device_count
 from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
-from tcomp.registry import estimate_of, memory_of
+from tcomp.registry import check_available, estimate_of, memory_of
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database
 from tcomp.tuner.description import describe
@@ -66,9 +66,12 @@ def tune(
         database: where results are kept; None means the one that the environment asks for.
         watch: is called with the progress of the run.
 
-    Raises TcompError if the default options do not work here, or there is no such strategy or executor.
+    Raises TargetError if the target is not here, and TcompError if the default options do not work, or there is no such
+    strategy or executor.
     """
     begin = time.monotonic()
+    if executor is None:
+        check_available(problem.specialisation.target)
     if debug.print_tuning():
         watch = _printing(watch)
     with ExitStack() as stack:

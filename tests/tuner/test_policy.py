@@ -173,6 +173,26 @@ def test_a_number_of_seconds_tunes_before_the_first_call(file: Path, monkeypatch
     assert calls == [2.5]
 
 
+def test_where_nothing_is_kept_the_process_remembers(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "tune", _tuned_as(file, []))
+    monkeypatch.setenv("TCOMP_TUNED", "0")
+    ops = tc.define(MM)
+    ops.mm.tune(A, B)
+    assert ops.mm.compile(A, B).specialisation.options == tiled(8, 8)
+    assert options_of(tc.define(MM).mm) == MappingOptions()
+    first = tc.define(MM, tune=1)
+    assert options_of(first.mm) == tiled(8, 8)
+    off = tc.define(MM, tune="off")
+    off.mm.tune(A, B)
+    assert options_of(off.mm) == MappingOptions()
+
+
+def test_what_is_not_here_cannot_be_tuned() -> None:
+    if not tc.targets()["cuda"]:
+        with pytest.raises(tc.TargetError, match="cuda:sm_90 is not here"):
+            tc.define(MM).mm.tune(sizes=SIZES, target="cuda:sm_90")
+
+
 def test_tune_changes_what_the_next_call_runs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[float] = []
     monkeypatch.setattr(module, "tune", _tuned_as(file, calls))
