@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.random_search import Proposed, generator
+from tcomp.tuner.ranking import pace
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 
@@ -87,10 +88,10 @@ class Parents:
 
 def breeders(ran: Sequence[Trial], breeding: Breeding) -> Parents:
     """Who may breed: the elites among all that ran, and the latest others."""
-    best = sorted(ran, key=lambda t: t.seconds)[: breeding.elites]
+    best = sorted(ran, key=pace)[: breeding.elites]
     others = [t for t in ran if all(t is not b for b in best)]
     chosen = [*best, *others[max(0, len(others) - (breeding.population - breeding.elites)) :]]
-    return Parents(tuple(t.options for t in chosen), scaled([1 / t.seconds for t in chosen]))
+    return Parents(tuple(t.options for t in chosen), scaled([1 / pace(t) for t in chosen]))
 
 
 def scaled(speeds: Sequence[float]) -> tuple[float, ...]:

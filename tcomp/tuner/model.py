@@ -16,7 +16,7 @@ from typing import TypeVar
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.features import ESTIMATE, Facts, Features
 from tcomp.tuner.random_search import Proposed, generator
-from tcomp.tuner.ranking import Example, Ranker, examples, seconds_by_source
+from tcomp.tuner.ranking import Example, Ranker, examples, pace, paces
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 
@@ -28,16 +28,22 @@ class Judgement:
     """The parameters of the model.
 
     A round judges ``pool`` candidates, half of them around the ``best`` so far, and drops those that the analytic model
-    finds ``hopeless`` times slower than the best of the pool.  The ranker is asked once ``enough`` candidates have run.
-    ``measured`` is the share of what was compiled that is measured; ``chance`` the share of any choice that is random.
+    finds ``hopeless`` times slower than the best of the pool.  The ranker is asked once ``enough`` candidates of the
+    problem have run, or there are ``enough_others`` of other problems, of which it sees ``most_others``.  ``measured``
+    is the share of what was compiled that is measured.  ``chance`` is the share of any choice that is random, and
+    ``cold`` that share as long as little of the problem itself is known: where the code that is generated has a
+    weakness, the analytic model does not know it.
     """
 
     pool: int = 600
     best: int = 8
     hopeless: float = 4.0
     enough: int = 8
+    enough_others: int = 50
+    most_others: int = 400
     measured: float = 0.6
     chance: float = 0.15
+    cold: float = 0.4
     mutation: float = 0.2
 
 
@@ -59,15 +65,19 @@ class ModelSearch:
         self._judgement = judgement or Judgement()
         self._proposed = Proposed(space)
         self._facts_known: dict[MappingOptions, Features] = {}
-        self._others = [example for trials in others for example in _compiled_examples(trials)]
+        found = [example for trials in others for example in _compiled_examples(trials)]
+        most = self._judgement.most_others
+        self._others = random.Random(seed).sample(found, most) if len(found) > most else found
 
     def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
         """The candidates of a pool that are ranked best, and some of the others that are not hopeless."""
         rng = generator(self._seed, trials)
         self._proposed.see(trials)
         pool = self._pool(trials, rng)
-        ranked = self._ranked(pool, trials)
-        chosen = _with_chance(ranked, count, self._judgement.chance, rng)
+        own = self._own_examples(trials)
+        ranked = self._ranked(pool, own)
+        chance = self._judgement.cold if len(own) < self._judgement.enough else self._judgement.chance
+        chosen = _with_chance(ranked, count, chance, rng)
         self._proposed.keep(chosen)
         return [Candidate(options, "model") for options in chosen]
 
@@ -78,13 +88,14 @@ class ModelSearch:
         if len(own) < self._judgement.enough:
             return compiled[:count]
         most = min(count, max(1, round(self._judgement.measured * len(compiled))))
-        scores = Ranker(own, self._others, self._seed).scores([dict(c.features) for c in compiled])
+        found = [dict(c.features) for c in compiled]
+        scores = Ranker(found[0], own, self._others, self._seed).scores(found) if found else []
         order = sorted(range(len(compiled)), key=scores.__getitem__)
         return _with_chance([compiled[position] for position in order], most, self._judgement.chance, rng)
 
     def _pool(self, trials: Sequence[Trial], rng: random.Random) -> list[MappingOptions]:
-        """Candidates that were not tried, each once and no two with the same facts, in random order."""
-        ran = sorted((t for t in trials if t.outcome is Outcome.MEASURED), key=lambda t: t.seconds)
+        """Candidates that were not tried, each once, in random order."""
+        ran = sorted((t for t in trials if t.outcome is Outcome.MEASURED), key=pace)
         best = [t.options for t in ran[: self._judgement.best]]
         found: dict[MappingOptions, None] = {}
         if best:
@@ -99,22 +110,24 @@ class ModelSearch:
         rng.shuffle(fresh)
         return fresh
 
-    def _ranked(self, pool: Sequence[MappingOptions], trials: Sequence[Trial]) -> list[MappingOptions]:
+    def _ranked(self, pool: Sequence[MappingOptions], own: Sequence[Example]) -> list[MappingOptions]:
         """The pool without what is hopeless, the most promising first."""
         known = {options: self._known(options) for options in pool}
         estimates = {options: facts[ESTIMATE] for options, facts in known.items()}
         limit = math.log2(self._judgement.hopeless) + min(estimates.values(), default=0.0)
         kept = [options for options in pool if estimates[options] <= limit]
-        own = self._own_examples(trials)
-        if len(own) < self._judgement.enough:
+        if len(own) < self._judgement.enough and len(self._others) < self._judgement.enough_others:
             return _unlike(sorted(kept, key=estimates.__getitem__), known)
-        scores = dict(zip(kept, Ranker(own, self._others, self._seed).scores([known[o] for o in kept]), strict=True))
+        if not kept:
+            return []
+        ranker = Ranker(known[kept[0]], own, self._others, self._seed)
+        scores = dict(zip(kept, ranker.scores([known[o] for o in kept]), strict=True))
         return _unlike(sorted(kept, key=scores.__getitem__), known)
 
     def _own_examples(self, trials: Sequence[Trial]) -> list[Example]:
         """What the trials of this problem tell, by the facts known before compilation."""
-        seconds = seconds_by_source(trials)
-        rows = [(self._known(t.options), seconds[t.compiled.source]) for t in trials if t.compiled.source in seconds]
+        found = paces(trials)
+        rows = [(self._known(t.options), found[t.compiled.source]) for t in trials if t.compiled.source in found]
         return examples(rows)
 
     def _known(self, options: MappingOptions) -> Features:
@@ -125,11 +138,11 @@ class ModelSearch:
 
 def _compiled_examples(trials: Sequence[Trial]) -> list[Example]:
     """What the trials of a problem tell, by the facts that were kept with them."""
-    seconds = seconds_by_source(trials)
+    found = paces(trials)
     rows: list[tuple[Features, float]] = []
     for trial in trials:
-        if trial.compiled.source in seconds and trial.outcome is not Outcome.DUPLICATE:
-            rows.append((dict(trial.compiled.features), seconds[trial.compiled.source]))
+        if trial.compiled.source in found and trial.outcome is not Outcome.DUPLICATE:
+            rows.append((dict(trial.compiled.features), found[trial.compiled.source]))
     return examples(rows)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,27 +51,32 @@ def examples(rows: Sequence[tuple[Features, float]]) -> list[Example]:
     return [Example(features, seconds / times[0], seconds <= limit) for features, seconds in rows]
 
 
-def seconds_by_source(trials: Sequence[Trial]) -> dict[str, float]:
-    """What the code of each candidate that ran, or failed to, took; infinite if it failed."""
+def pace(trial: Trial) -> float:
+    """What a candidate takes: over what the default options take where it ran, if that is known, else in seconds."""
+    return trial.seconds / trial.baseline if 0 < trial.baseline < math.inf else trial.seconds
+
+
+def paces(trials: Sequence[Trial]) -> dict[str, float]:
+    """The pace of the code of each candidate that ran, or failed to; infinite if it failed."""
     found: dict[str, float] = {}
     for trial in trials:
         source = trial.compiled.source
         if source and trial.outcome not in (Outcome.DUPLICATE, Outcome.SKIPPED):
-            found[source] = min(trial.seconds, found.get(source, math.inf))
+            found[source] = min(pace(trial), found.get(source, math.inf))
     return found
 
 
 class Ranker:
     """Forests fitted to examples.  Scores are lower for better candidates."""
 
-    def __init__(self, own: Sequence[Example], others: Sequence[Example], seed: int) -> None:
+    def __init__(self, names: Iterable[str], own: Sequence[Example], others: Sequence[Example], seed: int) -> None:
         """Fit to the examples of a problem, and to those of others, which together weigh as much as ten of its own.
 
-        Only features that the problem's own examples have count.
+        Only the features of these ``names`` count.
         """
         ensemble = importlib.import_module("sklearn.ensemble")  # takes a second, and few need it
         everything = [*own, *others]
-        self._names = sorted(own[0].features)
+        self._names = sorted(names)
         inputs = self._inputs([e.features for e in everything])
         shared = OTHERS_WEIGHT / max(OTHERS_WEIGHT, len(others))
         weights = np.array([1.0] * len(own) + [shared] * len(others))

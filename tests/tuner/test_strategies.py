@@ -10,10 +10,10 @@ import pytest
 from tcomp.mapping.options import OPTIONS, MappingOptions
 from tcomp.tuner.features import ESTIMATE
 from tcomp.tuner.genetic import Breeding, GeneticSearch, breeders, scaled
-from tcomp.tuner.model import ModelSearch
+from tcomp.tuner.model import Judgement, ModelSearch
 from tcomp.tuner.parameters import Scalar, Sizes
 from tcomp.tuner.random_search import RandomSearch
-from tcomp.tuner.ranking import examples, seconds_by_source
+from tcomp.tuner.ranking import examples, pace, paces
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 
@@ -80,8 +80,8 @@ def searched(strategy: Strategy, measured: int, round_size: int = 8) -> list[Tri
 @pytest.mark.parametrize("make", STRATEGIES.values(), ids=list(STRATEGIES))
 class TestEveryStrategy:
     def test_nothing_is_tried_twice(self, make: Make) -> None:
-        trials = searched(make(SPACE, 1), 200)
-        assert len({t.options for t in trials}) == len(trials) >= 200
+        trials = searched(make(SPACE, 1), 120, round_size=24)
+        assert len({t.options for t in trials}) == len(trials) >= 120
 
     def test_proposals_in_flight_are_not_proposed_again(self, make: Make) -> None:
         strategy = make(SPACE, 2)
@@ -98,7 +98,7 @@ class TestEveryStrategy:
         assert {c.options for c in one} != {c.options for c in other}
 
     def test_a_resumed_search_goes_on_where_it_was(self, make: Make) -> None:
-        trials = searched(make(SPACE, 4), 60)
+        trials = searched(make(SPACE, 4), 40, round_size=20)
         resumed = make(SPACE, 4).propose(trials, 8)
         again = make(SPACE, 4).propose(trials, 8)
         assert resumed == again
@@ -113,7 +113,7 @@ class TestEveryStrategy:
 
 def best_of(make: Make, count: int) -> float:
     """The median over seeds of the best time after so many measured candidates."""
-    runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count) for seed in range(5)]
+    runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count, round_size=12) for seed in range(3)]
     return statistics.median(min(t.seconds for t in trials) for trials in runs)
 
 
@@ -164,6 +164,35 @@ class TestModel:
 
         assert median(scaled_up) < 0.95 * median([])
 
+    def test_other_problems_help_from_the_first_candidate_on(self) -> None:
+        """Where the analytic model knows nothing."""
+
+        def blind(options: MappingOptions) -> dict[str, float]:
+            return plain_facts(options) | {ESTIMATE: 0.0}
+
+        def tried(options: MappingOptions) -> Trial:
+            found = trial(options)
+            return replace(found, compiled=replace(found.compiled, features=tuple(blind(options).items())))
+
+        def median(others: list[list[Trial]]) -> float:
+            found = ModelSearch(SPACE, blind, 1, others, Judgement(cold=0.0)).propose([], 24)
+            return statistics.median(seconds(c.options) for c in found)
+
+        other = [[tried(c.options) for c in RandomSearch(SPACE, seed).propose([], 100)] for seed in (5, 6)]
+        assert median(other) < 0.7 * median([])
+
+    def test_times_of_different_machines_compare_by_the_default(self) -> None:
+        """A machine that is ten times slower measured the best candidates."""
+        drawn = [c.options for c in RandomSearch(SPACE, 2).propose([], 60)]
+        drawn.sort(key=seconds)
+        first = [replace(trial(o), times=(10 * seconds(o),), baseline=10.0) for o in drawn[:30]]
+        trials = first + [replace(trial(o), baseline=1.0) for o in drawn[30:]]
+        best = {t.options.tile_sizes for t in trials[:8]}
+        assert [pace(t) for t in trials] == sorted(pace(t) for t in trials)
+        near = [c.options.tile_sizes for c in GeneticSearch(SPACE, 3).propose(trials, 40)]
+        far = [c.options.tile_sizes for c in GeneticSearch(SPACE, 3).propose([trial(t.options) for t in trials], 40)]
+        assert near == far and any(tiles in best for tiles in near)
+
 
 class TestExamples:
     def test_the_best_tenth_is_good_and_failures_are_not(self) -> None:
@@ -177,4 +206,4 @@ class TestExamples:
         first = trial(MappingOptions(parallel=False))
         again = replace(first, compiled=replace(first.compiled, candidate=Candidate(MappingOptions(), "x")))
         duplicate = replace(again, outcome=Outcome.DUPLICATE, times=())
-        assert seconds_by_source([first, duplicate]) == {first.compiled.source: first.seconds}
+        assert paces([first, duplicate]) == {first.compiled.source: first.seconds}
