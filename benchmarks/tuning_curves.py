@@ -1,0 +1,105 @@
+"""Curves of searches: the best time after each measured candidate, and what they tell of the strategies."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
+
+Curve = tuple[float, ...]
+"""The best time in seconds after 1, 2, ... measured candidates."""
+
+
+class Bench(Protocol):
+    """Where candidates are compiled and measured."""
+
+    def compile(self, candidates: Sequence[Candidate]) -> Sequence[Compiled]: ...
+
+    def measure(self, compiled: Compiled) -> Trial: ...
+
+
+def searched(strategy: Strategy, bench: Bench, measured: int, batch: int) -> Curve:
+    """The curve of a search from nothing, in rounds of ``batch`` candidates, until so many were measured.
+
+    The default options are no seed here: a search that begins with good options needs no candidates to reach them.
+    """
+    trials: list[Trial] = []
+    sources: set[str] = set()
+    curve: list[float] = []
+    while len(curve) < measured:
+        proposed = strategy.propose(trials, batch)
+        if not proposed:
+            break
+        fresh = []
+        for compiled in bench.compile(proposed):
+            if compiled.failure is None and compiled.source not in sources:
+                sources.add(compiled.source)
+                fresh.append(compiled)
+            else:
+                trials.append(Trial(compiled, compiled.failure or Outcome.DUPLICATE))
+        chosen = strategy.select(fresh, trials, len(fresh))
+        kept = {id(c) for c in chosen}
+        trials += [Trial(c, Outcome.SKIPPED) for c in fresh if id(c) not in kept]
+        for compiled in chosen:
+            trial = bench.measure(compiled)
+            trials.append(replace(trial, compiled=compiled))
+            seconds = trial.seconds if trial.outcome is Outcome.MEASURED else math.inf
+            curve.append(min(seconds, curve[-1]) if curve else seconds)
+    return tuple(curve[:measured])
+
+
+def needed(curve: Curve, seconds: float) -> int | None:
+    """How many candidates a search measured until one took no longer than that; None if it found none."""
+    return next((count for count, best in enumerate(curve, 1) if best <= seconds), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one strategy did on one workload.
+
+    ``share`` maps a number of measured candidates to the best time of all over the best by then, the median over the
+    seeds; ``needed`` is how many candidates each seed needed for what as many candidates at random reach in the same
+    seed, over what random search needed for it (infinite if it did not get there).
+    """
+
+    workload: str
+    strategy: str
+    share: Mapping[int, float]
+    needed: tuple[float, ...]
+
+
+def summary(
+    workload: str, strategy: str, curves: Sequence[Curve], chance: Sequence[Curve], best: float, counts: Sequence[int]
+) -> Summary:
+    """The summary of a strategy's curves, one for each seed, beside those of random search."""
+    share = {count: statistics.median(best / curve[min(count, len(curve)) - 1] for curve in curves) for count in counts}
+    ratios = []
+    for mine, theirs in zip(curves, chance, strict=True):
+        goal = theirs[-1]
+        first, reached = needed(theirs, goal), needed(mine, goal)
+        assert first is not None
+        ratios.append(math.inf if reached is None else reached / first)
+    return Summary(workload, strategy, share, tuple(ratios))
+
+
+def report(summaries: Sequence[Summary]) -> str:
+    """A table with a line for each workload and strategy, and the medians over all."""
+    counts = list(summaries[0].share)
+    strategies = list(dict.fromkeys(s.strategy for s in summaries))
+    titles = ["workload", "strategy", *(f"after {count}" for count in counts), "needed / random's"]
+    rows = [[s.workload, s.strategy, *(f"{s.share[c]:.3f}" for c in counts), _ratio(s.needed)] for s in summaries]
+    for strategy in strategies:
+        own = [s for s in summaries if s.strategy == strategy]
+        shares = [f"{statistics.median(s.share[c] for s in own):.3f}" for c in counts]
+        rows.append(["median", strategy, *shares, _ratio([ratio for s in own for ratio in s.needed])])
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [titles, *rows]]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _ratio(found: Sequence[float]) -> str:
+    return f"{statistics.median(found):.2f}"
