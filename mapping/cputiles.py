@@ -19,6 +19,7 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads, best_register_tile
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
+from tcomp.mapping.turning import LANES, RUN, turned_reads
 from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
@@ -90,6 +91,10 @@ def tile_sizes(
     columns = columns_of(scop, cluster)
     if columns is not None and positions.index(columns.position) in members:
         return _tiles_of_contraction(machine, scop, cluster, members, columns)
+    turned = turned_reads(scop, cluster)
+    if turned is not None:
+        sides = {turned.lanes: LANES, turned.run: RUN}
+        return tuple(min(e, sides.get(positions[m], 1)) for m, e in zip(members, full, strict=True))
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":

@@ -26,6 +26,7 @@ from tcomp.mapping.registertile import Loads, best_register_tile
 from tcomp.mapping.strides import strides_along
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, register_tile, row_coordinate, vector_position
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
+from tcomp.mapping.turning import turned_reads
 from tcomp.scop import Scop, ScopStatement, union_set
 
 
@@ -86,7 +87,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     coordinate = positions.index(vector) if vector in positions else None
     untiled = (0,) * cluster.rank
     if main.kind != "update":
-        return Nest("pointwise", vector, coordinate, untiled)
+        panel = None if turned_reads(scop, cluster) is None else frozenset[int]()
+        return Nest("pointwise", vector, coordinate, untiled, panel=panel)
     if coordinate is None:
         return Nest("dot", vector, None, untiled)
     assert vector is not None
@@ -136,7 +138,8 @@ def _read_strides(scop: Scop, cluster: Cluster, statement: ScopStatement, coordi
 def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | None) -> Subtree:
     statements = [scop.by_name[s] for s in cluster.statements]
     if nest.form != "outer":
-        return _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
+        points = _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
+        return points if nest.panel is None else Mark(f"panel{cluster.number}", points)
     if nest.blocks:
         return _stages(cluster, statements, nest, lambda s: _blocks(cluster, s, nest, operation))
     stages = _stages(cluster, statements, nest, lambda s: _marked(operation, _update_band(cluster, s, nest)))

@@ -28,6 +28,7 @@ from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.promotion import extents_of_a_run, unfolded_access
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement
+from tcomp.mapping.turning import turned_reads
 from tcomp.scop import ScopStatement
 
 LEAST_REUSE = 8
@@ -61,6 +62,11 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     """The panel of an update, and what the rows of a contraction read in a block of the reduction."""
     statement = main_statement(plan.scop, plan.clusters[number])
     columns = columns_of(plan.scop, plan.clusters[number])
+    place = marks.get(f"panel{number}")
+    turned = turned_reads(plan.scop, plan.clusters[number])
+    if turned is not None:
+        tiles = (_boxed(plan, statement, place, read, LEAST_REUSE_APART) for read in turned.reads)
+        yield from (_with_innermost(plan, tile, statement.indices[turned.lanes]) for tile in tiles if tile is not None)
     if columns is None or columns.panel is None:
         return
     grouped = _grouped(plan, statement, marks, columns, machine)
@@ -68,16 +74,15 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         yield from grouped
         return
     read = columns.panel
-    panel = _boxed(plan, statement, marks.get(f"panel{number}"), read, columns.step)
+    reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
+    panel = _boxed(plan, statement, place, read, reuse)
     least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read) else LEAST_PANEL
     if panel is not None and (columns.packed or (panel.bytes >= least and _strides_far(plan, statement, read))):
-        index = statement.indices[columns.position]
-        innermost = next(d for d, s in enumerate(read.subscripts) if coefficient(s, index, plan.scop.sizes))
-        step = max(1, min(columns.step, panel.shape[innermost]))
-        yield replace(panel, order=(*(d for d in panel.order if d != innermost), innermost), step=step)
+        panel = _with_innermost(plan, panel, statement.indices[columns.position])
+        yield replace(panel, step=max(1, min(columns.step, panel.shape[panel.order[-1]])))
     rows = rows_of(statement, columns)
     if rows is not None and steps_collide(plan.scop, statement, rows):
-        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, 1)
+        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, LEAST_REUSE)
         if block is not None:
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
 
@@ -105,10 +110,16 @@ def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
     return not _is_written_around(plan, statement, storage.name) and not any(map(depends_on_data, read.subscripts))
 
 
-def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, step: int) -> Copy | None:
+def _with_innermost(plan: Plan, copy: Copy, index: str) -> Copy:
+    """The copy with that dimension innermost which moves with an index."""
+    innermost = next(d for d, s in enumerate(copy.reads[0].subscripts) if coefficient(s, index, plan.scop.sizes))
+    return replace(copy, order=(*(d for d in copy.order if d != innermost), innermost))
+
+
+def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, reuse: int) -> Copy | None:
     """A copy of what is read below a place, in the order of the tensor; None if it cannot be made or does not pay.
 
-    Neighbours in the copy are to be ``step`` apart in the tensor.
+    It pays from so much ``reuse`` of an element on.
     """
     if place is None or statement.name not in place.prefixes or not _can_be_copied(plan, statement, read):
         return None
@@ -117,7 +128,6 @@ def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read
     footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
-    reuse = LEAST_REUSE if step == 1 and read.boundary is None else LEAST_REUSE_APART
     if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > MOST_PANEL:
         return None
     order = tuple(sorted(range(len(hull.shape)), key=lambda d: -abs(storage.strides[d])))

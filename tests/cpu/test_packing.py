@@ -292,3 +292,30 @@ def test_pooling_keeps_the_rows_of_the_convolution_before_it() -> None:
     for shape in ((8, 67, 67), (3, 9, 20)):
         pixels, K = integers(shape), integers((9, shape[0], 3, 3))
         assert (f(pixels, K) == f.reference(pixels, K)).all()
+
+
+TURNED = {
+    "a transposition": "Y(m,n) = X(n,m)",
+    "a sum with it": "Y(n,m) = X(n,m) + X(m,n) * 2 where n in 0:32, m in 0:32",
+    "a shifted part": "Y(m,n) = X(n+3,m+2) where n in 0:N-3, m in 0:M-2",
+    "channels last": "Y(j,n,i) = X(n,20*i+j) where j in 0:20, i in 0:M/20",
+}
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "int32"])
+@pytest.mark.parametrize("name", TURNED)
+def test_transposed_operands_are_turned_in_registers(name: str, dtype: str) -> None:
+    f = tc.define(f"def f({dtype}(N,M) X) -> (Y) {{ {TURNED[name]} }}")["f"]
+    numpy = {"float": np.float32, "double": np.float64, "int32": np.int32}[dtype]
+    for shape in ((32, 40), (517, 70), (100, 333)):
+        X = integers(shape, numpy)
+        kernel = f.compile(X)
+        assert (kernel(X) == f.reference(X)).all()
+    assert ("tc_transpose_" in kernel.source) == (name != "channels last")
+
+
+def test_what_is_turned_is_proved() -> None:
+    plan = plan_of("def f(float(N,M) X) -> (Y) { Y(m,n) = X(n,m) }", {"N": 100, "M": 200})
+    (copy,) = plan.copies
+    with pytest.raises(LegalityError, match="fetches too little of X"):
+        prove(replace(plan, copies=(replace(copy, shape=(copy.shape[0], copy.shape[1] - 1)),)), "mutation")
