@@ -12,8 +12,10 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from tcomp.backends import toolchain
 from tcomp.devices import Memory, device_count
 from tcomp.errors import TargetError
 from tcomp.kernel import Kernel
@@ -132,11 +134,17 @@ def _gpus() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Unprepared:
-    """The setup of a compiling sandbox: the problem, of which nothing has to be made beforehand."""
+    """The setup of a compiling sandbox: the problem.
+
+    What every candidate would find out again about the machine is found out before the first.
+    """
 
     problem: Problem
 
     def prepare(self, _: Isolate) -> Problem:
+        self.problem.specialisation.key()
+        with suppress(TargetError):
+            toolchain.find()
         return self.problem
 
 

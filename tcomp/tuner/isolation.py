@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -105,7 +105,8 @@ class _Server:
         if setup is not None:
             self._end_child()
             self._state = None
-            self._state = guarded(lambda: setup.prepare(self._isolated))
+            with _capped(confines.memory):
+                self._state = guarded(lambda: setup.prepare(self._isolated))
         if isinstance(self._state, Failure):
             return self._state
         if confines.alone:
@@ -274,6 +275,18 @@ def _children() -> list[int]:
 def _address_space() -> int:
     """Bytes of this process; see proc_pid_statm(5)."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+@contextmanager
+def _capped(memory: int | None) -> Iterator[None]:
+    """Let this process take so many bytes more during the block."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if memory is not None:
+        _lower(resource.RLIMIT_AS, _address_space() + memory)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _lower(limit: int, value: int) -> None:

@@ -65,9 +65,9 @@ class LostError(TcompError):
 class Confines:
     """What a task may use.
 
-    ``seconds`` is the wall time until it first reports progress; ``memory`` the bytes that it may take for itself, None
-    for no limit; ``alone`` says that it gets a child of its own, where otherwise one child serves until the first
-    failure, as a CUDA context is slow to make.
+    ``seconds`` is the wall time until it first reports progress; ``memory`` the bytes that it may take for itself, and
+    the setup before it, None for no limit; ``alone`` says that it gets a child of its own, where otherwise one child
+    serves until the first failure, as a CUDA context is slow to make.
     """
 
     seconds: float

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import tcomp as tc
 from tcomp.backends.simulator import compiler
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
+from tcomp.tuner.preparation import Limits
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 from tests.tuner.problems import problem
 
@@ -77,6 +79,15 @@ def test_outputs_that_are_read_are_restored(executor: Executor, bench: Bench) ->
     text = "def f(float(N) A) -> (float(N) B) { B(i) *= A(i) + 1000 }"
     trial = measured(executor, bench, problem(text, N=1000), tc.MappingOptions())
     assert trial.outcome is Outcome.MEASURED, trial.message
+
+
+def test_a_problem_without_room_for_its_arrays_is_refused(executor: Executor, bench: Bench) -> None:
+    small = replace(bench, limits=Limits(memory=1 << 30))
+    trial = measured(
+        executor, small, problem("def f(float(N) A) -> (B) { B(i) = A(i) }", N=1 << 29), tc.MappingOptions()
+    )
+    assert trial.outcome in (Outcome.REJECTED, Outcome.OUT_OF_MEMORY)
+    assert "array" in trial.message or "room" in trial.message
 
 
 def test_jobs_can_be_pickled(bench: Bench) -> None:
