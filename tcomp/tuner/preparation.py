@@ -210,7 +210,7 @@ def laid_out(array: Array, strides: tuple[int, ...] | None) -> Array:
     Where several elements share a place, the result holds one of them.
     """
     if strides is None or strides == contiguous_strides(array.shape):
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     room, first = _room(array, strides)
     view = np.lib.stride_tricks.as_strided(room[first:], array.shape, tuple(s * array.itemsize for s in strides))
     np.copyto(view, array)
