@@ -128,8 +128,8 @@ class TuningResult:
 
     def _tried(self) -> str:
         compiled = sum(t.outcome is not Outcome.REJECTED for t in self.history)
-        text = f"{len(self.history)} candidates, {compiled} compiled, {self.count(*RAN)} measured"
-        return f"{text}, of which {self.earlier} candidates before this run" if self.earlier else text
+        text = f"{_candidates(len(self.history))}, {compiled} compiled, {self.count(*RAN)} measured"
+        return f"{text}; {_candidates(self.earlier)} before this run" if self.earlier else text
 
     def to_plain(self) -> dict[str, Any]:
         """Everything as JSON has it."""
@@ -173,6 +173,10 @@ def provisional(trials: Sequence[Trial]) -> Trial | None:
     """The best trial so far, if it is clearly faster than the default options."""
     best = min((t for t in trials if t.outcome is Outcome.MEASURED), key=lambda t: t.ratio, default=None)
     return best if best is not None and best.ratio * _PROVISIONAL_GAIN < 1 else None
+
+
+def _candidates(count: int) -> str:
+    return "1 candidate" if count == 1 else f"{count} candidates"
 
 
 def _finite(value: float) -> float | None:
