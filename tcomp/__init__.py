@@ -15,6 +15,8 @@ from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
 from tcomp.registry import targets
+from tcomp.tuner.database import TuningWarning
+from tcomp.tuner.result import TuningResult
 from tcomp.version import __version__
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "ShapeError",
     "TargetError",
     "TcompError",
+    "TuningResult",
+    "TuningWarning",
     "__version__",
     "define",
     "targets",
