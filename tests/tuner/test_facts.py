@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+import tcomp as tc
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.kernel import Kernel
@@ -19,6 +20,7 @@ from tcomp.tuner.description import describe
 from tcomp.tuner.features import ESTIMATE, facts_of
 from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_model, unfused
 from tcomp.tuner.space import space_of
+from tests.programs import PROGRAMS
 
 MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = "def f(float(C,W) I, float(F,C,KW) K) -> (O) { O(f,w) +=! I(c,2*w+kw) * K(f,c,kw) }"
@@ -150,3 +152,19 @@ class TestDescription:
             found.append(dict(describe(kernel)))
             assert before.items() <= found[-1].items() and len(found[-1]) > len(before)
         assert found[0]["groups"] < found[1]["groups"] and list(found[0]) == list(found[1])
+
+
+@pytest.mark.parametrize("target", ["cpu", GPU])
+def test_every_program_has_a_space_and_facts(target: str) -> None:
+    found = {name: tc.define(text)["f"].compile(*inputs).specialisation for name, (text, inputs, _) in PROGRAMS.items()}
+    empty, scalar = "def f(float(N) A) -> (B) { B(n) = A(n) }", "def f(float A, float B) -> (C) { C = A + B }"
+    found["empty"] = tc.define(empty)["f"].compile(sizes={"N": 0}).specialisation
+    found["scalar"] = tc.define(scalar)["f"].compile(sizes={}).specialisation
+    for name, made in found.items():
+        compilation = lower(made.function, made.sizes, MappingOptions(), backend_of(target))
+        space, rng = space_of(compilation, MappingOptions(), target), random.Random(name)
+        facts = facts_of(compilation, target)
+        candidates = [space.base, *(space.drawn(rng) for _ in range(8)), *space.neighbours(space.base)]
+        rows = [facts(options) for options in candidates]
+        assert {tuple(row) for row in rows} == {tuple(rows[0])}, name
+        assert all(math.isfinite(value) for row in rows for value in row.values()), name
