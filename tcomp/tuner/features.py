@@ -22,6 +22,9 @@ Features = Mapping[str, float]
 
 _LARGEST = 2.0**20
 
+_LEFT = " of the model"
+_OF_OPTIONS = frozenset(name + end for name in OPTIONS for end in ("", _LEFT))
+
 
 Facts = Callable[[MappingOptions], Features]
 """What is known of a candidate before it is compiled: the same names for every candidate of a target.  The feature
@@ -40,6 +43,11 @@ class ProgramFacts:
     def __call__(self, options: MappingOptions) -> Features:
         """What the model of the target says, and the options."""
         return {**self.model(options), **of_options(options, self.target)}
+
+
+def signature(features: Features) -> tuple[float, ...]:
+    """What the model of the target makes of a candidate: those with the same often have the same code."""
+    return tuple(value for name, value in features.items() if name not in _OF_OPTIONS)
 
 
 def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
@@ -63,5 +71,5 @@ def of_options(options: MappingOptions, target: str) -> dict[str, float]:
         elif isinstance(option.kind, Integer | Ratio):
             found[name] = math.log2(1 + min(value, _LARGEST)) if isinstance(value, int | float) else -1.0
         if option.default is None:
-            found[f"{name} of the model"] = float(value is None)
+            found[name + _LEFT] = float(value is None)
     return found

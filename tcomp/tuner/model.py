@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.tuner.features import ESTIMATE, Facts, Features
+from tcomp.tuner.features import ESTIMATE, Facts, Features, signature
 from tcomp.tuner.random_search import Proposed, generator
 from tcomp.tuner.ranking import Example, Ranker, examples, pace, paces
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+
+ALIKE = 2
+"""Candidates of a round that the model of the target cannot tell apart."""
 
 Item = TypeVar("Item")
 
@@ -147,14 +151,14 @@ def _compiled_examples(trials: Sequence[Trial]) -> list[Example]:
 
 
 def _unlike(ranked: Sequence[MappingOptions], known: dict[MappingOptions, Features]) -> list[MappingOptions]:
-    """The candidates with those behind all others that have the facts of one before them: likely the same code."""
-    seen: set[tuple[float, ...]] = set()
+    """The candidates, with those last that have the signature of ``ALIKE`` before them: likely the same code."""
+    seen: Counter[tuple[float, ...]] = Counter()
     first: list[MappingOptions] = []
     again: list[MappingOptions] = []
     for options in ranked:
-        facts = tuple(known[options].values())
-        (again if facts in seen else first).append(options)
-        seen.add(facts)
+        mark = signature(known[options])
+        (first if seen[mark] < ALIKE else again).append(options)
+        seen[mark] += 1
     return [*first, *again]
 
 

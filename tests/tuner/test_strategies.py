@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from tcomp.mapping.options import OPTIONS, MappingOptions
-from tcomp.tuner.features import ESTIMATE
+from tcomp.tuner.features import ESTIMATE, signature
 from tcomp.tuner.genetic import Breeding, GeneticSearch, breeders, scaled
 from tcomp.tuner.model import Judgement, ModelSearch
 from tcomp.tuner.parameters import Scalar, Sizes
@@ -143,6 +144,16 @@ class TestModel:
         estimates = [2 ** plain_facts(options)[ESTIMATE] for options in proposed]
         random_ones = [2 ** plain_facts(c.options)[ESTIMATE] for c in RandomSearch(SPACE, 1).propose([], 200)]
         assert max(estimates) <= 4.001 * min(estimates) < max(random_ones)
+
+    def test_few_candidates_of_a_round_are_alike(self) -> None:
+        """Here the model of the target knows of the tiles alone."""
+
+        def of_tiles(options: MappingOptions) -> dict[str, float]:
+            known = {"estimate": 0.0, "first tile": float((options.tile_sizes or (8,))[0])}
+            return known | {"parallel": float(options.parallel), "register_tile of the model": 0.0}
+
+        proposed = ModelSearch(SPACE, of_tiles, 1, judgement=Judgement(cold=0.0)).propose([], 12)
+        assert max(Counter(signature(of_tiles(c.options)) for c in proposed).values()) == 2
 
     def test_it_measures_a_part_of_what_was_compiled_the_best_first(self) -> None:
         trials = [trial(c.options) for c in RandomSearch(SPACE, 2).propose([], 100)]
