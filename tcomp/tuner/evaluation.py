@@ -57,11 +57,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """A candidate to compile."""
+    """A candidate to compile, for which no arrays need to travel."""
 
     bench: Bench
     problem: Problem
     candidate: Candidate
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "problem", replace(self.problem, given=None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 from tcomp import MappingOptions, grammar
 from tcomp.operators import FLOAT16, FLOAT32, FLOAT64, INT8, UINT64, DType
 from tcomp.tolerance import Tolerance
+from tcomp.tuner.evaluation import Bench, CompileJob
 from tcomp.tuner.preparation import Limits, Preparation, Prepared, Subject, laid_out
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.trials import Candidate, Outcome
 from tcomp.tuner.verification import Expected
 from tests.tuner.problems import problem
 
@@ -78,6 +80,25 @@ def test_outputs_that_nobody_wrote_are_wrong(name: str, isolate: Isolate) -> Non
     subject = Subject(prepared(name, isolate), MappingOptions())
     wrong = subject.mistake()
     assert "should be" in wrong or name == "truth", wrong
+
+
+def test_arrays_that_are_given_are_used() -> None:
+    table, places = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([2, 2, 0], np.int32)
+    text = "def f(float(E,D) T, int32(B) I) -> (Y) { Y(b,d) = T(I(b),d) }"
+    of = replace(problem(text, E=3, D=4, B=3, strides={"T": (1, 3)}), given=(table, places))
+    ready = Preparation(of, Limits()).prepare(at_once)
+    np.testing.assert_array_equal(ready.values[0], table)
+    assert ready.expected[0].low.tolist() == table[places].tolist()
+    subject = Subject(ready, MappingOptions())
+    subject.call()
+    assert subject.mistake() == ""
+
+
+def test_arrays_do_not_travel_to_the_compiler() -> None:
+    of = replace(problem(), given=(np.ones((16, 16), np.float32), np.ones((16, 16), np.float32)))
+    job = CompileJob(Bench("nowhere"), of, Candidate(MappingOptions(), "default"))
+    assert job.problem.given is None
+    assert job.problem == of
 
 
 def expected(dtype: DType, reference: list[float], bound: list[float]) -> Expected:
