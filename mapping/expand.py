@@ -67,7 +67,7 @@ def _place(cluster: Cluster, statement: ScopStatement, footprint: Footprint) -> 
         domain = statement.domain
         needed = tile_of.domain()
         if not domain.is_subset(needed):
-            domain = domain.intersect(needed)
+            domain = domain.intersect(needed).compute_divs().coalesce()
         return Placement(domain, tile_of, 0)
     members = footprint.tiles.dim(isl.dim_type.in_)
     domain = tile_to_instance.wrap().flatten().set_tuple_name(statement.name)

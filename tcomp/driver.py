@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
-
-import islpy as isl
 
 from tcomp import debug
 from tcomp.backends.source import Source
 from tcomp.build import build
 from tcomp.codegen import generate_loops
-from tcomp.errors import CompileError, Diagnostic
 from tcomp.grammar.function import Function
-from tcomp.interrupts import deferred
+from tcomp.islbounds import Bounds, TooComplexError, bounded
 from tcomp.loops import LoopNode, render
 from tcomp.mapping.legality import prove, prove_complete
 from tcomp.mapping.options import MappingOptions
@@ -29,16 +26,9 @@ from tcomp.nest import nest
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, Sizes
 
-ISL_OPERATIONS = 20_000_000
-"""Attention takes half a million.  So many take seconds, or up to half a minute where subscripts are full of ``/``."""
-
 _UNFUSED = "isl gave up on this program with fusion, so there is none"
 
 Value = TypeVar("Value")
-
-
-class TooComplexError(CompileError):
-    """isl has done as many operations on a program as it may."""
 
 
 class Backend(Protocol):
@@ -139,77 +129,40 @@ def _lower(
     notes: tuple[str, ...],
     trace: Trace,
 ) -> Compilation:
-    with bounded_isl(function):
-        scop = trace("scop", build(function, sizes))
+    with bounded(function) as bounds:
+        scop = trace("scop", bounds(lambda: build(function, sizes)))
         if given is None:
-            first = trace("schedule", replace(schedule(scop, options), notes=notes))
-            plan = run_passes(first, options, backend.passes, trace)
+            first = trace("schedule", bounds(lambda: replace(schedule(scop, options), notes=notes)))
+            plan = run_passes(first, options, backend.passes, trace, bounds)
         else:
-            plan = _complete(given, scop, options, backend.passes, trace)
-        loops = trace("loops", generate_loops(plan))
-        source = trace("emit", backend.emit(function, plan, loops, options, checked))
+            plan = _complete(given, scop, options, backend.passes, trace, bounds)
+        loops = trace("loops", bounds(lambda: generate_loops(plan)))
+        source = trace("emit", bounds(lambda: backend.emit(function, plan, loops, options, checked)))
     return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
 
 
-def _complete(given: str, scop: Scop, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace) -> Plan:
+def _complete(
+    given: str, scop: Scop, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds
+) -> Plan:
     """The plan that is given, proved, and what the passes that are left make of it."""
-    stage, plan = read_plan(given, scop)
+    stage, plan = bounds(lambda: read_plan(given, scop))
     left = resume(stage, passes)
-    check_structure(plan, left.buffered)
+    bounds(lambda: check_structure(plan, left.buffered))
     trace(stage, plan)
-    prove(plan, f"{stage}, as given")
+    bounds(lambda: prove(plan, f"{stage}, as given"))
     trace("proof", None)
     if left.rest:
-        return run_passes(plan, options, left.rest, trace)
-    prove_complete(plan, f"{stage}, as given")
+        return run_passes(plan, options, left.rest, trace, bounds)
+    bounds(lambda: prove_complete(plan, f"{stage}, as given"))
     return plan
 
 
-def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace) -> Plan:
+def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds) -> Plan:
     """Apply passes in order and prove the last plan; under TCOMP_CHECK=1 prove each."""
     for step in passes:
-        plan = trace(step.name, step.run(plan, options))
+        plan = trace(step.name, bounds(functools.partial(step.run, plan, options)))
         if step is passes[-1] or debug.check_every_pass():
-            prove(plan, step.name)
+            bounds(functools.partial(prove, plan, step.name))
             trace("proof", None)
-    prove_complete(plan, passes[-1].name)
+    bounds(lambda: prove_complete(plan, passes[-1].name))
     return plan
-
-
-@contextmanager
-def bounded_isl(function: Function) -> Iterator[None]:
-    """Stop isl after ``ISL_OPERATIONS`` of its operations, so that a hostile program ends in an error, not a hang.
-
-    An interrupt makes isl give up at its next operation, and comes when it has.
-    """
-    context = isl.DEFAULT_CONTEXT
-    working = True
-
-    def give_up() -> None:
-        if working:
-            context.abort()
-
-    with deferred(give_up):
-        context.reset_operations()
-        context.set_max_operations(ISL_OPERATIONS)
-        try:
-            yield
-        except (isl.Error, TypeError):
-            if not _exhausted():
-                raise
-            message = f"{function.name} is too complex: isl gave up after {ISL_OPERATIONS} operations"
-            raise TooComplexError(Diagnostic(message, function.source, function.definition.span)) from None
-        finally:
-            working = False
-            context.resume()
-            context.set_max_operations(0)
-            context.reset_operations()
-
-
-def _exhausted() -> bool:
-    """Whether isl refuses work: past its limit every operation fails, and not each of them says why."""
-    try:
-        isl.Set("{ [i] : 0 <= i < 10 }").is_empty()
-    except isl.Error:
-        return True
-    return False

@@ -20,7 +20,6 @@ from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.binding import Binding
 from tcomp.calls import check_call
 from tcomp.devices import Memory
-from tcomp.driver import TooComplexError
 from tcomp.engine import ProgramWarning
 from tcomp.errors import LegalityError, TcompError
 from tcomp.fuzzing.cases import Case
@@ -29,6 +28,7 @@ from tcomp.fuzzing.exactness import is_exact
 from tcomp.fuzzing.programs import Array, Data, Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar.ranges import infer
+from tcomp.islbounds import TooComplexError
 from tcomp.operation import Operation
 
 _SHOWN_DIFFERENCES = 5

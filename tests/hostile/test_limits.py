@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import islpy as isl
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import driver
+from tcomp import islbounds
 from tcomp.backends import toolchain
-from tcomp.driver import TooComplexError, lower
+from tcomp.driver import lower
 from tcomp.forks import ISL
 from tcomp.grammar import define
 from tcomp.grammar.ranges import infer
+from tcomp.islbounds import TooComplexError
 from tcomp.madeup import random_arguments
 from tcomp.registry import backend_of
 from tcomp.schedule import MAX_CLUSTER
@@ -74,18 +76,57 @@ DIVISIONS = """def f(float(N,N,N,N,N,N,N,N) A) -> (O) {
 
 @pytest.fixture
 def few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ISL_OPERATIONS", 3_000)
+    monkeypatch.setattr(islbounds, "MOST_OPERATIONS", 3_000)
 
 
 @pytest.mark.parametrize("target", ["cpu", GPU])
 def test_the_bound_on_isl_ends_work_and_leaves_isl_usable(target: str, few_operations: None) -> None:
     function = define(stencils(6))["f"]
     for _ in range(2):
-        with pytest.raises(TooComplexError, match=r"f is too complex: isl gave up after 3000 operations") as caught:
+        with pytest.raises(TooComplexError, match=r"f is too complex: isl gave up \(3000 operations in one") as caught:
             lower(function, Sizes({"N": 100}), tc.MappingOptions(), backend_of(target))
         assert caught.value.line == 1
         assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
         assert not isl.Set("{ [i] : 0 <= i < 10 }").is_empty()
+
+
+def test_a_step_is_tried_with_more_operations_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is that of a try that was long enough; without time the first try is the last."""
+    function, work = define(SIMPLE)["f"], isl.Set("{ [i, j, k] : 0 <= i < 100 and i <= 3j < 2k and 5k < 7i }")
+    tries: list[int] = []
+
+    def step() -> int:
+        tries.append(isl.DEFAULT_CONTEXT.get_max_operations())
+        return sum(work.intersect(isl.Set(f"{{ [i, j, k] : j = {n} }}")).count_val().to_python() for n in range(60))
+
+    with islbounds.bounded(function) as bounds:
+        expected = bounds(step)
+    monkeypatch.setattr(islbounds, "FIRST_OPERATIONS", 100)
+    tries.clear()
+    with islbounds.bounded(function) as bounds:
+        assert bounds(step) == expected
+    assert len(tries) > 2 and all(later == 4 * earlier for earlier, later in pairwise(tries))
+    tries.clear()
+    monkeypatch.setattr(islbounds, "SECONDS", 1e-5)
+    with pytest.raises(TooComplexError, match="100 operations in one step"), islbounds.bounded(function) as bounds:
+        bounds(step)
+    assert len(tries) <= 1
+    assert isl.DEFAULT_CONTEXT.get_max_operations() == 0
+
+
+def test_no_step_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(islbounds, "SECONDS", 0.0)
+    with pytest.raises(TooComplexError, match="0 s in all"):
+        lower(define(SIMPLE)["f"], Sizes({"N": 10}), tc.MappingOptions(), backend_of("cpu"))
+
+
+@pytest.mark.parametrize("error", [ValueError, isl.Error])
+def test_other_errors_of_a_step_are_its_own(error: type[Exception]) -> None:
+    def step() -> None:
+        raise error("what")
+
+    with pytest.raises(error, match="what"), islbounds.bounded(define(SIMPLE)["f"]) as bounds:
+        bounds(step)
 
 
 def test_what_is_too_complex_with_fusion_is_compiled_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +135,7 @@ def test_what_is_too_complex_with_fusion_is_compiled_without(monkeypatch: pytest
     outcomes: list[str] = []
     limit = 10_000.0
     while not outcomes or outcomes[-1] != "fused":
-        monkeypatch.setattr(driver, "ISL_OPERATIONS", int(limit))
+        monkeypatch.setattr(islbounds, "MOST_OPERATIONS", int(limit))
         try:
             plan = lower(function, sizes, tc.MappingOptions(), backend).plan
         except TooComplexError:

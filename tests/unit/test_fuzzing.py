@@ -16,7 +16,6 @@ import pytest
 
 from tcomp import cli, grammar
 from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
-from tcomp.driver import TooComplexError
 from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
 from tcomp.fuzzing.campaign import Campaign, Settings
 from tcomp.fuzzing.cases import ORDERS, Case, read_case
@@ -33,6 +32,7 @@ from tcomp.fuzzing.relations import RELATIONS
 from tcomp.fuzzing.rewriting import body
 from tcomp.fuzzing.workers import Worker
 from tcomp.grammar.ranges import infer
+from tcomp.islbounds import TooComplexError
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
 
