@@ -113,7 +113,7 @@ class Operation:
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
         call = check_call(self.function, arguments, out, memory=memory_of(target))
-        kernel = self._kernel(_sizes_of(call), target, call.place, options, unchecked)
+        kernel = self._kernel(sizes_of(call), target, call.place, options, unchecked)
         binding = kernel.bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
@@ -149,7 +149,7 @@ class Operation:
             raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
-            return self._kernel(_sizes_of(call), target, call.place, options, unchecked, plan)
+            return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         return self._kernel(Sizes(self._check_sizes(sizes)), target, MAIN, options, unchecked, plan)
@@ -193,7 +193,7 @@ class Operation:
         _check_choices(target, None)
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
-            values, place = _sizes_of(call), call.place
+            values, place = sizes_of(call), call.place
             given = _subscripts_of(call)
         elif arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
@@ -293,7 +293,7 @@ def _check_choices(target: str | None, options: MappingOptions | None) -> None:
         raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
 
 
-def _sizes_of(call: Call) -> Sizes:
+def sizes_of(call: Call) -> Sizes:
     """What the arrays of a call fix: sizes, and the strides of those that are not in C order."""
     strides = {name: _strides(view) for name, view in call.views.items()}
     return Sizes(

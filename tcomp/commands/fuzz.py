@@ -18,6 +18,7 @@ from tcomp.fuzzing.campaign import Campaign, Settings, Tally
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Verdict
 from tcomp.fuzzing.features import FEATURES
+from tcomp.fuzzing.machinery import MACHINERY
 from tcomp.fuzzing.workers import Worker
 from tcomp.registry import targets
 
@@ -133,6 +134,10 @@ def _show(tally: Tally, statistics: bool) -> None:
             for name in FEATURES
         ]
         show_table(("feature", "programs", "share"), rows)
+        for target, used in tally.used.items():
+            runs = tally.runs[target]
+            found = [(name, str(used[name]), f"{used[name] / runs:.1%}") for name in MACHINERY[target]]
+            show_table((f"used on {target}", "runs", "share"), found)
         tried = ", ".join(f"{count} {name}" for name, count in sorted(tally.attempts.items()))
         show_line(f"statements tried: {tried}; slowest run: {tally.slowest:.1f} s")
     for kind, count in tally.refused.most_common():

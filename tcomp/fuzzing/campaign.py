@@ -59,13 +59,14 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What has been tried, and what came of it."""
+    """What has been tried, and what came of it; ``used`` counts for each target what of the compiler was reached."""
 
     programs: int = 0
     runs: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
+    used: dict[str, Counter[str]] = field(default_factory=dict)
     attempts: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
 
@@ -146,7 +147,9 @@ class Campaign:
                 self.tally.attempts.update(event.attempts)
                 return
             if event.case is not None:
-                self.tally.runs[event.case.target.partition(":")[0]] += 1
+                target = event.case.target.partition(":")[0]
+                self.tally.runs[target] += 1
+                self.tally.used.setdefault(target, Counter()).update(event.outcome.used)
             self.tally.slowest = max(self.tally.slowest, event.seconds)
             if event.outcome.verdict is Verdict.REFUSED:
                 self.tally.refused[event.outcome.kind] += 1

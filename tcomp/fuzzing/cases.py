@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
 from tcomp.errors import TcompError
 from tcomp.fuzzing.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar import parse
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 
 Order = Literal["forward", "reverse", "random"]
@@ -25,6 +26,7 @@ class Case:
 
     ``relation`` names the change of the program whose results must equal those of the interpreter for the program
     itself; ``variation`` seeds its choices.  ``order`` is that of simulated threads, and matters on the simulator only.
+    ``machine`` is the processor for which a CPU kernel is laid out; None stands for the one that it runs on.
     """
 
     program: Program
@@ -33,6 +35,7 @@ class Case:
     relation: str = "same"
     variation: int = 0
     order: Order = "forward"
+    machine: Machine | None = None
 
     @property
     def simulated(self) -> bool:
@@ -47,6 +50,7 @@ class Case:
             "relation": self.relation,
             "variation": self.variation,
             "order": self.order,
+            "machine": json.dumps(None if self.machine is None else asdict(self.machine)),
             "sizes": json.dumps(dict(self.program.sizes)),
             "seed": self.program.seed,
         }
@@ -68,9 +72,11 @@ def read_case(text: str) -> Case:
         sizes = {str(name): int(value) for name, value in json.loads(facts["sizes"]).items()}
         program = Program(definitions[0], sizes, int(facts["seed"]))
         order = next(o for o in ORDERS if o == facts["order"])
-        case = Case(program, facts["target"], MappingOptions.from_json(facts["options"]))
+        facts_of_machine = json.loads(facts.get("machine", "null"))
+        machine = None if facts_of_machine is None else Machine(**facts_of_machine)
+        case = Case(program, facts["target"], MappingOptions.from_json(facts["options"]), machine=machine)
         if facts["relation"] not in RELATIONS:
             raise TcompError(f"there is no relation {facts['relation']}; there are {', '.join(RELATIONS)}")
         return replace(case, relation=facts["relation"], variation=int(facts["variation"]), order=order)
-    except (KeyError, IndexError, ValueError, StopIteration, AttributeError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, StopIteration, AttributeError) as error:
         raise TcompError(f"this is not a reproducer that tcomp fuzz wrote: {error!r}") from None

@@ -10,7 +10,7 @@ from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.features import features
 from tcomp.fuzzing.generation import Attempts, generate
-from tcomp.fuzzing.options import random_options
+from tcomp.fuzzing.options import random_machine, random_options
 from tcomp.fuzzing.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.mapping.gpu import GPUS
@@ -53,7 +53,9 @@ def draw(asked: Draw) -> Drawn:
 def _case(choices: Choices, program: Program, target: str, relation: str) -> Case:
     options = MappingOptions() if choices.chance(20) else random_options(choices, target)
     full = f"{target}:{choices.pick(_ARCHITECTURES)}" if target == "simulator" else target
-    return Case(program, full, options, relation, choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS))
+    variation, order = choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS)
+    machine = random_machine(choices) if target == "cpu" and choices.chance(50) else None
+    return Case(program, full, options, relation, variation, order, machine)
 
 
 def _variant(choices: Choices, program: Program, target: str) -> Case:

@@ -7,29 +7,34 @@ import re
 import traceback
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tcomp.backends import native
+from tcomp.backends.cpu import CpuBackend
 from tcomp.backends.host_runtime import HostRuntime
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.binding import Binding
 from tcomp.calls import check_call
 from tcomp.devices import Memory
+from tcomp.driver import Compilation, lower
 from tcomp.engine import ProgramWarning
 from tcomp.errors import LegalityError, TcompError
+from tcomp.forks import ISL
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.exactness import is_exact
+from tcomp.fuzzing.machinery import machinery
 from tcomp.fuzzing.programs import Array, Data, Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar.ranges import infer
 from tcomp.islbounds import TooComplexError
-from tcomp.operation import Operation
+from tcomp.operation import Operation, sizes_of
 
 _SHOWN_DIFFERENCES = 5
 _SHOWN_FRAMES = 4
@@ -46,11 +51,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict; ``kind`` says in a few words what failed or was refused, and is the same for failures of one cause."""
+    """A verdict; ``kind`` says in a few words what failed or was refused, and is the same for failures of one cause.
+
+    ``used`` is what of the compiler a case that passed made use of.
+    """
 
     verdict: Verdict
     kind: str = ""
     detail: str = ""
+    used: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def execute(case: Case) -> Outcome:
@@ -76,9 +85,11 @@ def _execute(case: Case) -> Outcome:
     expected = _outputs(program, lambda operation, data: operation.reference(*data.arguments, out=_out(data)))
     draws = random.Random(case.variation)
     variant = RELATIONS[case.relation](Choices(draws.randint), program)
-    found = variant.restored(_compiled(case, variant.program, variant.data))
-    difference = describe_difference(found, expected)
-    return Outcome(Verdict.FAILED, "wrong value", difference) if difference else Outcome(Verdict.PASSED)
+    results, compilation = _compiled(case, variant.program, variant.data)
+    difference = describe_difference(variant.restored(results), expected)
+    if difference:
+        return Outcome(Verdict.FAILED, "wrong value", difference)
+    return Outcome(Verdict.PASSED, used=machinery(compilation, case.target))
 
 
 def _is_sound(program: Program) -> bool:
@@ -101,18 +112,24 @@ def _out(data: Data) -> dict[str, Array] | None:
     return dict(data.contents) or None
 
 
-def _compiled(case: Case, program: Program, data: Data) -> dict[str, Array]:
+def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array], Compilation]:
     operation = Operation(program.function)
     arguments, out = data.arguments, _out(data)
-    if not case.simulated:
-        return _named(operation, operation(*arguments, out=out, target=case.target, options=case.options))
-    kernel = operation.compile(*arguments, out=out, target=case.target, options=case.options)
-    settings = Settings(case.order, case.variation)
-    runtime = HostRuntime(lambda source: load(source).entry_with(settings))
-    source = kernel.compilation.source
+    if case.machine is None and not case.simulated:
+        kernel = operation.compile(*arguments, out=out, target=case.target, options=case.options)
+        results = operation(*arguments, out=out, target=case.target, options=case.options)
+        return _named(operation, results), kernel.compilation
     call = check_call(operation.function, arguments, out, memory=Memory.MAIN)
-    results = Binding(source, runtime.load(source), call).run(call.arrays, call.outputs)
-    return _named(operation, call.finish(tuple(results)))
+    if case.machine is None:
+        compilation = operation.compile(*arguments, out=out, target=case.target, options=case.options).compilation
+        settings = Settings(case.order, case.variation)
+        runtime = HostRuntime(lambda source: load(source).entry_with(settings))
+    else:
+        with ISL.value:
+            compilation = lower(operation.function, sizes_of(call), case.options, CpuBackend(case.machine))
+        runtime = HostRuntime(native.load)
+    found = Binding(compilation.source, runtime.load(compilation.source), call).run(call.arrays, call.outputs)
+    return _named(operation, call.finish(tuple(found))), compilation
 
 
 def describe_difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> str:

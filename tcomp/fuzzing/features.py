@@ -22,6 +22,7 @@ from tcomp.grammar.function import (
     walk,
 )
 from tcomp.grammar.ranges import Ranges, infer
+from tcomp.mapping.operations import bare
 
 _SMALLEST_PRIME_SEEN = 5
 
@@ -39,7 +40,7 @@ FEATURES = (
     "scalar input", "mixed types", "16-bit floats", "float64", "8-bit integers", "unsigned integers", "bool",
     "cast", "built-in function", "integer division of values", "remainder of values", "product of indices",
     "extent 0", "extent 1", "extents are large primes", "empty range",
-    "more than 32768 points",
+    "more than 32768 points", "sum of products", "large sum of products",
 )  # fmt: skip
 """Every feature that is looked for, in the order in which they are shown."""
 
@@ -61,6 +62,8 @@ def features(program: Program) -> frozenset[str]:
             found.add("empty range")
         if points > 1 << 15:
             found.add("more than 32768 points")
+        if _sums_products(statement):
+            found.add("large sum of products" if points > 1 << 15 else "sum of products")
     return frozenset(found)
 
 
@@ -140,6 +143,13 @@ def _of_statement(function: Function, number: int, statement: Statement) -> Iter
         for part in walk(root):
             yield from _of_expression(part)
     yield from _of_values(statement.value)
+
+
+def _sums_products(statement: Statement) -> bool:
+    value = statement.value
+    if statement.reduction != "+" or not isinstance(value, Binary) or value.op != "*":
+        return False
+    return all(isinstance(bare(factor), Read) for factor in (value.lhs, value.rhs))
 
 
 def _of_history(function: Function, number: int, statement: Statement) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tcomp.errors import TcompError
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.exactness import bounds_of
+from tcomp.fuzzing.products import Products
 from tcomp.fuzzing.programs import Program, largest_element
 from tcomp.fuzzing.statements import Draft, Drafter
 from tcomp.fuzzing.subscripts import Known
@@ -44,6 +45,12 @@ POINTS = 40_000
 
 LARGE_POINTS = 400_000
 """The same in a few: a CPU kernel that does not much work stays on one thread."""
+
+PRODUCTS = 20
+"""So many programs of a hundred begin with a sum of products."""
+
+PRODUCT_POINTS = 1_500_000
+"""Most multiply-adds of some of these: panels are packed, and reductions cut, only where that pays."""
 
 _TYPES = (
     *[FLOAT32] * 6, INT32, FLOAT64, *[INT32] * 2, FLOAT16, BFLOAT16, BOOL, INT8, UINT8, INT16, UINT16, INT64, UINT32,
@@ -94,9 +101,12 @@ class _Builder:
 
     def build(self) -> Program:
         """The program."""
-        self._declare_inputs()
-        wanted = self.choices.integer(1, MOST_STATEMENTS)
-        for _ in range(2 * wanted + 2):
+        if self.choices.chance(PRODUCTS):
+            self._begin_with_product()
+        else:
+            self._declare_inputs()
+        wanted = max(len(self.drafts), self.choices.integer(1, MOST_STATEMENTS))
+        for _ in range(2 * wanted + 2 if wanted > len(self.drafts) else 0):
             drafter = Drafter(self.choices, self.sizes, self.inputs, self.tensors, self.points // 2)
             drafts = drafter.drafts()
             if len(self.drafts) + len(drafts) <= MOST_STATEMENTS:
@@ -106,6 +116,15 @@ class _Builder:
         if not self.drafts:
             self._try([Draft("T0(i0) = 1 where i0 in 0:3", "T0", "")])
         return self._finish()
+
+    def _begin_with_product(self) -> None:
+        """A sum of products as the first statement."""
+        self.points = self.choices.pick((LARGE_POINTS, PRODUCT_POINTS, POINTS))
+        product = Products(self.choices, self.points).product()
+        self.sizes |= product.sizes
+        self.parameters += product.parameters
+        self.inputs |= product.inputs
+        self._try([product.draft])
 
     def _declare_inputs(self) -> None:
         for name in ("N", "M", "K", "P")[: self.choices.integer(1, 4)]:

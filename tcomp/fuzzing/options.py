@@ -1,4 +1,4 @@
-"""Random mapping options, drawn from their declarations."""
+"""Random mapping options, drawn from their declarations, and processors to use them for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import OPTIONS, MappingOptions
 
 MOST_THREADS = 256
@@ -28,6 +29,19 @@ def random_options(choices: Choices, target: str, most_threads: int = MOST_THREA
         if option not in NOT_EXACT and (not declared.targets or name in declared.targets) and choices.chance(50)
     }
     return MappingOptions.from_json(json.dumps(values))
+
+
+def random_machine(choices: Choices) -> Machine:
+    """A processor to lay a kernel out for; any runs on any, only slower."""
+    width = choices.pick((32, 16, 64))
+    return Machine(
+        vector_bytes=width,
+        registers=choices.pick((16, 32)),
+        datapath_bytes=choices.pick((width, max(16, width // 2))),
+        threads=choices.pick((2, 1, 3, 16)),
+        nearest_cache=choices.pick((32 << 10, 1 << 10, 256 << 10)),
+        last_cache=choices.pick((32 << 20, 16 << 10)),
+    )
 
 
 def _value(choices: Choices, kind: Kind, most_threads: int) -> object:

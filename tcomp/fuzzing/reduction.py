@@ -70,11 +70,13 @@ def _with_body(case: Case, statements: Iterable[Statement]) -> Case:
 
 
 def simpler_settings(case: Case) -> Iterator[Case]:
-    """Without relation, order, options or an uncommon device."""
+    """Without relation, order, machine, options or an uncommon device."""
     if case.relation != "same":
         yield replace(case, relation="same", variation=0)
     if case.order != "forward":
         yield replace(case, order="forward")
+    if case.machine is not None:
+        yield replace(case, machine=None)
     if ":" in case.target:
         yield replace(case, target=case.target.partition(":")[0])
     options = case.options

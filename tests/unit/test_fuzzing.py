@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from tcomp import cli, grammar
+from tcomp.backends.cpu import CpuBackend
 from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
+from tcomp.driver import lower
 from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
+from tcomp.forks import ISL
 from tcomp.fuzzing.campaign import Campaign, Settings
 from tcomp.fuzzing.cases import ORDERS, Case, read_case
 from tcomp.fuzzing.choices import Choices
@@ -25,7 +28,8 @@ from tcomp.fuzzing.exactness import is_exact
 from tcomp.fuzzing.execution import Outcome, Verdict, describe_difference, execute
 from tcomp.fuzzing.features import FEATURES, features
 from tcomp.fuzzing.generation import generate
-from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, random_options
+from tcomp.fuzzing.machinery import MACHINERY, machinery
+from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, random_machine, random_options
 from tcomp.fuzzing.programs import Array, Data, Program
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.relations import RELATIONS
@@ -33,8 +37,11 @@ from tcomp.fuzzing.rewriting import body
 from tcomp.fuzzing.workers import Worker
 from tcomp.grammar.ranges import infer
 from tcomp.islbounds import TooComplexError
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
+from tcomp.registry import backend_of
+from tcomp.scop import Sizes
 
 PROGRAMS = 150
 RACE = Finding(FindingKind.RACE, "f_0", "T", "T[0]", "write", None, "", "", None, 1)
@@ -122,6 +129,44 @@ class TestOptions:
         assert max(np.prod(o.threads or (1,)) for o in drawn) <= MOST_THREADS
 
 
+class TestMachinery:
+    @pytest.mark.parametrize("target", MACHINERY)
+    def test_programs_reach_all_of_it(self, target: str) -> None:
+        """Everything that is looked for is there in some of these."""
+        wanted = {
+            "cpu": {
+                "mm": ("float(M,K) A, float(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 200, "N": 300, "K": 200}),
+                "edges": ("float(M,K) A, float(K,N) B", "C(m,n) +=! A(m,k) * B(k,n)", {"M": 300, "N": 500, "K": 50}),
+                "sum": ("float(M,K) A", "C(m) +=! A(m,k)", {"M": 20, "K": 100}),
+                "stream": ("float(M,K) A", "C(m,k) = A(m,k) + 1", {"M": 512, "K": 1024}),
+                "blur": (
+                    "float(M,K) A",
+                    "B(m,k) +=! A(m+r,k) where r in 0:3 C(m,k) = B(m,k) + B(m+1,k)",
+                    {"M": 500, "K": 300},
+                ),
+            },
+            "simulator": {
+                "mm": ("float(M,K) A, float(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
+                "softmax": (
+                    "float(M,K) A",
+                    "m(n) max=! A(n,d) e(n,d) = A(n,d) - m(n) C(n) +=! e(n,d)",
+                    {"M": 64, "K": 100},
+                ),
+                "warps": ("float(M,K) A", "m(n) max=! A(n,d) C(n,d) = A(n,d) - m(n)", {"M": 64, "K": 32}),
+                "sum": ("float(M) A", "C +=! A(m)", {"M": 1 << 23}),
+                "chain": ("float(M) A", "B(i) = A(i) C +=! B(i)", {"M": 4096}),
+            },
+        }
+        found: set[str] = set()
+        for inputs, statements, sizes in wanted[target].values():
+            function = grammar.define(f"def f({inputs}) -> (C) {{ {statements} }}")["f"]
+            machine = Machine(32, 16, 32, 4, last_cache=1 << 16)
+            backend = CpuBackend(machine) if target == "cpu" else backend_of("simulator:sm_80")
+            with ISL.value:
+                found |= machinery(lower(function, Sizes(sizes), MappingOptions(), backend), target)
+        assert found == set(MACHINERY[target])
+
+
 class TestRelations:
     @pytest.mark.parametrize("name", RELATIONS)
     def test_the_interpreter_finds_no_difference(self, name: str) -> None:
@@ -153,7 +198,8 @@ class TestCases:
         for number in range(20):
             choices = Choices(random.Random(number).randint)
             options = random_options(choices, "simulator")
-            case = Case(program_of(number), "simulator:sm_80", options, "renamed", number, ORDERS[number % 3])
+            machine = random_machine(choices) if number % 2 else None
+            case = Case(program_of(number), "simulator:sm_80", options, "renamed", number, ORDERS[number % 3], machine)
             assert read_case(case.text("# target: cpu\nwhatever")) == case
 
     @pytest.mark.parametrize("text", ["", "def f() -> (A) { A = 1 }", "# target: cpu\ndef f() -> (A) { A = 1 }"])

@@ -1,0 +1,47 @@
+"""What compiled programs make use of, to see whether random programs reach all of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tcomp.driver import Compilation
+
+Test = Callable[[Compilation], bool]
+
+
+def _in_text(*marks: str) -> Test:
+    return lambda made: all(mark in made.source.text for mark in marks)
+
+
+_CPU: Mapping[str, Test] = {
+    "contraction": lambda made: any(o.kind == "contract" for o in made.plan.operations.values()),
+    "register tile": _in_text("tc_c0_0"),
+    "edges of register tiles": _in_text("tc_c0_0", "tc_rows =="),
+    "packed panel": lambda made: bool(made.plan.copies),
+    "panel transposed in registers": _in_text("tc_transpose_"),
+    "reduction in vectors": _in_text(" part0 ="),
+    "several threads": _in_text("#pragma omp parallel"),
+    "streamed output": _in_text("tc_stream_"),
+    "fused tiles that recompute": lambda made: any(g.expanded for g in made.plan.groups),
+    "memory of a thread's own": _in_text("omp_get_thread_num() *"),
+}
+
+_GPU: Mapping[str, Test] = {
+    "several kernels": lambda made: len(made.source.launches) > 1,
+    "fetched into shared memory": lambda made: bool(made.plan.copies),
+    "fetched in vectors": lambda made: any(c.vector > 1 for c in made.plan.copies),
+    "temporary in shared memory": lambda made: any(b.space == "shared" for b in made.plan.buffers.values()),
+    "temporary in registers": lambda made: any(b.space == "private" for b in made.plan.buffers.values()),
+    "reduction shared by threads": lambda made: any(d.form == "shared" for d in made.plan.dealt.values()),
+    "reduction split between blocks": lambda made: bool(made.plan.stored),
+    "barrier of a block": lambda made: "block" in made.plan.barriers.values(),
+    "barrier of a warp": lambda made: "warp" in made.plan.barriers.values(),
+}
+
+MACHINERY: Mapping[str, Mapping[str, Test]] = {"cpu": _CPU, "simulator": _GPU}
+"""For each target what is looked for, in the order in which it is shown."""
+
+
+def machinery(made: Compilation, target: str) -> frozenset[str]:
+    """What a compilation for a target such as ``simulator:sm_80`` made use of."""
+    return frozenset(name for name, test in MACHINERY[target.partition(":")[0]].items() if test(made))
