@@ -19,6 +19,7 @@ from tcomp.backends.source import IndexCheck, Source
 from tcomp.calls import Call, Outputs
 from tcomp.devices import Place
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
+from tcomp.memo import MOST_KEPT, Recent
 from tcomp.operators import UINT8
 
 DirectBinding = Callable[[tuple[Any, ...], Any], Any]
@@ -211,7 +212,7 @@ class QuickCalls:
     __slots__ = ("_known", "recent")
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Hashable, ...], DirectBinding | None] = {}
+        self._known: Recent[tuple[Hashable, ...], DirectBinding | None] = Recent(MOST_KEPT)
         self.recent: tuple[tuple[tuple[Hashable, ...], DirectBinding], ...] = ()
 
     def remember(
@@ -220,9 +221,9 @@ class QuickCalls:
     ) -> None:  # fmt: skip
         """Next time try first what runs a call that has just run, on arrays read and written in place."""
         key = (*chosen, *layouts)
+        found = self._known.get(key)
         if key not in self._known:
-            self._known[key] = binding.direct(arguments, results)
-        found = self._known[key]
+            found = self._known[key] = binding.direct(arguments, results)
         if found is not None:
             others = [entry for entry in self.recent if entry[1] is not found]
             self.recent = ((chosen, found), *others[: MOST_RECENT - 1])

@@ -3,7 +3,8 @@
 An entry is a line of JSON (kind, key, label, size, digest) and then the payload.  It is written to a temporary file and
 renamed into place, so a reader finds a whole entry or none, whoever else writes and whenever a process is killed.  It
 is believed only if it is a regular file of this user that nobody else may write and its digest fits; anything else
-counts as absent and is made again.  Locks only save work: without them two processes may make the same entry.
+counts as absent and is made again.  Locks only save work: without them two processes may make the same entry.  Entries
+that were used least recently make room for new ones (``eviction.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import platformdirs
 
 from tcomp import debug
 from tcomp.errors import TcompError
+from tcomp.eviction import mark_used, note_written
 from tcomp.filelocks import exclusive
 from tcomp.interrupts import deferred
 from tcomp.memo import Memo
@@ -50,7 +52,7 @@ class CacheWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kept result: ``label`` says of what; ``size`` is in bytes, on disk; ``age`` in seconds."""
+    """One kept result: ``label`` says of what; ``size`` is in bytes, on disk; ``age`` in seconds since it was used."""
 
     kind: str
     key: str
@@ -70,8 +72,10 @@ class Store:
     empty one, but for a ``CacheWarning``, given once.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, limit: int | None = None) -> None:
+        """``limit`` is how many bytes the entries may take; None sets none."""
         self.directory = directory
+        self.limit = limit
         self._warned = False
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -80,7 +84,9 @@ class Store:
             return None
         path = self.directory / f"{kind}-{key}"
         try:
-            return unpack(_read_own(path), kind, key)[1]
+            payload = unpack(_read_own(path), kind, key)[1]
+            mark_used(path)
+            return payload
         except FileNotFoundError:
             return None
         except (OSError, DamagedError) as error:
@@ -110,7 +116,7 @@ class Store:
             for path in (self.directory.parent, self.directory):
                 path.mkdir(exist_ok=True, mode=0o700)
             with deferred():
-                _write(self.directory, f"{kind}-{key}", pack(kind, key, label, payload))
+                self._write(f"{kind}-{key}", pack(kind, key, label, payload))
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -135,7 +141,7 @@ class Store:
                 path.unlink(missing_ok=True)
             if self.directory is not None:
                 _sweep(self.directory, 0.0)
-                for lock in self.directory.glob(".lock-??"):
+                for lock in self.directory.glob(".lock-*"):
                     lock.unlink(missing_ok=True)
         except OSError as error:
             raise TcompError(f"cannot clear {self.directory}: {error.strerror or error}") from None
@@ -190,8 +196,16 @@ class Store:
             unpack(content, named[1], named[2])
         except DamagedError:
             return False
-        _write(self.directory, member.name, content)
+        self._write(member.name, content)
         return True
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Make an entry, and room for it.  Raises OSError."""
+        assert self.directory is not None
+        _write(self.directory, name, content)
+        with suppress(OSError):
+            if self.limit is not None:
+                note_written(self.directory, len(content), self.limit, _FILE_NAME.match)
 
     def _files(self) -> list[Path]:
         if self.directory is None:
@@ -306,26 +320,27 @@ def _sweep(directory: Path, older_than: float) -> None:
                 path.unlink()
 
 
-_STORES: Memo[Path | None, Store] = Memo()
+_STORES: Memo[tuple[Path | None, int | None], Store] = Memo()
 
 
 def store() -> Store:
     """The cache that the environment asks for: ``TCOMP_CACHE``, else the platform's directory for caches."""
     if not debug.cache_enabled():
-        return _STORES.get(None, lambda: Store(None))
+        return _STORES.get((None, None), lambda: Store(None))
+    limit = debug.cache_limit()
     try:
         base = (debug.cache_directory() or platformdirs.user_cache_path("tcomp")).absolute()
     except (OSError, RuntimeError) as error:
         # The working directory is gone, or nobody knows where this user's home is.
         message = f"no cache: {getattr(error, 'strerror', None) or error}"
-        return _STORES.get(Path(), lambda: _without(message))
-    return _STORES.get(base, lambda: _opened(base))
+        return _STORES.get((Path(), None), lambda: _without(message))
+    return _STORES.get((base, limit), lambda: _opened(base, limit))
 
 
-def _opened(base: Path) -> Store:
+def _opened(base: Path, limit: int | None) -> Store:
     """The store below ``base``; one without a directory, and a warning, if that cannot serve."""
     try:
-        return Store(_prepared(base))
+        return Store(_prepared(base), limit)
     except OSError as error:
         return _without(f"no cache in {base}: {error.strerror or error}")
 

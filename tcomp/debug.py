@@ -41,6 +41,11 @@ DUMP = Variable(
 CHECK = Variable("TCOMP_CHECK", "1", "prove the plan legal after every pass")
 INTERPRET = Variable("TCOMP_INTERPRET", "1", "run the reference interpreter instead of compiled kernels")
 CACHE = Variable("TCOMP_CACHE", "directory or 0", "keep compiled kernels in this directory; 0 keeps none on disk")
+CACHE_SIZE = Variable(
+    "TCOMP_CACHE_SIZE",
+    "MiB or 0",
+    "keep at most so many MiB of compiled kernels, 1024 if not set; those used least recently go; 0 sets no limit",
+)
 PRINT_TUNING = Variable(
     "TCOMP_PRINT_TUNING",
     "1",
@@ -50,7 +55,10 @@ TUNED = Variable(
     "TCOMP_TUNED", "file or 0", "keep and look for tuned options in this file, not beside the cache; 0 knows none"
 )
 
-VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, PRINT_TUNING, TUNED)
+VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, PRINT_TUNING, TUNED)
+
+
+_DEFAULT_MIB = 1024
 
 
 def level() -> int:
@@ -86,6 +94,14 @@ def cache_directory() -> Path | None:
     """The directory that the user chose for compiled kernels; None leaves the choice to the platform."""
     text = os.environ.get(CACHE.name)
     return Path(text) if text and text != "0" else None
+
+
+def cache_limit() -> int | None:
+    """How many bytes of compiled kernels are kept on disk; None sets no limit."""
+    text = os.environ.get(CACHE_SIZE.name, "") or str(_DEFAULT_MIB)
+    if not re.fullmatch("[0-9]{1,12}", text):
+        raise TcompError(f"{CACHE_SIZE.name} is {text!r}; it must be a number of MiB")
+    return int(text) << 20 or None
 
 
 def print_tuning() -> bool:

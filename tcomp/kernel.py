@@ -12,6 +12,7 @@ from tcomp.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.calls import Call, check_call, layouts_of
 from tcomp.driver import Compilation
 from tcomp.errors import Diagnostic, ShapeError
+from tcomp.memo import MOST_KEPT, Recent
 from tcomp.registry import runtime_of
 from tcomp.specialisation import Specialisation
 
@@ -29,7 +30,7 @@ class Kernel:
         runtime = runtime_of(specialisation.target)
         self._memory = runtime.memory
         self._program = runtime.load(self._source)
-        self._bindings: dict[tuple[Hashable, ...], Binding] = {}
+        self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:

@@ -20,7 +20,7 @@ from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.grammar.sizes import bind_sizes, check_sizes
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
-from tcomp.memo import Memo
+from tcomp.memo import MOST_KEPT, Memo, Recent
 from tcomp.reference import interpret
 from tcomp.registry import memory_of, resolve
 from tcomp.scop import Sizes, contiguous_strides
@@ -38,17 +38,17 @@ class Operation:
     """One ``def``: ``operation(A, B)`` runs it, compiled for the sizes, strides and types of the arguments.
 
     Arguments are given in parameter order: arrays (NumPy, torch, anything with DLPack), Python numbers for 0-D
-    parameters, and integers for ``const`` parameters.  Kernels are kept, so a second call with arrays of the same
-    layout only runs.
+    parameters, and integers for ``const`` parameters.  The last 1000 kernels are kept, so a second call with arrays of
+    the same layout only runs.
     """
 
     def __init__(self, function: Function, policy: Policy = FROM_CACHE) -> None:
         self.function = function
         self._policy = policy
-        self._kernels: Memo[Hashable, Kernel] = Memo()
-        self._chosen: Memo[Hashable, Kernel] = Memo()
+        self._kernels: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
+        self._chosen: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
         self._found: dict[Hashable, MappingOptions] = {}
-        self._bindings: dict[tuple[Hashable, ...], Binding] = {}
+        self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
 
     @property
@@ -205,8 +205,9 @@ class Operation:
         result = tune(problem, Settings(budget, strategy, seed), jobs=jobs, executor=executor, watch=watch)
         self._found[_layout(values, name)] = result.best
         # Let the next calls choose again.
-        self._chosen = Memo()
-        self._bindings = {}
+        self._chosen = Memo(MOST_KEPT)
+        self._bindings = Recent(MOST_KEPT)
+        self._quick = QuickCalls()
         if result.interrupted:
             raise KeyboardInterrupt
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import hashlib
 import itertools
@@ -9,6 +10,7 @@ import json
 import os
 import struct
 import tempfile
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ from tcomp.backends.source import Argument, Source
 from tcomp.backends.toolchain import Toolchain
 from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.memo import Memo
+from tcomp.memo import MOST_KEPT, Memo
 
 NativeFunction = Callable[..., int]
 """The entry point.  Takes one address (int, or None for a null pointer) for each argument of the ``Source``, then those
@@ -28,7 +30,7 @@ of the scratch memory and of the report; runs without the interpreter's lock; re
 ABI = 1
 """Changes when the meaning of an entry point's arguments does."""
 
-_LOADED: Memo[str, NativeFunction] = Memo()
+_LOADED: Memo[str, NativeFunction] = Memo(MOST_KEPT)
 
 
 def load(source: Source) -> NativeFunction:
@@ -93,7 +95,9 @@ def _compiled(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
 def _bind(image: bytes, source: Source) -> NativeFunction:
     """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
     library = open_image(image)
-    function: NativeFunction = getattr(library, source.entry)
+    # As an attribute the function would be kept by the library that it keeps.
+    function: NativeFunction = library[source.entry]
+    unload_with(library)
     count = len(source.arguments) + 2
     function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
     function.restype = ctypes.c_int32  # type: ignore[attr-defined]
@@ -120,6 +124,16 @@ def open_image(image: bytes) -> ctypes.CDLL:
         path = Path(directory, "kernel.so")
         path.write_bytes(image)
         return ctypes.CDLL(str(path))
+
+
+def unload_with(library: ctypes.CDLL) -> None:
+    """Unload a library when nobody holds it, or a function of it, any more.
+
+    Not before the end of the process, when other threads may be running it; nor one that is linked with LLVM's OpenMP,
+    which keeps pointers into the libraries that it has run.
+    """
+    if not hasattr(library, "__kmpc_fork_call"):
+        weakref.finalize(library, _ctypes.dlclose, library._handle).atexit = False
 
 
 _ELF_64 = b"\x7fELF\x02\x01"

@@ -22,12 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def list_entries() -> int:
-    """One row per entry, newest first, and their total size."""
+    """One row per entry, the one used last first, and their total size."""
     entries = sorted(store().entries(), key=lambda entry: entry.age)
     if entries:
-        show_table(("kind", "size", "age", "of"), [_row(entry) for entry in entries])
+        show_table(("kind", "size", "unused", "of"), [_row(entry) for entry in entries])
     total = sum(entry.size for entry in entries)
-    show_line(f"{count(len(entries))}, {readable_size(total)}, in {directory_name()}")
+    limit = store().limit
+    most = f" of at most {readable_size(limit)}" if limit is not None else ""
+    show_line(f"{count(len(entries))}, {readable_size(total)}{most}, in {directory_name()}")
     return DONE
 
 

@@ -318,7 +318,7 @@ class TestCache:
         assert capsys.readouterr().out.splitlines()[-1].split(",")[0] == listed.splitlines()[-1].split(",")[0]
         assert run("cache", "clear") == 0
         assert run("cache", "ls") == 0
-        assert capsys.readouterr().out.splitlines()[-1].startswith("0 entries, 0 B, in ")
+        assert capsys.readouterr().out.splitlines()[-1].startswith("0 entries, 0 B of at most 1.0 GiB, in ")
 
     def test_no_cache(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setenv("TCOMP_CACHE", "0")

@@ -28,7 +28,7 @@ from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulate
 from tcomp.backends.source import Launch, Source
 from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.memo import Memo
+from tcomp.memo import MOST_KEPT, Memo
 
 MAX_THREADS = 1024
 MAX_DYNAMIC_SHARED = 256 * 1024
@@ -60,6 +60,7 @@ class _Library:
 
     def __init__(self, image: bytes) -> None:
         library = native.open_image(image)
+        native.unload_with(library)
         self.runtime = ffi.Runtime(library)
         self.lock = threading.Lock()
         self.section = read_section(image, "tc_shared")
@@ -72,7 +73,7 @@ class _Library:
         return tuple(s for s in self.section.symbols if not s.name.startswith(_GUARD))
 
 
-_LIBRARIES: Memo[str, _Library] = Memo()
+_LIBRARIES: Memo[str, _Library] = Memo(MOST_KEPT)
 
 
 class Simulation:
