@@ -10,7 +10,6 @@ used, the fields are compared with what Python says of two arrays; where they di
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import sys
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from tcomp.arraykinds import NumpyArray
 from tcomp.backends import native, toolchain
 from tcomp.cache import store
 from tcomp.errors import TcompError
+from tcomp.memo import Memo
 
 MOST_ARRAYS = 8
 """Arrays that a direct call may have."""
@@ -155,9 +155,15 @@ class DirectCall:
         self.address = ctypes.addressof(self._facts)
 
 
-@functools.cache
+_ENTRIES: Memo[str, Entry | None] = Memo()
+
+
 def entry() -> Entry | None:
     """The C function that makes direct calls, compiled once and kept on disk; None where there can be none."""
+    return _ENTRIES.get("tc_call", _made)
+
+
+def _made() -> Entry | None:
     if sys.implementation.name != "cpython" or not _fields_are_known():
         return None
     try:
@@ -182,12 +188,13 @@ def _image() -> bytes:
     text = _TEXT.replace("MOST", str(MOST_ARRAYS)).replace("INTERPRET", debug.INTERPRET.name)
     text = text.replace("WRITEABLE", str(_WRITEABLE)).replace("DOES_NOT_FIT", str(DOES_NOT_FIT))
     key = hashlib.sha256("\n".join((text, compiler.identity)).encode()).hexdigest()
-    kept = store().get("call", key)
-    if kept is not None:
-        return kept
-    image = toolchain.compile_shared(compiler, text, (), "tc_call")
-    store().put("call", key, "direct calls", image)
-    return image
+    with store().turn("call", key):
+        kept = store().get("call", key)
+        if kept is not None:
+            return kept
+        image = toolchain.compile_shared(compiler, text, (), "tc_call")
+        store().put("call", key, "direct calls", image)
+        return image
 
 
 def _fields_are_known() -> bool:
