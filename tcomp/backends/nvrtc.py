@@ -6,13 +6,16 @@ is called here is in the NVRTC documentation, https://docs.nvidia.com/cuda/nvrtc
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import os
 import re
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +29,9 @@ OLDEST = 12
 
 _INSTALL_HINT = "`pip install nvidia-cuda-nvrtc` (CUDA 13) or `pip install nvidia-cuda-nvrtc-cu12` (CUDA 12)"
 _SHOWN_ERRORS = 12
+_GRACE_SECONDS = 10.0
+"""How long NVRTC may take to give up."""
+
 _INVALID_OPTION, _COMPILATION, _CANCELLED = 5, 6, 16  # of enum nvrtcResult
 
 
@@ -62,16 +68,27 @@ class Nvrtc:
 
         Any number of threads may compile at a time: the interpreter's lock is released.  Raises CudaTextError if the
         text is wrong; TargetError if this NVRTC cannot be loaded, knows no such architecture or option, or takes
-        longer than ``COMPILE_SECONDS``.
+        longer than ``COMPILE_SECONDS``, even if it hangs.  A process of its own would also survive a crash of NVRTC,
+        but doubles the time of most kernels (0.1 s).
         """
-        watch = _Watch()
+        watch, finished = _Watch(), Future[Output]()
+
+        def work() -> None:
+            try:
+                finished.set_result(self._compile(text, name, architecture, options, watch))
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
+                finished.set_exception(error)
+
         # Where signals are handled, the callback would swallow an interrupt, so another thread compiles.
-        worker = ThreadPoolExecutor(1)
+        thread = threading.Thread(target=work, daemon=True)
+        _WORKING.add(thread)
         try:
-            return worker.submit(self._compile, text, name, architecture, options, watch).result()
+            thread.start()
+            return finished.result(COMPILE_SECONDS + _GRACE_SECONDS)
+        except TimeoutError:
+            raise TargetError(f"NVRTC hangs on {name}: it was left alone after {COMPILE_SECONDS:.0f} seconds") from None
         finally:
             watch.abandoned = True
-            worker.shutdown(wait=False)
 
     def _compile(self, text: str, name: str, architecture: str, options: tuple[str, ...], watch: _Watch) -> Output:
         library = _LOADED.get(str(self.path), lambda: _load(self.path))
@@ -180,6 +197,20 @@ class _Watch:
 
 
 _LOADED: Memo[str, ctypes.CDLL] = Memo()
+
+_WORKING: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""The threads that compile, and some that have."""
+
+
+def _end() -> None:
+    """Let threads come out of NVRTC before the interpreter goes, unless they hang."""
+    limit = time.monotonic() + _GRACE_SECONDS
+    for thread in list(_WORKING):
+        if thread.is_alive():
+            thread.join(max(limit - time.monotonic(), 0.0))
+
+
+atexit.register(_end)
 
 
 def _load(path: Path) -> ctypes.CDLL:

@@ -24,6 +24,7 @@ from tcomp.registry import backend_of
 from tcomp.schedule import MAX_CLUSTER
 from tcomp.scop import Sizes
 from tests.cpu.test_library import OPERATORS
+from tests.hostile.subprocesses import run
 
 TARGETS = ("cpu", "simulator")
 GPU = "cuda:sm_90"
@@ -229,6 +230,26 @@ def test_a_compiler_that_takes_too_long_is_stopped(target: str, monkeypatch: pyt
         with pytest.raises(tc.TargetError, match="did not finish within 0 seconds"):
             operation(given, target=target)
     np.testing.assert_array_equal(operation(given, target=target), given * 3 + 12345)
+
+
+HANGING = """
+import threading
+import time
+from pathlib import Path
+from tcomp.backends import nvrtc
+from tcomp.errors import TargetError
+nvrtc.COMPILE_SECONDS, nvrtc._GRACE_SECONDS = 0.1, 0.2
+nvrtc.Nvrtc._compile = lambda *_: threading.Event().wait()
+compiler = nvrtc.Nvrtc(Path("libnvrtc.so"), (13,), "")
+for _ in range(3):
+    try: compiler.compile("text", "kernel", "sm_90", ())
+    except TargetError as error: print(error.message)
+"""
+
+
+def test_nvrtc_that_hangs_neither_hangs_the_call_nor_the_end_of_the_process() -> None:
+    lines = run(HANGING, {}, seconds=100).splitlines()
+    assert lines == ["NVRTC hangs on kernel: it was left alone after 0 seconds"] * 3
 
 
 @pytest.mark.parametrize("size", [1 << 31, 1 << 40, 1 << 61])
