@@ -15,6 +15,7 @@ import pytest
 import tcomp as tc
 from tcomp import operation as module
 from tcomp.devices import MAIN
+from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation
@@ -196,14 +197,25 @@ def test_what_is_not_here_cannot_be_tuned() -> None:
 def test_tune_changes_what_the_next_call_runs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[float] = []
     monkeypatch.setattr(module, "tune", _tuned_as(file, calls))
+    bound: list[MappingOptions] = []
+    bind = Kernel.bind
+
+    def noted(kernel: Kernel, *arguments: Any) -> Any:
+        bound.append(kernel.specialisation.options)
+        return bind(kernel, *arguments)
+
+    monkeypatch.setattr(Kernel, "bind", noted)
     ops = tc.define(MM)
-    ops.mm(A, B)
+    for _ in range(5):
+        ops.mm(A, B)
+    assert bound == [MappingOptions()]
     before = ops.mm.compile(A, B)
     result = ops.mm.tune(A, B, budget=3.0)
     assert (result.best, calls) == (tiled(8, 8), [3.0])
     assert ops.mm.compile(A, B).specialisation.options == tiled(8, 8)
     assert ops.mm.compile(A, B) is not before
     assert np.array_equal(ops.mm(A, B), A @ B)
+    assert bound == [MappingOptions(), tiled(8, 8)]
 
 
 def test_ctrl_c_during_tune_is_passed_on_with_the_best_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
