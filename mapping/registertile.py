@@ -26,7 +26,8 @@ _EDGE_COST = 1.01
 class RegisterTile:
     """``rows`` by ``columns`` accumulators in vectors of ``lanes``; ``cycles`` is what a step of the reduction takes.
 
-    Columns that do not fill the last vector are covered by one that overlaps the vector before it.
+    Columns that do not fill the last vector are covered by one that overlaps the vector before it; if there is none,
+    the vector reaches past them.
     """
 
     rows: int
@@ -42,10 +43,14 @@ class RegisterTile:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What the operands of a contraction ask of a step: whether each vector load serves one row only."""
+    """What the operands of a contraction ask of a step: whether each vector load serves one row only.
+
+    ``beyond`` says that a vector may reach past the columns, so that a wide one serves columns that do not fill it.
+    """
 
     shared: bool
     itemsize: int
+    beyond: bool = False
 
 
 def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
@@ -56,7 +61,8 @@ def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> Regis
         lanes = width // loads.itemsize
         vectors = -(-columns // lanes)
         taken = rows * vectors + (vectors if loads.shared else 1) + 1
-        if lanes <= columns and taken <= machine.registers:
+        fits = lanes <= columns or (loads.beyond and lanes < 2 * columns)
+        if fits and taken <= machine.registers:
             found = RegisterTile(rows, columns, lanes, _cycles(rows, vectors, width, loads, machine))
             if best is None or found.cycles < best.cycles:
                 best = found

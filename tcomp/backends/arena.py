@@ -36,7 +36,7 @@ class Arena:
 
 
 def lay_out(plan: Plan) -> Arena:
-    """The arena of a plan whose buffers are placed."""
+    """The arena of a plan whose buffers are placed; vectors may reach past the end of a panel, but not of its room."""
     lives = group_lives(plan)
     used = [b for b in plan.buffers.values() if b.storage in lives]
     shared, shared_bytes, shared_alone = _pack(
@@ -44,7 +44,7 @@ def lay_out(plan: Plan) -> Arena:
     )
     large = [(b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "tile" and b.bytes > STACK_BYTES]
     home = home_groups(plan)
-    panels = [(panel_name(c), c.bytes, (home[c.statement], home[c.statement])) for c in plan.copies]
+    panels = [(panel_name(c), c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies]
     private, slice_bytes, private_alone = _pack((*large, *panels))
     return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
 

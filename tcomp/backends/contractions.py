@@ -140,7 +140,8 @@ class Contraction:
             return None
         rows = (1,) if self.nest.row is None else _extents(self.nest.row)
         columns = _extents(self.nest.column)
-        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize)
+        beyond = all(o.place.steps is not None for o in operands if o.is_vector)
+        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond)
         known = _full(self.nest)
         tiles = [
             tile
@@ -239,15 +240,16 @@ class Contraction:
         """All steps of one register tile.  ``targets`` are where accumulators are loaded from and stored to."""
         target, result = targets
         vector = vector_type(self.dtype, tile.lanes)
-        offsets = [min(v * tile.lanes, tile.columns - tile.lanes) for v in range(tile.vectors)]
+        offsets = [max(0, min(v * tile.lanes, tile.columns - tile.lanes)) for v in range(tile.vectors)]
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        partial = PartialVector(self.dtype, tile.columns, tile.lanes) if tile.columns < tile.lanes else None
         element = C_STORAGE_TYPES[self.dtype.name]
         if not self.from_zero:
             yield f"const {element} *const {target.name} = &{target.place.text};"
         for r, v in cells:
-            where = r * target.row + offsets[v]
-            value = "{0}" if self.from_zero else f"*(const {vector} *)({target.name} + {where})"
-            yield f"{vector} {_cell(r, v)} = {value};"
+            where = f"{target.name} + {r * target.row + offsets[v]}"
+            value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
+            yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
         depth = 0
         for loop in self.nest.steps:
             yield "  " * depth + loop_head(loop)
@@ -269,7 +271,8 @@ class Contraction:
             yield "  " * d + "}"
         yield f"{element} *const {result.name} = &{result.place.text};"
         for r, v in cells:
-            yield f"*({vector} *)({result.name} + {r * result.row + offsets[v]}) = {_cell(r, v)};"
+            where, cell = f"{result.name} + {r * result.row + offsets[v]}", _cell(r, v)
+            yield f"*({vector} *)({where}) = {cell};" if partial is None else partial.stored(where, cell)
 
     def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
         """One row of an operand, in registers."""
@@ -282,6 +285,35 @@ class Contraction:
         for v, offset in enumerate(offsets):
             loaded = _loaded(operand, start + offset, self.dtype, tile.lanes)
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialVector:
+    """The first ``count`` lanes of a vector in memory, more than half of them: halves that overlap."""
+
+    dtype: DType
+    count: int
+    lanes: int
+
+    def loaded(self, where: str) -> str:
+        """The C text of the vector at an address; its other lanes are anything."""
+        half = self.lanes // 2
+        kind = vector_type(self.dtype, half)
+        apart = self.count - half
+        order = [*range(half), *(half + min(lane - apart, half - 1) for lane in range(half, self.lanes))]
+        halves = f"*(const {kind} *)({where}), *(const {kind} *)({where} + {apart})"
+        return f"__builtin_shufflevector({halves}, {', '.join(map(str, order))})"
+
+    def stored(self, where: str, vector: str) -> str:
+        """The C statements that store a vector to an address."""
+        half = self.lanes // 2
+        kind = vector_type(self.dtype, half)
+        parts = ((0, half), (self.count - half, self.count))
+        return " ".join(
+            f"*({kind} *)({where} + {start}) = "
+            f"__builtin_shufflevector({vector}, {vector}, {', '.join(map(str, range(start, end)))});"
+            for start, end in parts
+        )
 
 
 def vector_type(dtype: DType, lanes: int) -> str:
