@@ -60,7 +60,8 @@ TILES = 16
 
 def cpu_tiling(machine: Machine) -> Tiling:
     """What the passes need to know of the processor that a kernel is compiled for."""
-    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storage)
+    shared = LEAST_PRODUCTS if machine.threads > 1 else None
+    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storage, shared)
 
 
 def _packed_storage(scop: Scop, cluster: Cluster) -> str | None:

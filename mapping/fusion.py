@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.mapping.footprint import (
     box_hull,
+    box_volume,
     coordinate_dependences,
     coordinate_map,
     coordinate_set,
@@ -27,6 +28,9 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
 from tcomp.scop import Scop, by_statements
 
+FEW_TILES = 4
+"""Tiles below which most threads of any processor have nothing to do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -34,13 +38,15 @@ class Tiling:
 
     ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
     one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
-    or all that there were.  ``packs`` names the storage of which a cluster packs a panel, if any.
+    or all that there were.  ``packs`` names the storage of which a cluster packs a panel, if any.  A cluster of
+    ``shared_instances`` or more keeps its own tiles where those of its consumers are few.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
     tile_bytes: int
     parallel_instances: int
     packs: Callable[[Scop, Cluster], str | None] = lambda scop, cluster: None
+    shared_instances: int | None = None
 
 
 class _Fuser:
@@ -117,6 +123,8 @@ class _Fuser:
         """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join."""
         order = (candidate, *current.clusters)
         members, sizes = current.members, current.sizes
+        if self._would_idle(current, candidate):
+            return "too few tiles would run in parallel"
         growing = self.options.tile_sizes is None
         while True:
             trial = self._footprints(order, members, sizes)
@@ -181,6 +189,16 @@ class _Fuser:
                 known[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
             found[number] = known[number]
         return found
+
+    def _would_idle(self, current: Group, candidate: int) -> bool:
+        """Whether a cluster has work for many threads, but the tiles of a group are for few."""
+        full = self._extents(current.root)
+        tiles = volume(tuple(-(-full[m] // s) for m, s in zip(current.members, current.sizes, strict=True)))
+        most = self.tiling.shared_instances
+        if most is None or not self.options.parallel or tiles >= FEW_TILES:
+            return False
+        instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
+        return instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
 
     def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
         full = self._extents(root)

@@ -381,3 +381,20 @@ def test_an_iteration_that_reads_what_it_writes_runs_once(machine: Use) -> None:
     X, Y = integers(5, 21), integers(5, 21, seed=1)
     expected = X + Y + 1
     assert (f(X, out=Y) == expected).all()
+
+
+def test_rows_of_a_loss_are_shared_out_though_it_is_one_number(machine: Use) -> None:
+    machine(threads=2)
+    f = tc.define(
+        """def f(float(N,C) X) -> (L) {
+          m(n) max=! X(n,c)
+          L +=! m(n)
+        }"""
+    )["f"]
+    X = integers(256, 1000)
+    kernel = f.compile(X)
+    assert len(kernel.compilation.plan.groups) == 2
+    assert "#pragma omp parallel for" in kernel.source
+    assert kernel(X) == X.max(1).sum()
+    assert len(f.compile(sizes={"N": 16, "C": 100}).compilation.plan.groups) == 1
+    assert len(f.compile(X, options=SERIAL).compilation.plan.groups) == 1
