@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tcomp import debug
 from tcomp.devices import Memory, device_count
+from tcomp.errors import TcompError
 from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import check_available, estimate_of, memory_of
@@ -121,10 +122,12 @@ def _directory() -> Iterator[str]:
 
 @contextmanager
 def _executor(executor: Executor | str | None, jobs: int | None) -> Iterator[Executor]:
-    """Raises TcompError if an address leads nowhere."""
+    """Raises TcompError if an address leads nowhere, or is none."""
     if isinstance(executor, Executor):
         yield executor
         return
+    if executor is not None and not isinstance(executor, str):
+        raise TcompError(f"executor must be an Executor or an address, not {type(executor).__name__}")
     with local_executor(jobs) if executor is None else executor_at(executor) as found:
         yield found
 

@@ -240,6 +240,8 @@ def test_arguments_of_tune_are_checked() -> None:
         ops.mm.tune(A, B, strategy="genetics")
     with pytest.raises(tc.TcompError, match="there is no executor at"):
         ops.mm.tune(A, B, executor="tcp://nowhere:1")
+    with pytest.raises(tc.TcompError, match="executor must be an Executor or an address, not int"):
+        ops.mm.tune(A, B, executor=3)
 
 
 def test_subscripts_are_given_to_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
