@@ -12,6 +12,7 @@ from tcomp import debug
 from tcomp.backends.processes import work_directory
 from tcomp.backends.simulator.text import FILE
 from tcomp.backends.source import Source
+from tcomp.errors import TargetError
 
 _FRAME = re.compile(rf"(?:.*/)?{re.escape(FILE)}:(\d+)")
 _SUBSCRIPTED = re.compile(r"(\w+)\s*(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\s*)+\Z")
@@ -69,18 +70,29 @@ class Places:
         if program is None:
             debug.log(1, "there is no addr2line on this machine: findings have no lines")
             return {}
+        try:
+            answers = self._asked(program, sites)
+        except (OSError, subprocess.TimeoutExpired, TargetError) as error:
+            debug.log(1, f"addr2line fails, so findings have no lines: {error}")
+            return {}
+        found: dict[int, list[int]] = {}
+        lines: list[int] = []
+        for answer in answers:
+            if answer.startswith("0x"):
+                lines = found.setdefault(int(answer, 16) + 1, [])
+            elif frame := _FRAME.match(answer):
+                lines.append(int(frame[1]))
+        return found
+
+    def _asked(self, program: str, sites: list[int]) -> list[str]:
+        """What addr2line prints.  Raises OSError, TimeoutExpired, and TargetError if there is no room for the image."""
         with work_directory() as directory:
             path = directory / "kernel.so"
             path.write_bytes(self._image)
             # The address before the one returned to lies in the call.
             asked = "".join(f"{site - 1:#x}\n" for site in sites)
             command = (program, "-a", "-i", "-e", str(path))
-            done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        found: dict[int, list[int]] = {}
-        lines: list[int] = []
-        for answer in done.stdout.splitlines():
-            if answer.startswith("0x"):
-                lines = found.setdefault(int(answer, 16) + 1, [])
-            elif frame := _FRAME.match(answer):
-                lines.append(int(frame[1]))
-        return found
+            done = subprocess.run(
+                command, input=asked, capture_output=True, errors="replace", timeout=_SECONDS, check=False
+            )
+        return done.stdout.splitlines()
