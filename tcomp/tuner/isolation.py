@@ -69,10 +69,11 @@ class _ClosedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What a task is about to do, and the seconds that it may take."""
+    """What a task is about to do, the seconds that it may take, and what has become of it if it takes longer."""
 
     what: str
     seconds: float
+    late: Outcome
 
 
 class _Server:
@@ -135,11 +136,12 @@ class _Server:
 
     def _await(self, child: _Child, seconds: float) -> Any:
         """What a child answers; Failure if it dies or takes too long.  Raises _ClosedError."""
-        what, limit = _START, time.monotonic() + seconds
+        note = _Note(_START, seconds, Outcome.HUNG)
+        limit = time.monotonic() + seconds
         while True:
             left = limit - time.monotonic()
             if left <= 0:
-                return Failure(Outcome.HUNG, f"{what} took more than {seconds:.3g} s")
+                return Failure(note.late, f"{note.what} took more than {note.seconds:.3g} s")
             ready = wait([child.link, self._connection], min(left, _GLANCE_SECONDS))
             if self._connection in ready:
                 raise _ClosedError
@@ -147,13 +149,12 @@ class _Server:
                 try:
                     message = child.link.recv()
                 except (EOFError, OSError):
-                    return child.last_words(what)
+                    return child.last_words(note.what)
                 except _GARBLED:
-                    return Failure(Outcome.CRASHED, f"its memory was damaged while {what}")
+                    return Failure(Outcome.CRASHED, f"its memory was damaged while {note.what}")
                 if not isinstance(message, _Note):
                     return message
-                what, seconds = message.what, message.seconds
-                limit = time.monotonic() + seconds
+                note, limit = message, time.monotonic() + message.seconds
             else:
                 self._connection.send(ALIVE)
 
@@ -243,7 +244,11 @@ class _Child:
 
 def _reply(link: Connection[Any, Any], function: Callable[[Progress], Any]) -> None:
     """Send what a function gives, or the Failure that stands for what it raises."""
-    link.send(guarded(lambda: function(lambda what, seconds: link.send(_Note(what, seconds)))))
+
+    def progress(what: str, seconds: float, late: Outcome = Outcome.HUNG) -> None:
+        link.send(_Note(what, seconds, late))
+
+    link.send(guarded(lambda: function(progress)))
 
 
 def guarded(function: Callable[[], T]) -> T | Failure:

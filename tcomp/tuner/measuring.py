@@ -21,7 +21,13 @@ _LEAST_PATIENCE = 1.0
 """Seconds that a call may always take."""
 
 _PATIENCE = 10.0
-"""So many times its time a call may take: the machine may slow down, or others need it."""
+"""So many times the usual may take what is known to end: the machine may slow down, or others need it."""
+
+_LATE = 2.0
+"""A first call is given up when it takes so many times as long as a candidate that is slow."""
+
+_ENDLESS = 100.0
+"""One that takes so many times as long as the best does not seem to end."""
 
 _LONGEST_TURN = 30.0
 """Seconds for which a measurement waits for another one on this machine."""
@@ -75,14 +81,15 @@ class Measure:
     def _measured(self, subject: Subject, default: Subject, note: str, progress: Progress) -> Measurement:
         progress("calling the default options' kernel", _PATIENCE * self.limits.call)
         usual = warm(default.seconds)
-        patience = max(_LEAST_PATIENCE, min(self.limits.call, _PATIENCE * self.effort.slow * self.best * usual))
-        progress("its first call", patience)
+        best = self.best * usual
+        patience = max(_LEAST_PATIENCE, min(self.limits.call, _LATE * self.effort.slow * best))
+        progress("its first call", patience, Outcome.SLOW if patience < _ENDLESS * best < math.inf else Outcome.HUNG)
         begin = time.perf_counter()
         subject.call()
         first = time.perf_counter() - begin
         progress("verifying it", self.limits.call)
         _verify(subject, "")
-        if first > max(_LONG_CALL, 2 * self.effort.slow * self.best * usual):
+        if first > max(_LONG_CALL, _LATE * self.effort.slow * best):
             return self._slow(first / usual, usual)
         progress("timing it", _PATIENCE * self.effort.seconds + 2 * self.effort.least * (patience + usual))
         times = compared(subject.seconds, default.seconds, usual, self.effort, self.best)

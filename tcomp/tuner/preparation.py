@@ -22,7 +22,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.registry import estimate_of, memory_of
 from tcomp.scop import contiguous_strides
 from tcomp.tolerance import Model, error_bounds
-from tcomp.tuner.sandbox import Confines, Failure, Isolate
+from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
 from tcomp.tuner.trials import Problem
 from tcomp.tuner.verification import Expected, believed
 
@@ -96,8 +96,20 @@ class Preparation:
         expected = tuple(Expected.room(t, ranges.boxes[t.name].extent) for t in function.outputs)
         ready = Prepared(self.problem, values, contents, expected)
         model = Model.RANDOM_ORDER if given is None else Model.WORST_CASE
-        found = isolate(lambda _: _interpret(ready, model), Confines(self.limits.reference, self.limits.memory))
+        confines = Confines(self.limits.reference, self.limits.memory)
+        found = isolate(lambda progress: self._interpret(ready, model, progress), confines)
         return self._with_belief(ready, found.message, isolate) if isinstance(found, Failure) else ready
+
+    def _interpret(self, ready: Prepared, model: Model, progress: Progress) -> None:
+        """Fill in what is right, from the interpreter.  Raises TcompError."""
+        progress("interpreting the program", self.limits.reference)
+        function, options = ready.problem.specialisation.function, ready.problem.specialisation.options
+        inputs = dict(zip((t.name for t in function.inputs), ready.values, strict=True))
+        contents = {name: array.copy() for name, array in ready.contents.items()}
+        with ISL.value:
+            tolerances = error_bounds(function, inputs, contents, model, options.fast_math)
+        for expected in ready.expected:
+            expected.allow(tolerances[expected.tensor.name])
 
     def _with_belief(self, ready: Prepared, reason: str, isolate: Isolate) -> Prepared:
         seconds = self.limits.compile + self.limits.simulate
@@ -177,17 +189,6 @@ class Subject:
     def results(self) -> tuple[Array, ...]:
         """The outputs."""
         return tuple(map(fetched, self._outputs))
-
-
-def _interpret(ready: Prepared, model: Model) -> None:
-    """Fill in what is right, from the interpreter.  Raises TcompError."""
-    function, options = ready.problem.specialisation.function, ready.problem.specialisation.options
-    inputs = dict(zip((t.name for t in function.inputs), ready.values, strict=True))
-    contents = {name: array.copy() for name, array in ready.contents.items()}
-    with ISL.value:
-        tolerances = error_bounds(function, inputs, contents, model, options.fast_math)
-    for expected in ready.expected:
-        expected.allow(tolerances[expected.tensor.name])
 
 
 def _believe(ready: Prepared) -> None:

@@ -76,9 +76,13 @@ class Confines:
 
 
 class Progress(Protocol):
-    """What a task calls when it begins something: ``what`` that is, and the seconds that it may take."""
+    """What a task calls when it begins something.
 
-    def __call__(self, what: str, seconds: float) -> None: ...
+    ``what`` says what that is, ``seconds`` how long it may take, and ``late`` what has become of a task that takes
+    longer.
+    """
+
+    def __call__(self, what: str, seconds: float, late: Outcome = Outcome.HUNG) -> None: ...
 
 
 class Isolate(Protocol):
@@ -211,7 +215,11 @@ class Sandbox:
         # A child that is forked meanwhile would keep the sandbox's end of the connection open.
         with undivided():
             ours, theirs = socket.socketpair()
-            arguments = (json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._modules))
+            arguments = (
+                json.dumps([str(folder) for folder in sys.path]),
+                str(theirs.fileno()),
+                json.dumps(self._modules),
+            )
             try:
                 with deferred(), theirs:
                     self._process = subprocess.Popen(

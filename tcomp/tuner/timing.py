@@ -23,7 +23,7 @@ _WARM_SECONDS = 0.003
 _FEWEST, _MOST_SAMPLES = 2, 200
 _LONGEST_SECONDS = 1.0
 _ATTEMPTS = 3
-_WAITING_SHARE = 0.01
+_WAITING_SHARE = 0.02
 _PATIENCE = 4.0
 """So many times the usual seconds are spent where samples are disturbed."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tcomp.errors import TcompError
 from tcomp.tuner.sandbox import Confines, Isolate, Progress
+from tcomp.tuner.trials import Outcome
 
 _ENDLESS = ("loop", "grandchild")
 
@@ -108,3 +109,15 @@ class Fail:
     def run(self, state: object, progress: Progress) -> None:
         progress("failing", 1.0 if self.way in _ENDLESS else 60.0)
         WAYS[self.way]()
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Something that takes too long, which is said to be ``outcome``."""
+
+    outcome: Outcome
+
+    def run(self, state: object, progress: Progress) -> None:
+        progress("waiting", 30.0)
+        progress("taking long", 0.2, self.outcome)
+        loop()

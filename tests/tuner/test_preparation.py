@@ -43,7 +43,7 @@ PROGRAMS = {
 
 
 def at_once(function: Callable[[Progress], T], confines: Confines) -> T | Failure:
-    return function(lambda what, seconds: None)
+    return function(lambda what, seconds, late=Outcome.HUNG: None)
 
 
 def never(function: Callable[[Progress], T], confines: Confines) -> T | Failure:

@@ -17,7 +17,7 @@ import pytest
 from tcomp.errors import TcompError
 from tcomp.tuner.sandbox import Confines, Failure, Sandbox
 from tcomp.tuner.trials import Outcome
-from tests.tuner.tasks import Counted, Fail, Isolating, Refused, Tell
+from tests.tuner.tasks import Counted, Fail, Isolating, Overdue, Refused, Tell
 
 CONFINES = Confines(30.0, memory=1 << 30)
 LASTING = Confines(30.0, alone=False)
@@ -59,6 +59,12 @@ def test_a_failure_ends_one_task_alone(sandbox: Sandbox, way: str, outcome: Outc
     assert failure.outcome is outcome
     assert words in failure.message
     assert told(sandbox)[0] == (0, server), "the sandbox is the one from before"
+
+
+def test_what_takes_too_long_may_be_slow_or_hung(sandbox: Sandbox) -> None:
+    for outcome in (Outcome.SLOW, Outcome.HUNG):
+        failure = sandbox.run(Counted(), Overdue(outcome), CONFINES)
+        assert failure == Failure(outcome, "taking long took more than 0.2 s")
 
 
 def test_each_task_has_a_child_of_its_own(sandbox: Sandbox) -> None:
