@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def _devices(problem: Problem, executor: Executor | str | None, jobs: int | None
     What is not timed but estimated need not be alone.
     """
     target = problem.specialisation.target
-    if executor is not None:
+    if executor is not None and not isinstance(executor, ThreadPoolExecutor | ProcessPoolExecutor):
         return _REMOTE_DEVICES
     if estimate_of(target) is not None:
         return jobs or len(os.sched_getaffinity(0))
