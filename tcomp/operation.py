@@ -27,8 +27,9 @@ from tcomp.scop import Sizes, contiguous_strides
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
+from tcomp.tuner.progress import Watch, ignore
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Settings, Watch, ignore
+from tcomp.tuner.search import Settings
 from tcomp.tuner.strategies import DEFAULT_STRATEGY
 from tcomp.tuner.trials import Array, Problem
 from tcomp.tuner.tuning import tune

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from tcomp.tuner.search import Phase, Progress
+from tcomp.tuner.progress import Phase, Progress
 from tcomp.tuner.wording import readable_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -5,12 +5,11 @@ Whatever ends a run, what it measured is in the database; the same run started a
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -20,6 +19,7 @@ from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
+from tcomp.tuner.progress import Phase, Progress, Watch, ignore
 from tcomp.tuner.records import Tuned
 from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
@@ -81,45 +81,6 @@ class Searcher:
 
     seeds: tuple[Candidate, ...]
     strategy: Strategy
-
-
-class Phase(enum.Enum):
-    """What a run is doing."""
-
-    COMPILING = "compiling"
-    MEASURING = "measuring"
-    COMPARING = "comparing the best"
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run is.
-
-    ``default``, ``best`` and ``median`` are seconds of a call, infinite as long as there is none; ``options`` are those
-    of the best.  ``end`` is when the time is spent, as ``time.monotonic`` has it.  ``curve`` is, after each measured
-    candidate, the time of the best so far as a multiple of the default's.
-    """
-
-    label: str
-    phase: Phase
-    generation: int
-    compiled: int
-    measured: int
-    failed: int
-    default: float
-    best: float
-    median: float
-    options: MappingOptions
-    curve: tuple[float, ...]
-    end: float
-
-
-Watch = Callable[[Progress], None]
-
-
-def ignore(_: Progress) -> None:
-    """Watch nothing."""
 
 
 class Run:

@@ -26,8 +26,9 @@ from tcomp.tuner.executors import executor_at, local_executor
 from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.preparation import Limits
+from tcomp.tuner.progress import Progress, Watch, ignore
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Progress, Run, Searcher, Settings, Watch, ignore
+from tcomp.tuner.search import Run, Searcher, Settings
 from tcomp.tuner.seeds import seeds
 from tcomp.tuner.space import space_of
 from tcomp.tuner.strategies import Background, strategy_named

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
-from tcomp.tuner.search import Progress, Run, Searcher, Settings
+from tcomp.tuner.progress import Progress
+from tcomp.tuner.search import Run, Searcher, Settings
 from tcomp.tuner.trials import Candidate
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import problem, tiled

@@ -15,8 +15,9 @@ from tcomp.commands.shapes import parse_shapes
 from tcomp.commands.tuneprogress import lines_of, sparkline
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
+from tcomp.tuner.progress import Phase, Progress, Watch
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Phase, Progress, Run, Searcher, Settings, Watch
+from tcomp.tuner.search import Run, Searcher, Settings
 from tcomp.tuner.trials import Candidate, Problem
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import MM, SCALE, tiled
