@@ -161,7 +161,7 @@ def _show(result: TuningResult, request: TuneRequest) -> None:
 def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
     """Write what is told of all problems together."""
     if request.json:
-        show_line(json.dumps({"results": [r.to_plain() for r in results]}, indent=1))
+        sys.stdout.write(json.dumps({"results": [r.to_plain() for r in results]}, indent=1) + "\n")
     if request.report is not None and results:
         write_report(request.report, results)
     if results and not request.quiet and not request.json:
