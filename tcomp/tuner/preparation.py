@@ -116,7 +116,9 @@ class Preparation:
         found = isolate(lambda _: _believe(ready), Confines(seconds, self.limits.memory))
         if isinstance(found, Failure):
             raise TcompError(f"the default options give no results to compare with: {found.message}")
-        return replace(ready, note=f"results are compared with those of the default options ({reason})")
+        return replace(
+            ready, note=f"results are compared with those of the default options (the interpreter: {reason})"
+        )
 
 
 class Subject:
