@@ -7,6 +7,7 @@ run one after another over a register tile, rows by vectors, whose accumulators 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.blocking import reduction_blocks
-from tcomp.mapping.columns import columns_of, depends_on
+from tcomp.mapping.blocking import panel_stays_near, reduction_blocks
+from tcomp.mapping.columns import columns_of, depends_on, operands_of
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.machine import Machine
@@ -38,7 +39,8 @@ class Nest:
     over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
     register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
     the panel of an update depends; None where there is no panel.  ``blocks`` are the reduction indices, by their
-    positions, that run in blocks around the register tiles, with the sizes of the blocks.
+    positions, that run in blocks around the register tiles, with the sizes of the blocks.  ``by_rows`` says that
+    register tiles run along the rows of a tile, and not down its columns, one panel for all of them.
     """
 
     form: str
@@ -48,6 +50,7 @@ class Nest:
     row_coordinate: int | None = None
     panel: frozenset[int] | None = None
     blocks: tuple[tuple[int, int], ...] = ()
+    by_rows: bool = False
 
 
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -105,8 +108,11 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         return Nest("outer", vector, coordinate, inner, row)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
-    blocks = reduction_blocks(scop, cluster, columns, min(width, shape[coordinate]), machine)
-    return Nest("outer", vector, coordinate, inner, row, panel, blocks)
+    tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
+    rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
+    blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
+    by_rows = operands_of(main) is not None and panel_stays_near(scop, cluster, shape[coordinate], machine)
+    return Nest("outer", vector, coordinate, inner, row, panel, blocks, by_rows)
 
 
 def _register_tile(
@@ -176,14 +182,16 @@ def _blocks(cluster: Cluster, update: ScopStatement, nest: Nest, operation: str 
 def _register_tiles(cluster: Cluster, statements: list[ScopStatement], nest: Nest, inside: Subtree) -> Subtree:
     """The loops over register tiles: those that change the panel, the mark where it is packed, and the others."""
     tile = Mark(f"cluster{cluster.number}", inside)
-    last = (nest.vector_coordinate, nest.row_coordinate)
+    last = [nest.vector_coordinate, nest.row_coordinate]
+    if nest.by_rows:
+        last.reverse()
     tiled = sorted(
         ((d, size) for d, size in enumerate(nest.inner) if size),
         key=lambda item: last.index(item[0]) if item[0] in last else -1,
     )
     if nest.panel is None:
         return _inner_tiles(cluster, statements, tiled, tile)
-    around = nest.row_coordinate in nest.panel
+    around = nest.by_rows or nest.row_coordinate in nest.panel
     below = _inner_tiles(cluster, statements, [t for t in tiled if around or t[0] not in nest.panel], tile)
     outside = [t for t in tiled if not around and t[0] in nest.panel]
     return _inner_tiles(cluster, statements, outside, Mark(f"panel{cluster.number}", below))

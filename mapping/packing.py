@@ -15,7 +15,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, depends_on_data
-from tcomp.mapping.blocking import rows_of, steps_collide
+from tcomp.mapping.blocking import rows_of, steps_apart, steps_collide
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.columns import Columns, columns_of
 from tcomp.mapping.dotproducts import dot_product
@@ -26,7 +26,7 @@ from tcomp.mapping.memories import home_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.promotion import extents_of_a_run, unfolded_access
-from tcomp.mapping.strides import access_stride, coefficient
+from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import main_statement
 from tcomp.mapping.turning import turned_reads
 from tcomp.scop import ScopStatement
@@ -45,7 +45,6 @@ LINE_BYTES = 64
 
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
 """Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
-
 
 LEAST_COLLIDING = 4 * 1024
 """The same for one whose elements throw each other out."""
@@ -77,7 +76,9 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
     panel = _boxed(plan, statement, place, read, reuse)
     least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read) else LEAST_PANEL
-    if panel is not None and (columns.packed or (panel.bytes >= least and _strides_far(plan, statement, read))):
+    if panel is not None and (
+        columns.packed or (panel.bytes >= least and steps_apart(plan.scop, statement, read) >= LONG_STRIDE)
+    ):
         panel = _with_innermost(plan, panel, statement.indices[columns.position])
         yield replace(panel, step=max(1, min(columns.step, panel.shape[panel.order[-1]])))
     rows = rows_of(statement, columns)
@@ -138,11 +139,3 @@ def _is_written_around(plan: Plan, statement: ScopStatement, storage: str) -> bo
     """Whether the tile that a statement runs in also writes what it reads."""
     group, _ = home_of(plan, statement.name)
     return any(plan.scop.by_name[s].target == storage for c in group.clusters for s in plan.clusters[c].statements)
-
-
-def _strides_far(plan: Plan, statement: ScopStatement, read: Read) -> bool:
-    """Whether steps of the reduction move far in memory."""
-    steps = statement.indices[statement.coordinates :]
-    strides = [access_stride(plan.scop, read.tensor, read.subscripts, step, plan.scop.sizes) for step in steps]
-    moving = [abs(s) for s in strides if s]
-    return bool(moving) and min(moving) * plan.scop.storages[read.tensor].dtype.itemsize >= LONG_STRIDE

@@ -249,6 +249,30 @@ def test_long_reductions_run_in_blocks(name: str, threads: bool) -> None:
     assert (kernel(*arrays) == np.einsum(formula, *arrays)).all()
 
 
+def marks_of(sizes: dict[str, int]) -> list[str]:
+    """The marks of a product's plan, in the order of its text."""
+    return re.findall(r'mark: "(\w+)"', tc.define(MATMUL)["f"].compile(sizes=sizes).stages["pack"])
+
+
 def test_short_reductions_run_in_one_block() -> None:
-    kernel = tc.define(MATMUL)["f"].compile(sizes={"M": 64, "K": 512, "N": 64})
-    assert "block0" not in kernel.stages["pack"]
+    assert "block0" not in marks_of({"M": 64, "K": 512, "N": 64})
+
+
+def test_what_is_read_once_from_far_away_is_read_in_its_order() -> None:
+    """Few rows use a large matrix once: a few of its own rows at a time are fetched ahead."""
+    assert "block0" in marks_of({"M": 8, "K": 1000, "N": 1024})
+    assert "block0" not in marks_of({"M": 8, "K": 1000, "N": 64})
+    assert "block0" not in marks_of({"M": 100, "K": 1000, "N": 1024})
+    A, B = integers((8, 1000)), integers((1000, 1024))
+    assert (tc.define(MATMUL)["f"](A, B) == A @ B).all()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8, 100])
+def test_results_of_short_reductions_are_written_row_by_row(depth: int) -> None:
+    """The panel of a whole tile stays near: its register tiles run along the rows."""
+    plan = tc.define(MATMUL)["f"].compile(sizes={"M": 300, "K": depth, "N": 500}).stages["pack"]
+    inside = plan[plan.index('mark: "panel0"') :]
+    bands = re.findall(r"S0\[i0, i1, i2\] -> \[\(floor\(\(i(\d)\)/", inside)
+    assert bands == (["0", "1"] if depth < 50 else ["0"])
+    A, B = integers((300, depth)), integers((depth, 500))
+    assert (tc.define(MATMUL)["f"](A, B) == A @ B).all()
