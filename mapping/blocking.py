@@ -13,9 +13,10 @@ from tcomp.grammar.function import Read
 from tcomp.mapping.columns import Columns, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import extents
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import LINE_BYTES, Machine
 from tcomp.mapping.plan import Cluster
-from tcomp.mapping.strides import access_stride
+from tcomp.mapping.registertile import Loads
+from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
 from tcomp.scop import Scop, ScopStatement
 
@@ -40,6 +41,9 @@ as the processor fetches ahead of."""
 FAR = 16
 """Operands of so many times the nearest cache come from far away."""
 
+LINE_STEPS = 16
+"""Steps along which an operand is contiguous that belong into a block together, so that lines are fetched once."""
+
 NEAR_SHARE = 1 / 3
 """Part of the nearest cache that the panel of a whole tile may take to stay there while rows pass by."""
 
@@ -59,49 +63,122 @@ def reduction_blocks(
 ) -> tuple[tuple[int, int], ...]:
     """Positions of the reduction indices that run in blocks, outermost first, and the sizes of their blocks.
 
-    A panel serves so many ``rows`` of a tile, which has register tiles of ``tile`` rows and columns.  Blocks of the
-    last of the positions are even; of those before it, one value is a block.  Where several values are taken at a time,
-    so many count as one.
+    A panel serves so many ``rows`` of a tile, which has register tiles of ``tile`` rows and columns.  The innermost
+    loops get what room there is, once those along which an operand is contiguous have a line of it.  Where several
+    values are taken at a time, so many count as one.
     """
     main = main_statement(scop, cluster)
-    positions = reduction_positions(cluster, main)
+    positions = steps_in_order(scop, cluster, columns)
     dot = dot_product(scop, cluster, columns, machine)
     together = {} if dot is None else {dot.step: dot.size}
     sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(extents(main.domain))}
     height, width = tile
     other = rows_of(main, columns)
     share, slack = PANEL_SHARE, SLACK
-    if dot is not None or (other is not None and steps_collide(scop, main, other)):
+    if dot is not None or (other is not None and steps_collide(scop, main, other, positions)):
         share, slack = PACKED_SHARE, PACKED_SLACK
     most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
-    if dot is None and rows <= STREAMED_ROWS * height and _is_streamed(scop, main, columns, machine):
+    streamed = dot is None and _is_streamed(scop, main, columns, positions, machine)
+    if streamed and rows <= STREAMED_ROWS * height:
         most, slack = STREAMED_STEPS, SLACK
-    steps = math.prod(sizes[p] for p in positions)
-    if steps <= slack * most:
+    if math.prod(sizes[p] for p in positions) <= slack * most:
         return ()
-    blocks: list[tuple[int, int]] = []
-    for position in positions:
-        steps //= max(1, sizes[position])
-        if steps <= most:
-            count = -(-sizes[position] * steps // most)
-            return (*blocks, (position, -(-sizes[position] // count) * together.get(position, 1)))
-        blocks.append((position, together.get(position, 1)))
-    return tuple(blocks)
+    least = {p: min(sizes[p], LINE_STEPS) if _in_lines(scop, main, p) else 1 for p in positions}
+    shape = dict(least)
+    for position in reversed(positions):
+        others = math.prod(shape[p] for p in positions if p != position)
+        shape[position] = max(least[position], _even(sizes[position], max(1, most // others)))
+    return tuple((p, shape[p] * together.get(p, 1)) for p in positions if shape[p] < sizes[p])
 
 
-def _is_streamed(scop: Scop, statement: ScopStatement, columns: Columns, machine: Machine) -> bool:
+def _in_lines(scop: Scop, statement: ScopStatement, position: int) -> bool:
+    """Whether neighbouring steps of an index read neighbours of an operand."""
+    index = statement.indices[position]
+    operands = operands_of(statement) or ()
+    return any(abs(access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) or 0) == 1 for r in operands)
+
+
+def steps_in_order(scop: Scop, cluster: Cluster, columns: Columns | None) -> list[int]:
+    """Positions of the reduction indices in the order of their loops, outermost first.
+
+    The operand that is no panel is read where it lies, so that what it reads next should lie next to it.
+    """
+    main = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, main)
+    rows = None if columns is None else rows_of(main, columns)
+    if rows is None:
+        return positions
+    strides = {p: access_stride(scop, rows.tensor, rows.subscripts, main.indices[p], scop.sizes) for p in positions}
+    if any(s is None for s in strides.values()):
+        return positions
+    return sorted(positions, key=lambda p: -abs(strides[p] or 0))
+
+
+def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, machine: Machine) -> Loads:
+    """What the panel of a contraction asks of a step; ``shared`` says whether all rows of a register tile use it."""
+    itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
+    depth, dot = _panel_depth(scop, cluster, columns), dot_product(scop, cluster, columns, machine)
+    if dot is not None:
+        return Loads(shared, itemsize, -(-depth // dot.size))
+    return Loads(shared, itemsize, depth, _vectors_are_aligned(scop, cluster, columns))
+
+
+def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns) -> bool:
+    """Whether the columns of every step begin at a line of the cache, or will once they are packed."""
+    if columns.panel is None:
+        return True
+    storage = scop.storages[columns.panel.tensor]
+    line = LINE_BYTES // storage.dtype.itemsize
+    in_lines = all(stride % line == 0 for stride in storage.strides if stride != 1)
+    return in_lines or columns.packed or is_read_afar(scop, cluster, columns)
+
+
+def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
+    """Elements of a panel for each of its columns; 0 where there is none."""
+    main = main_statement(scop, cluster)
+    read = columns.panel
+    if read is None:
+        return 0
+    sizes = extents(main.domain)
+    depth = 1
+    for subscript in read.subscripts:
+        if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:
+            steps = [(coefficient(subscript, main.indices[p], scop.sizes) or 0, sizes[p])
+                     for p in reduction_positions(cluster, main)]  # fmt: skip
+            depth *= 1 + sum(abs(step) * (extent - 1) for step, extent in steps)
+    return depth
+
+
+def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns) -> bool:
+    """Whether the steps of a panel lie so far apart that it should be packed for that."""
+    main = main_statement(scop, cluster)
+    steps = steps_in_order(scop, cluster, columns)
+    return columns.panel is not None and steps_apart(scop, main, columns.panel, steps) >= PAGE
+
+
+def _even(extent: int, most: int) -> int:
+    """The size of blocks of which none is longer than ``most``: of equal ones, if up to twice as many are equal."""
+    least = -(-extent // most)
+    count = next((n for n in range(least, 2 * least) if extent % n == 0), least)
+    return -(-extent // count)
+
+
+def _is_streamed(scop: Scop, statement: ScopStatement, columns: Columns, steps: list[int], machine: Machine) -> bool:
     """Whether the panel comes from far away, in rows that are longer than a tile is wide."""
     read = columns.panel
     if read is None or columns.packed or scop.storages[read.tensor].bytes < FAR * machine.nearest_cache:
         return False
-    return steps_apart(scop, statement, read) >= PAGE
+    return steps_apart(scop, statement, read, steps) >= PAGE
 
 
-def steps_apart(scop: Scop, statement: ScopStatement, read: Read) -> int:
-    """Bytes between what the nearest two steps of the reduction read; 0 where all read the same."""
-    steps = statement.indices[statement.coordinates :]
-    strides = [access_stride(scop, read.tensor, read.subscripts, step, scop.sizes) for step in steps]
-    return min((abs(s) for s in strides if s), default=0) * scop.storages[read.tensor].dtype.itemsize
+def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:
+    """Bytes between what neighbouring steps of the innermost loop that moves a read touch; 0 where there is none.
+
+    ``steps`` are the positions of the reduction indices in the order of their loops.
+    """
+    indices = [statement.indices[p] for p in reversed(steps)]
+    strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) for index in indices]
+    return abs(next((s for s in strides if s), 0)) * scop.storages[read.tensor].dtype.itemsize
 
 
 def rows_of(statement: ScopStatement, columns: Columns) -> Read | None:
@@ -112,7 +189,7 @@ def rows_of(statement: ScopStatement, columns: Columns) -> Read | None:
     return operands[0] if operands[1] is columns.panel else operands[1]
 
 
-def steps_collide(scop: Scop, statement: ScopStatement, read: Read) -> bool:
-    """Whether steps of the reduction read from few sets of the nearest cache."""
-    apart = steps_apart(scop, statement, read)
+def steps_collide(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> bool:
+    """Whether steps of the reduction, in the order of their loops, read from few sets of the nearest cache."""
+    apart = steps_apart(scop, statement, read, steps)
     return apart >= PAGE and math.gcd(apart, PAGE) * FEW_SETS >= PAGE

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
+from tcomp.mapping.blocking import is_read_afar, panel_loads
 from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
@@ -16,7 +17,7 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
-from tcomp.mapping.registertile import Loads, best_register_tile
+from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
 from tcomp.mapping.turning import LANES, RUN, turned_reads
@@ -199,7 +200,7 @@ def _tiles_of_contraction(
     row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
     height, width = 1, whole[columns.position]
     rows_there = 1 if row is None else whole[positions[row]]
-    loads = Loads(columns.panel is not None, scop.storages[main.target].dtype.itemsize)
+    loads = panel_loads(scop, cluster, columns, columns.panel is not None, machine)
     found = best_register_tile(rows_there, width, loads, machine)
     dot = dot_product(scop, cluster, columns, machine)
     if dot is not None:
@@ -222,10 +223,11 @@ def _tiles_of_contraction(
         sizes[row] = even_share(whole[positions[row]], SIDE, height)
     steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
     extent = {d: whole[positions[d]] for d in members}
+    packed = columns.packed or is_read_afar(scop, cluster, columns)
     while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
         if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
             break
-        few = columns.packed and math.prod(sizes[d] for d in free) <= PANEL_ROWS
+        few = packed and math.prod(sizes[d] for d in free) <= PANEL_ROWS
         across = [d for d in members if d not in free and sizes[d] > units.get(d, 1)] if few else []
         if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
             break

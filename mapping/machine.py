@@ -10,6 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+LINE_BYTES = 64
+"""What common processors fetch into a cache at a time."""
+
 DOTS: Mapping[str, Mapping[int, int]] = {
     "avx512_vnni": {8: 4, 16: 2},
     "avx_vnni": {8: 4, 16: 2},

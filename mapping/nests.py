@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.blocking import panel_stays_near, reduction_blocks
+from tcomp.mapping.blocking import (
+    panel_loads,
+    panel_stays_near,
+    reduction_blocks,
+    steps_in_order,
+)
 from tcomp.mapping.columns import columns_of, depends_on, operands_of
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
@@ -38,9 +43,10 @@ class Nest:
     ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
     over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
     register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
-    the panel of an update depends; None where there is no panel.  ``blocks`` are the reduction indices, by their
-    positions, that run in blocks around the register tiles, with the sizes of the blocks.  ``by_rows`` says that
-    register tiles run along the rows of a tile, and not down its columns, one panel for all of them.
+    the panel of an update depends; None where there is no panel.  ``steps`` are the positions of the reduction
+    indices in the order of their loops, ``blocks`` those that run in blocks around the register tiles, with the sizes
+    of the blocks.  ``by_rows`` says that register tiles run along the rows of a tile, and not down its columns, one
+    panel for all of them.
     """
 
     form: str
@@ -49,6 +55,7 @@ class Nest:
     inner: tuple[int, ...]
     row_coordinate: int | None = None
     panel: frozenset[int] | None = None
+    steps: tuple[int, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
     by_rows: bool = False
 
@@ -104,15 +111,16 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
+    steps = tuple(steps_in_order(scop, cluster, columns))
     if columns is None or columns.panel is None:
-        return Nest("outer", vector, coordinate, inner, row)
+        return Nest("outer", vector, coordinate, inner, row, None, steps)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
     blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
     by_rows = operands_of(main) is not None and panel_stays_near(scop, cluster, shape[coordinate], machine)
-    return Nest("outer", vector, coordinate, inner, row, panel, blocks, by_rows)
+    return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows)
 
 
 def _register_tile(
@@ -127,7 +135,11 @@ def _register_tile(
     if recognise_contraction(main) is not None:
         along_row, along_column = (_read_strides(scop, cluster, main, side) for side in sides)
         shared = not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
-        tile = best_register_tile(*shape, Loads(shared, itemsize), machine)
+        columns = columns_of(scop, cluster)
+        loads = Loads(shared, itemsize)
+        if columns is not None:
+            loads = panel_loads(scop, cluster, columns, shared, machine)
+        tile = best_register_tile(*shape, loads, machine)
         if tile is not None:
             return tile.rows, tile.columns
     return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
@@ -250,5 +262,5 @@ def _update_band(cluster: Cluster, statement: ScopStatement, nest: Nest) -> Subt
     positions = cluster.coordinates[statement.name]
     row = [] if nest.row_coordinate is None else [positions[nest.row_coordinate]]
     outer = [p for p in positions if p != nest.vector and p not in row]
-    order = [*outer, *reduction_positions(cluster, statement), *row, nest.vector]
+    order = [*outer, *nest.steps, *row, nest.vector]
     return Band(rows([(statement, order)]), len(outer))

@@ -15,13 +15,13 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, depends_on_data
-from tcomp.mapping.blocking import rows_of, steps_apart, steps_collide
+from tcomp.mapping.blocking import rows_of, steps_apart, steps_collide, steps_in_order
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.columns import Columns, columns_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groupedcopies import grouped_copies
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import LINE_BYTES, Machine
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
@@ -39,9 +39,6 @@ LEAST_REUSE_APART = 1
 
 LONG_STRIDE = 4096
 """Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
-
-LINE_BYTES = 64
-"""What is fetched into a cache at a time: so much follows each row of a copy, lest rows fall into few of its sets."""
 
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
 """Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
@@ -73,18 +70,25 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         yield from grouped
         return
     read = columns.panel
+    steps = steps_in_order(plan.scop, plan.clusters[number], columns)
     reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
     panel = _boxed(plan, statement, place, read, reuse)
-    least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read) else LEAST_PANEL
+    least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read, steps) else LEAST_PANEL
     if panel is not None and (
-        columns.packed or (panel.bytes >= least and steps_apart(plan.scop, statement, read) >= LONG_STRIDE)
+        columns.packed or (panel.bytes >= least and steps_apart(plan.scop, statement, read, steps) >= LONG_STRIDE)
     ):
         panel = _with_innermost(plan, panel, statement.indices[columns.position])
-        yield replace(panel, step=max(1, min(columns.step, panel.shape[panel.order[-1]])))
+        *outer, innermost = panel.order
+        outer.sort(key=lambda d: _last_mover(plan, statement, read, steps, d))
+        step = max(1, min(columns.step, panel.shape[innermost]))
+        panel = replace(panel, order=(*outer, innermost), step=step)
+        line = LINE_BYTES // panel.dtype.itemsize
+        yield replace(panel, padding=-panel.run % line if step == 1 and panel.run > line else 0)
     rows = rows_of(statement, columns)
-    if rows is not None and steps_collide(plan.scop, statement, rows):
+    if rows is not None and steps_collide(plan.scop, statement, rows, steps):
         block = _boxed(plan, statement, marks.get(f"block{number}"), rows, LEAST_REUSE)
         if block is not None:
+            # Rows that lie a multiple of a page apart would fall into few sets of the cache again.
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
 
 
@@ -115,6 +119,12 @@ def _with_innermost(plan: Plan, copy: Copy, index: str) -> Copy:
     """The copy with that dimension innermost which moves with an index."""
     innermost = next(d for d, s in enumerate(copy.reads[0].subscripts) if coefficient(s, index, plan.scop.sizes))
     return replace(copy, order=(*(d for d in copy.order if d != innermost), innermost))
+
+
+def _last_mover(plan: Plan, statement: ScopStatement, read: Read, steps: list[int], dimension: int) -> int:
+    """How deep the innermost loop of a reduction lies that moves a dimension of what is read; -1 if none does."""
+    moved = [coefficient(read.subscripts[dimension], statement.indices[p], plan.scop.sizes) for p in steps]
+    return max((depth for depth, step in enumerate(moved) if step != 0), default=-1)
 
 
 def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, reuse: int) -> Copy | None:

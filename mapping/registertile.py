@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import LINE_BYTES, Machine
 
 LATENCY = 4
 """Cycles from one multiply-add to the next on the same register."""
 
 PORTS = 2
 """Multiply-adds, and loads, that begin in a cycle."""
+
+STRADDLING = 4
+"""What a vector that straddles two lines costs, in loads."""
+
+FAR_BYTES = 16
+"""Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
+times that, but with more vectors a step than that products took twice as long."""
 
 _MOST_ROWS, _MOST_VECTORS = 14, 8
 _EDGE_COST = 1.01
@@ -43,14 +50,19 @@ class RegisterTile:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What the operands of a contraction ask of a step: whether each vector load serves one row only.
+    """What the operands of a contraction ask of a step.
 
-    ``beyond`` says that a vector may reach past the columns, so that a wide one serves columns that do not fill it.
+    ``shared`` says that a vector that is loaded serves all rows.  ``beyond`` says that a vector may reach past the
+    columns, so that a wide one serves columns that do not fill it.  ``steps`` are those of the reduction, where many
+    rows read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.
+    Vectors are ``aligned`` unless they may straddle lines of it.
     """
 
     shared: bool
     itemsize: int
     beyond: bool = False
+    steps: int = 0
+    aligned: bool = True
 
 
 def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
@@ -73,20 +85,24 @@ def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> Regis
 def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine) -> float:
     passes = max(1.0, width / machine.datapath_bytes)
     multiplied = rows * vectors * passes
-    loaded = vectors * passes * (1 if loads.shared else rows) + rows
-    return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes)
+    straddling = 1 if loads.aligned or width < LINE_BYTES else STRADDLING
+    loaded = vectors * passes * straddling * (1 if loads.shared else rows) + rows
+    fetched = 0.0
+    if vectors * width * loads.steps > machine.nearest_cache:
+        fetched = vectors * width / FAR_BYTES
+    return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes, fetched)
 
 
 def best_register_tile(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
     """The register tile with which a tile of so many rows and columns takes least time; None if no vector fits."""
-    best: tuple[float, RegisterTile] | None = None
+    best: tuple[tuple[float, int], RegisterTile] | None = None
     widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
     for height in range(1, min(rows, _MOST_ROWS) + 1):
         for width in sorted(widths, reverse=True):
             tile = vectorised(height, width, loads, machine)
             if tile is None:
                 continue
-            cost = _cost(tile, rows, columns, loads, machine)
+            cost = _cost(tile, rows, columns, loads, machine), -tile.rows * tile.columns
             if best is None or cost <= best[0]:
                 best = (cost, tile)
     return None if best is None else best[1]

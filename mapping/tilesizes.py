@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import strides_along
@@ -52,21 +54,28 @@ def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
 
+FEW_ROWS = 4
+"""Rows below which a register tile has too little to do between two loads."""
+
+
 def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, ...]) -> int | None:
     """The coordinate over which a register tile has its rows: the one that shares most vector loads between rows.
 
-    None where every coordinate but the vector loop has one value per tile.
+    Among those that share as many it is the one whose rows are read from next to each other.  None where every
+    coordinate but the vector loop has one value per tile.
     """
     main = main_statement(scop, cluster)
     along_vector = list(strides_along(scop, main, main.indices[vector], scop.sizes))[1:]
-    best: tuple[int, int] | None = None
+    best: tuple[tuple[int, bool, float], int] | None = None
     for d, position in enumerate(cluster.coordinates[main.name]):
         if position == vector or shape[d] == 1:
             continue
         along_row = list(strides_along(scop, main, main.indices[position], scop.sizes))[1:]
         loads = sum(v != 0 and r != 0 for v, r in zip(along_vector, along_row, strict=True))
-        if best is None or loads <= best[0]:
-            best = (loads, d)
+        apart = max((math.inf if r is None else abs(r) for r in along_row), default=0)
+        cost = (loads, shape[d] < FEW_ROWS, apart)
+        if best is None or cost <= best[0]:
+            best = (cost, d)
     return None if best is None else best[1]
 
 

@@ -143,11 +143,12 @@ class Contraction:
         beyond = all(o.place.steps is not None for o in operands if o.is_vector)
         loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond)
         known = _full(self.nest)
+        partial = any(isinstance(s, For) and constant_extent(s.lower, s.upper) is None for s in self.nest.steps)
         tiles = [
             tile
             for r in rows
             for c in columns
-            if (known or not (r == rows[0] and c == columns[0]) or len(rows) * len(columns) == 1)
+            if (known or partial or not (r == rows[0] and c == columns[0]) or len(rows) * len(columns) == 1)
             and (tile := self._vectors(r, c, loads)) is not None
         ]
         if not tiles:

@@ -249,6 +249,32 @@ def test_long_reductions_run_in_blocks(name: str, threads: bool) -> None:
     assert (kernel(*arrays) == np.einsum(formula, *arrays)).all()
 
 
+def test_partial_blocks_run_in_vectors() -> None:
+    """A prime number of steps has no equal blocks: the last one is shorter, and in vectors all the same."""
+    kernel = tc.define(MATMUL)["f"].compile(sizes={"M": 64, "K": 1511, "N": 64})
+    partial = kernel.source[kernel.source.index("} else {") :]
+    assert vectors_in(kernel) and VECTOR.search(partial)
+
+
+PERMUTED = "def f(float(F,B,E,A) X, float(C,E,D,F) Y) -> (Z) { Z(d,c,b,a) +=! X(f,b,e,a) * Y(c,e,d,f) }"
+
+
+@pytest.mark.parametrize("sizes", [(7, 3, 5, 20), (33, 4, 40, 36)])
+def test_steps_follow_the_operand_that_is_not_packed(sizes: tuple[int, int, int, int]) -> None:
+    """Its neighbours are read one after another, and rows are taken from where it is contiguous, too."""
+    F, B, E, A = sizes
+    X, Y = integers((F, B, E, A)), integers((6, E, 13, F))
+    f = tc.define(PERMUTED)["f"]
+    kernel = f.compile(X, Y)
+    update = re.search(r"S0\[i0, i1, i2, i3, i4, i5\] -> \[\(i\d\)\].*", kernel.stages["nest"].split("contract0")[1])
+    assert update is not None
+    order = re.findall(r"S0\[[^]]*\] -> \[\(i(\d)\)\]", update[0])
+    indices = kernel.compilation.plan.scop.by_name["S0"].indices
+    loops = [indices[int(p)] for p in order]
+    assert loops.index("e") < loops.index("f")
+    assert (f(X, Y) == np.einsum("fbea,cedf->dcba", X, Y)).all()
+
+
 def marks_of(sizes: dict[str, int]) -> list[str]:
     """The marks of a product's plan, in the order of its text."""
     return re.findall(r'mark: "(\w+)"', tc.define(MATMUL)["f"].compile(sizes=sizes).stages["pack"])

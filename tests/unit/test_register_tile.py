@@ -48,3 +48,21 @@ def test_narrow_datapaths_do_not_pay_for_lanes_that_are_not_used() -> None:
 def test_a_single_column_is_no_vector() -> None:
     assert best_register_tile(100, 1, FLOATS, AVX512) is None
     assert vectorised(40, 32, FLOATS, AVX512) is None
+
+
+def test_panels_from_the_next_cache_are_read_in_few_vectors_a_step() -> None:
+    """Two vectors a step hide behind the products of many rows, five do not."""
+    near = best_register_tile(196, 196, Loads(True, 4, steps=16), AVX512)
+    far = best_register_tile(196, 196, Loads(True, 4, steps=196), AVX512)
+    assert near is not None and far is not None
+    assert near.vectors > far.vectors
+    assert far.rows * far.vectors / PORTS >= far.vectors * 64 / 16
+
+
+def test_vectors_that_straddle_lines_need_more_rows() -> None:
+    aligned = best_register_tile(63, 63, FLOATS, AVX512)
+    straddling = best_register_tile(63, 63, Loads(True, 4, aligned=False), AVX512)
+    assert aligned is not None and straddling is not None
+    assert straddling.rows > aligned.rows
+    halves = best_register_tile(63, 63, Loads(True, 4, aligned=False), AVX2)
+    assert halves == best_register_tile(63, 63, FLOATS, AVX2)
