@@ -8,14 +8,17 @@ place can hold is a global array in the arena.  This is the one promotion mechan
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.mapping.columns import columns_of
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Buffer, Plan
+from tcomp.mapping.plan import Buffer, Cluster, Plan
+from tcomp.mapping.strides import coefficient
+from tcomp.mapping.tilesizes import main_statement
 from tcomp.mapping.tree import nodes_of
 from tcomp.scop import Scop, ScopStatement, Storage, maps_of, union_map
 
@@ -76,7 +79,22 @@ def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
     available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
     temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
     buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
+    turned = {name: order for cluster in plan.clusters for name, order in _turned(plan.scop, cluster)}
+    for name, order in turned.items():
+        if buffers[name].space == "tile":
+            buffers[name] = replace(buffers[name], order=order)
     return replace(plan, buffers=buffers)
+
+
+def _turned(scop: Scop, cluster: Cluster) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The accumulators of a contraction whose columns are no neighbours in them, and the order in which they are."""
+    columns = columns_of(scop, cluster)
+    if columns is not None and columns.results is not None:
+        main = main_statement(scop, cluster)
+        index = main.indices[columns.position]
+        dimensions = range(len(main.subscripts))
+        along = next(d for d in dimensions if coefficient(main.subscripts[d], index, scop.sizes))
+        yield main.target, (*(d for d in dimensions if d != along), along)
 
 
 def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:

@@ -8,7 +8,7 @@ Other updates have columns where the same is the remedy for strides and boundari
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.footprint import extents
@@ -24,8 +24,14 @@ LANES = 16
 MOST_STEP = 8
 """How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
 
-_LOAD, _PACKED, _SUMMED = 0.25, 4.0, 8.0
-"""Costs against one multiply-add of vectors: a load of a vector, packing one, adding up its lanes."""
+_LOAD, _PACKED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 64.0, 8.0, 32.0
+"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes all lie in lines
+of their own, adding up its lanes, storing each of them apart."""
+
+
+_ALONE, _BESIDE = 0.35, 1.4
+"""What a step costs more with one vector, for which each row is broadcast alone; and how many times as much where
+accumulators go through memory before their results are turned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,15 @@ class Columns:
 
     ``panel`` is None where both operands of a contraction run along the columns.  ``packed`` says that its neighbours
     lie apart, or that some of them lie outside the tensor.  Neighbouring columns are ``step`` apart in one of its
-    dimensions.
+    dimensions.  ``results`` is the position of the index along which results are neighbours, if it is another: those of
+    a tile are then turned at the end.
     """
 
     position: int
     panel: Read | None
     packed: bool
     step: int = 1
+    results: int | None = None
 
 
 def operands_of(statement: ScopStatement) -> tuple[Read, Read] | None:
@@ -71,10 +79,31 @@ def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
         if chosen is not None and write == 1:
             cost, columns = chosen
             found.append((cost * _unfilled(sizes[position]), -position, columns))
+        elif chosen is not None and write and (along := _along_results(scop, cluster, main)) is not None:
+            cost, columns = chosen
+            cost = _BESIDE * cost * _unfilled(sizes[position]) + _TURNED / max(1, steps)
+            found.append((cost, -position, replace(columns, results=along)))
     if not found:
         return None
     cost, _, columns = min(found, key=lambda entry: entry[:2])
     return columns if cost <= _dot_cost(scop, cluster, main, operands, steps) else None
+
+
+def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | None:
+    """The index along which the results of a contraction are neighbours; None unless they are finished at the end.
+
+    The accumulators of a tile may then lie in any order.  Narrower operands are always packed, so nothing is won.
+    """
+    last = scop.by_name[cluster.statements[-1]]
+    operands = operands_of(main)
+    if operands is None or last.kind != "finish" or main.tile_rank:
+        return None
+    if any(read.dtype.bits < main.value.dtype.bits for read in operands):
+        return None
+    for position in cluster.coordinates[main.name]:
+        if access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes) == 1:
+            return position
+    return None
 
 
 def _as_columns(
@@ -88,7 +117,7 @@ def _as_columns(
     packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
     if not moving or any(s is None for _, s in moving) or any(r not in [p for p, _ in packed[:1]] for r in outside):
         return None
-    cost = 1.0 + _LOAD * len(moving)
+    cost = 1.0 + _LOAD * len(moving) + (_ALONE if len(moving) == 1 and sizes[position] <= LANES else 0.0)
     if not packed:
         panel = moving[0][0] if len(moving) == 1 else None
         return None if recognise_contraction(main) is None else (cost, Columns(position, panel, False))
@@ -97,7 +126,10 @@ def _as_columns(
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
-    return cost + _PACKED / math.prod(rows), Columns(position, read, True, step)
+    others = [main.indices[p] for p in cluster.coordinates[main.name] if p != position]
+    scattered = any(access_stride(scop, read.tensor, read.subscripts, other, scop.sizes) == 1 for other in others)
+    cost += (_SCATTERED if scattered else _PACKED) / math.prod(rows)
+    return cost, Columns(position, read, True, step)
 
 
 def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:

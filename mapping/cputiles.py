@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.blocking import is_read_afar, panel_loads
-from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
+from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set, extents
@@ -48,6 +48,9 @@ LEAST_PRODUCTS = 1 << 16
 
 OVERLAPS = 8
 """How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
+
+TURNED_SIDE = 64
+"""The same where results are turned, ``LANES`` of them at a time: these times both stay in the second-level cache."""
 
 PANEL_ROWS = 128
 """Rows for which a panel should be packed once, if there are so many."""
@@ -214,8 +217,13 @@ def _tiles_of_contraction(
     ]
     units = {column: width, row: height}
     sizes = dict.fromkeys(members, 1)
-    sizes[column] = even_share(whole[columns.position], SIDE, width)
-    left = SIDE
+    side = SIDE
+    if columns.results is not None:
+        along, side = positions.index(columns.results), TURNED_SIDE
+        if along in members:
+            sizes[along] = units[along] = min(whole[columns.results], LANES)
+    sizes[column] = even_share(whole[columns.position], side, width)
+    left = side
     for d in sorted(free, key=lambda d: (d != row, -d)):
         sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
         left = max(1, left // sizes[d])

@@ -22,7 +22,7 @@ from tcomp.mapping.blocking import (
     steps_in_order,
 )
 from tcomp.mapping.columns import columns_of, depends_on, operands_of
-from tcomp.mapping.footprint import box_hull
+from tcomp.mapping.footprint import box_hull, extents
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import TileOperation, recognise_contraction
@@ -46,7 +46,8 @@ class Nest:
     the panel of an update depends; None where there is no panel.  ``steps`` are the positions of the reduction
     indices in the order of their loops, ``blocks`` those that run in blocks around the register tiles, with the sizes
     of the blocks.  ``by_rows`` says that register tiles run along the rows of a tile, and not down its columns, one
-    panel for all of them.
+    panel for all of them.  ``results`` is the coordinate along which the results of a tile are neighbours, if it is not
+    that of the vector loop; they are finished when all are there.
     """
 
     form: str
@@ -58,6 +59,7 @@ class Nest:
     steps: tuple[int, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
     by_rows: bool = False
+    results: int | None = None
 
 
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -110,17 +112,22 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         rows_there = 1 if row is None else shape[row]
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
-    inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
+    results = None
+    if columns is not None and columns.results is not None:
+        results = positions.index(columns.results)
+        if results != row:
+            sizes[results] = 1
+    inner = tuple(0 if shape[d] <= sizes.get(d, 1) and d != results else sizes.get(d, 1) for d in range(cluster.rank))
     steps = tuple(steps_in_order(scop, cluster, columns))
     if columns is None or columns.panel is None:
-        return Nest("outer", vector, coordinate, inner, row, None, steps)
+        return Nest("outer", vector, coordinate, inner, row, None, steps, results=results)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
     blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
     by_rows = operands_of(main) is not None and panel_stays_near(scop, cluster, shape[coordinate], machine)
-    return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows)
+    return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
 
 
 def _register_tile(
@@ -139,7 +146,12 @@ def _register_tile(
         loads = Loads(shared, itemsize)
         if columns is not None:
             loads = panel_loads(scop, cluster, columns, shared, machine)
-        tile = best_register_tile(*shape, loads, machine)
+        whole = extents(main.domain)
+        positions = cluster.coordinates[main.name]
+        row_cut, column_cut = (
+            side is not None and extent < whole[positions[side]] for side, extent in zip(sides, shape, strict=True)
+        )
+        tile = best_register_tile(*shape, loads, machine, (row_cut, column_cut))
         if tile is not None:
             return tile.rows, tile.columns
     return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
@@ -158,7 +170,7 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     if nest.form != "outer":
         points = _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
         return points if nest.panel is None else Mark(f"panel{cluster.number}", points)
-    if nest.blocks:
+    if nest.blocks or nest.results is not None:
         return _stages(cluster, statements, nest, lambda s: _blocks(cluster, s, nest, operation))
     stages = _stages(cluster, statements, nest, lambda s: _marked(operation, _update_band(cluster, s, nest)))
     return _register_tiles(cluster, statements, nest, stages)
@@ -168,7 +180,7 @@ def _stages(
     cluster: Cluster, statements: list[ScopStatement], nest: Nest, update: Callable[[ScopStatement], Subtree]
 ) -> Subtree:
     """Initialise a tile, run its ``update``, finish it."""
-    order = _coordinate_order(cluster, nest)
+    order = _coordinate_order(cluster, nest.vector_coordinate)
     stages: list[tuple[isl.UnionSet, Subtree]] = []
     rest = [s for s in statements if s.kind not in ("init", "update")]
     for s in statements:
@@ -187,6 +199,8 @@ def _stages(
 def _blocks(cluster: Cluster, update: ScopStatement, nest: Nest, operation: str | None) -> Subtree:
     """An update block of the reduction by block, all register tiles in each."""
     inside = _register_tiles(cluster, [update], nest, _marked(operation, _update_band(cluster, update, nest)))
+    if not nest.blocks:
+        return inside
     steps = rows([(update, [f"floor(i{position}/{size})" for position, size in nest.blocks])])
     return Band(steps, 0, Mark(f"block{cluster.number}", inside))
 
@@ -241,15 +255,15 @@ def _point_band(
         if reduction:
             inner = _marked(operation, Band(rows([(s, _vector_last(reduction, nest))]), 0))
         children.append((isl.UnionSet.from_set(s.domain), inner))
+    last = nest.vector_coordinate if nest.results is None else nest.results
     return _coordinate_band(
-        cluster, statements, Mark(mark, Sequence(tuple(children))), _coordinate_order(cluster, nest)
+        cluster, statements, Mark(mark, Sequence(tuple(children))), _coordinate_order(cluster, last)
     )
 
 
-def _coordinate_order(cluster: Cluster, nest: Nest) -> list[int]:
-    """The coordinates with the vector loop last."""
-    order = list(range(cluster.rank))
-    return sorted(order, key=lambda d: (d == nest.vector_coordinate, d))
+def _coordinate_order(cluster: Cluster, last: int | None) -> list[int]:
+    """The coordinates with one of them last."""
+    return sorted(range(cluster.rank), key=lambda d: (d == last, d))
 
 
 def _vector_last(positions: list[int], nest: Nest) -> list[int]:

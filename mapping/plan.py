@@ -17,7 +17,7 @@ import islpy as isl
 from tcomp.grammar.function import Read
 from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
-from tcomp.scop import Scop
+from tcomp.scop import Scop, contiguous_strides
 
 SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
 """Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
@@ -247,7 +247,8 @@ class Buffer:
     it) or "register" (one element, declared at ``mark``).  On a GPU a tile is "shared" (by the threads of a block),
     "block" (a block has it in global memory) or "private" (each thread has its own elements of it, as ``deals`` says).
     ``shape`` is the box; its first element has the logical coordinates ``origin`` (global) or ``lower``, an affine
-    function of the loops around the mark (all tiles).
+    function of the loops around the mark (all tiles).  In memory its dimensions stand in ``order``, outermost first, or
+    as they are if that is empty.
     """
 
     storage: str
@@ -258,6 +259,14 @@ class Buffer:
     lower: isl.MultiAff | None
     mark: str
     deals: tuple[Deal, ...] = ()
+    order: tuple[int, ...] = ()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each dimension lie."""
+        order = self.order or tuple(range(len(self.shape)))
+        by_order = contiguous_strides(tuple(self.shape[d] for d in order))
+        return tuple(by_order[order.index(d)] for d in range(len(self.shape)))
 
     @property
     def bytes(self) -> int:

@@ -161,7 +161,10 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     deals = tuple(_deal(r) for r in row.rows("deals"))
     if len(deals) != (len(shape) if space == "private" else 0):
         raise PlanError(f"{row.where}: a private buffer has deals for each dimension, another none")
-    return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals)
+    order = row.numbers("order", ())
+    if order and (space != "tile" or sorted(order) != list(range(len(shape)))):
+        raise PlanError(f"{row.where}: order must name every dimension of a tile once")
+    return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order)
 
 
 def _operation(scop: Scop, row: Row) -> TileOperation:

@@ -72,6 +72,8 @@ def _buffer(buffer: Buffer) -> dict[str, Value]:
         row["mark"] = buffer.mark
     if buffer.space != "register":
         row["shape"] = buffer.shape
+    if buffer.order:
+        row["order"] = buffer.order
     if buffer.lower is not None:
         row["lower"] = str(buffer.lower)
     elif buffer.origin:

@@ -60,9 +60,9 @@ class Loads:
 
     shared: bool
     itemsize: int
-    beyond: bool = False
     steps: int = 0
     aligned: bool = True
+    beyond: bool = False
 
 
 def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
@@ -93,16 +93,23 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes, fetched)
 
 
-def best_register_tile(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
-    """The register tile with which a tile of so many rows and columns takes least time; None if no vector fits."""
-    best: tuple[tuple[float, int], RegisterTile] | None = None
+def best_register_tile(
+    rows: int, columns: int, loads: Loads, machine: Machine, cut: tuple[bool, bool] = (False, False)
+) -> RegisterTile | None:
+    """The register tile with which a tile of so many rows and columns takes least time; None if no vector fits.
+
+    Register tiles lie at multiples of their sides.  Where a tile is ``cut`` out of more rows, or columns, it should
+    therefore be a multiple of them, lest every tile begin and end in the midst of one.
+    """
+    best: tuple[tuple[bool, float, int], RegisterTile] | None = None
     widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
     for height in range(1, min(rows, _MOST_ROWS) + 1):
         for width in sorted(widths, reverse=True):
             tile = vectorised(height, width, loads, machine)
             if tile is None:
                 continue
-            cost = _cost(tile, rows, columns, loads, machine), -tile.rows * tile.columns
+            torn = (cut[0] and rows % height != 0) or (cut[1] and columns % width != 0)
+            cost = torn, _cost(tile, rows, columns, loads, machine), -tile.rows * tile.columns
             if best is None or cost <= best[0]:
                 best = (cost, tile)
     return None if best is None else best[1]

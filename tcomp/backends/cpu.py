@@ -45,7 +45,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
 from tcomp.operators import INT32
-from tcomp.scop import ScopStatement, contiguous_strides
+from tcomp.scop import ScopStatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ class _Emitter:
             if read is not None and read.boundary is not None:
                 return None
             text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
-            strides = own.strides if buffer is None else contiguous_strides(buffer.shape)
+            strides = own.strides if buffer is None else buffer.strides
             return Place(text, own.dtype, strides)
 
         dtype = self.scop.storages[statement.target].dtype

@@ -156,23 +156,26 @@ class Panel:
         return lines + ["  " * d + "}" for d in range(depth - 1, -1, -1)]
 
     def _turned(self, source: str, outer: list[int], run: int, column: int, lanes: int) -> list[str]:
-        """Fill by square blocks that are transposed in registers; what is left of them element by element."""
+        """Fill by square blocks that are transposed in registers; the last ones overlap those before them.
+
+        Blocks follow the tensor's own rows, which the processor fetches ahead.
+        """
         function = f"tc_transpose_{8 * self.copy.dtype.itemsize}_x{lanes}"
         move = f"{self.target()} = {self.source(source)};"
         pair = f"&{self.source(source)}, {self.storage.strides[column]}L, &{self.target()}, {self.strides[run]}L"
         loops = [f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)" for d in outer]
-        high, across = self.high(run), self.high(column)
-        whole = f"o{run} + {lanes} <= {high} && o{column} + {lanes} <= {across}"
+        low, high, left, right = self.low(run), self.high(run), self.low(column), self.high(column)
         blocks = (
-            f"for (long o{run} = {self.low(run)}; o{run} < {high}; o{run} += {lanes})",
-            f"  for (long o{column} = {self.low(column)}; o{column} < {across}; o{column} += {lanes})",
-            f"    if ({whole}) {function}({pair});",
-            "    else {",
-            f"      const long from{run} = o{run}, to{run} = tc_min(o{run} + {lanes}, {high});",
-            f"      const long from{column} = o{column}, to{column} = tc_min(o{column} + {lanes}, {across});",
-            f"      for (long o{run} = from{run}; o{run} < to{run}; o{run}++)",
-            f"        for (long o{column} = from{column}; o{column} < to{column}; o{column}++) {move}",
+            f"if ({high} - {low} >= {lanes} && {right} - {left} >= {lanes})",
+            f"  for (long c{column} = {left}; c{column} < {right}; c{column} += {lanes})",
+            f"    for (long r{run} = {low}; r{run} < {high}; r{run} += {lanes}) {{",
+            f"      const long o{run} = tc_min(r{run}, {high} - {lanes});",
+            f"      const long o{column} = tc_min(c{column}, {right} - {lanes});",
+            f"      {function}({pair});",
             "    }",
+            "else",
+            f"  for (long o{run} = {low}; o{run} < {high}; o{run}++)",
+            f"    for (long o{column} = {left}; o{column} < {right}; o{column}++) {move}",
         )
         return ["  " * n + loop for n, loop in enumerate(loops)] + ["  " * len(loops) + line for line in blocks]
 

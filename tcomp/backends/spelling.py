@@ -43,7 +43,7 @@ from tcomp.intrinsics import INTRINSICS
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan import Buffer
 from tcomp.operators import DType
-from tcomp.scop import Scop, contiguous_strides
+from tcomp.scop import Scop
 
 _EXACT_IN_HALF = 2048
 """Integers below are exact in every float type."""
@@ -218,8 +218,7 @@ class Speller:
             box, strides = self.scop.storages[storage].box, self.scop.storages[storage].strides
             corner, shape = tuple(str(o) for o in box.origin), box.extent
         else:
-            corner, shape = buffer_corner(buffer), buffer.shape
-            strides = contiguous_strides(shape)
+            corner, shape, strides = buffer_corner(buffer), buffer.shape, buffer.strides
         terms = []
         for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
             if stride and extent > 1:

@@ -12,7 +12,7 @@ from tcomp.grammar.function import Binary, Call, Constant, Expr, Index, Read, Un
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
-from tcomp.scop import ScopStatement, contiguous_strides
+from tcomp.scop import ScopStatement
 
 ELEMENTS = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 """Element types of vectors: those whose arithmetic C does without promoting them."""
@@ -86,7 +86,7 @@ class VectorSpeller:
         buffer = self.scalar.buffers.get(storage)
         if buffer is not None and buffer.space == "register":
             return None
-        strides = self.scalar.scop.storages[storage].strides if buffer is None else contiguous_strides(buffer.shape)
+        strides = self.scalar.scop.storages[storage].strides if buffer is None else buffer.strides
         steps = [coefficient(s, self.along, self.scalar.scop.sizes) for s in subscripts]
         known = [s for s in steps if s is not None]
         if len(known) != len(steps):

@@ -302,3 +302,42 @@ def test_results_of_short_reductions_are_written_row_by_row(depth: int) -> None:
     assert bands == (["0", "1"] if depth < 50 else ["0"])
     A, B = integers((300, depth)), integers((depth, 500))
     assert (tc.define(MATMUL)["f"](A, B) == A @ B).all()
+
+
+TURNED = "def f(float(A,D,B) X, float(C,D) Y) -> (Z) { Z(c,b,a) +=! X(a,d,b) * Y(c,d) }"
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize("sizes", [(40, 100, 70, 9), (16, 64, 16, 3), (7, 300, 33, 20), (33, 1200, 40, 5)])
+def test_results_are_turned_where_an_operand_is_contiguous_elsewhere(
+    sizes: tuple[int, int, int, int], threads: bool
+) -> None:
+    """Columns are what an operand has side by side; the accumulators of a tile have them side by side, too."""
+    A, D, B, C = sizes
+    X, Y = integers((A, D, B)), integers((C, D))
+    f = tc.define(TURNED)["f"]
+    kernel = f.compile(X, Y, options=tc.MappingOptions(parallel=threads))
+    assert kernel.compilation.plan.buffers["Z_acc0"].order == (0, 2, 1)
+    assert vectors_in(kernel)
+    assert (kernel(X, Y) == np.einsum("adb,cd->cba", X, Y)).all()
+    again = f.compile(X, Y, options=tc.MappingOptions(parallel=threads), plan=kernel.stages["pack"])
+    assert again.source == kernel.source
+
+
+def test_results_that_are_more_than_copied_are_turned_too() -> None:
+    text = """def f(float(A,D,B) X, float(C,D) Y, float(B) W) -> (Z) {
+        Z(c,b,a) +=! X(a,d,b) * Y(c,d)
+        Z(c,b,a) = fmax(Z(c,b,a) + W(b), 0) }"""
+    X, Y, W = integers((20, 90, 37)), integers((6, 90)), integers((37,))
+    expected = np.maximum(np.einsum("adb,cd->cba", X, Y) + W[:, None], 0)
+    assert (tc.define(text)["f"](X, Y, W) == expected).all()
+
+
+def test_an_order_that_is_none_is_refused() -> None:
+    f = tc.define(TURNED)["f"]
+    plan = f.compile(sizes={"A": 40, "D": 100, "B": 70, "C": 9}).stages["pack"]
+    assert "order = [0, 2, 1]" in plan
+    with pytest.raises(tc.PlanError, match="order must name every dimension of a tile once"):
+        f.compile(
+            sizes={"A": 40, "D": 100, "B": 70, "C": 9}, plan=plan.replace("order = [0, 2, 1]", "order = [0, 2, 2]")
+        )

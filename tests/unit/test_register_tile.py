@@ -66,3 +66,10 @@ def test_vectors_that_straddle_lines_need_more_rows() -> None:
     assert straddling.rows > aligned.rows
     halves = best_register_tile(63, 63, Loads(True, 4, aligned=False), AVX2)
     assert halves == best_register_tile(63, 63, FLOATS, AVX2)
+
+
+@pytest.mark.parametrize("rows", [15, 30, 36])
+def test_tiles_cut_out_of_more_rows_hold_whole_register_tiles(rows: int) -> None:
+    tile = best_register_tile(rows, 96, FLOATS, AVX2, (True, True))
+    assert tile is not None
+    assert rows % tile.rows == 0 and 96 % tile.columns == 0
