@@ -13,6 +13,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.dotproducts import holds
 from tcomp.mapping.plan import SUM_BYTES, Copy, Plan, StepGroups
 from tcomp.mapping.promotion import unfolded_access
+from tcomp.operators import BFLOAT16
 from tcomp.scop import ScopStatement
 
 
@@ -20,7 +21,7 @@ def prove_partners(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass, unless two copies with groups fit each other wherever there is one.
 
     Both hold as many values of the same index in a lane of a sum; integers of 8 bits are signed in one of them only,
-    those of 16 bits in both; and where bits of one are flipped there are sums of the other.
+    those of 16 bits in both, or both are of bfloat16; and where bits of one are flipped there are sums of the other.
     """
     grouped = [c for c in plan.copies if c.groups is not None]
     for statement in {c.statement for c in grouped}:
@@ -39,6 +40,8 @@ def _fit(first: Copy, second: Copy) -> bool:
         a.summed is not None,
     ):
         return False
+    if BFLOAT16 in (first.dtype, second.dtype):
+        return first.dtype == second.dtype and not (a.flipped or b.flipped)
     signed = [(c.dtype.kind == "int") != g.flipped for c, g in ((first, a), (second, b))]
     return sum(signed) == 1 if first.dtype.bits == 8 else all(signed) and not (a.flipped or b.flipped)
 
@@ -64,8 +67,8 @@ def prove_groups(plan: Plan, copy: Copy, prefix: isl.Map, step: str) -> None:
         raise LegalityError(f"pass '{step}' groups {copy.storage} at {copy.mark} along no dimension of it")
     if not statement.coordinates <= groups.step < len(statement.indices):
         raise LegalityError(f"pass '{step}' groups {copy.storage} at {copy.mark} by what is not reduced over")
-    if not copy.dtype.is_integer:
-        raise LegalityError(f"pass '{step}' groups values of {copy.storage} at {copy.mark} that are no integers")
+    if not copy.dtype.is_integer and copy.dtype != BFLOAT16:
+        raise LegalityError(f"pass '{step}' groups values of {copy.storage} at {copy.mark} that no instruction takes")
     for read in copy.reads:
         offset = _offsets(prefix, unfolded_access(plan.scop, statement, read), copy)
         if not _follows_steps(offset, prefix, groups):

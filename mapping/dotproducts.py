@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, depends_on_data
 from tcomp.mapping.columns import Columns, border_of, operands_of, step_when_packed
 from tcomp.mapping.footprint import extents
-from tcomp.mapping.machine import DOTS, Machine
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import bare, indices_in
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.tilesizes import main_statement
-from tcomp.operators import INT16, INT32, UINT32, DType
+from tcomp.operators import BFLOAT16, FLOAT32, INT16, INT32, UINT32, DType
 from tcomp.scop import Scop, ScopStatement
 
 LEAST_COLUMNS = 4
@@ -50,10 +50,15 @@ def dot_product(scop: Scop, cluster: Cluster, columns: Columns | None, machine: 
     """How a cluster's contraction takes several steps at a time; None where that is not possible on the machine."""
     main = main_statement(scop, cluster)
     operands = operands_of(main)
-    if not DOTS[machine.dots] or columns is None or columns.panel is None or operands is None:
+    if columns is None or columns.panel is None or operands is None:
         return None
     other = next((r for r in operands if r != columns.panel), None)
-    if other is None or not _is_integral(main, scop) or main.tile_rank or not main.domain.is_box():
+    if (
+        other is None
+        or not (_is_integral(main, scop) or _is_of_bfloat16(main, scop))
+        or main.tile_rank
+        or not main.domain.is_box()
+    ):
         return None
     if any(depends_on_data(s) for r in operands for s in r.subscripts) or other.boundary is not None:
         return None
@@ -76,6 +81,15 @@ def _is_integral(main: ScopStatement, scop: Scop) -> bool:
     if dtype not in (INT32, UINT32) or not isinstance(value, Binary) or value.dtype != dtype:
         return False
     return all(bare(side).dtype.bits < dtype.bits and keeps_values(side) for side in (value.lhs, value.rhs))
+
+
+def _is_of_bfloat16(main: ScopStatement, scop: Scop) -> bool:
+    """Whether products of bfloat16 are summed in float32."""
+    value = main.value
+    if scop.storages[main.target].dtype != FLOAT32 or not isinstance(value, Binary) or value.dtype != FLOAT32:
+        return False
+    return all(isinstance(side, Cast) and side.operand == bare(side) and side.operand.dtype == BFLOAT16
+               for side in (value.lhs, value.rhs))  # fmt: skip
 
 
 def keeps_values(expr: Expr) -> bool:
@@ -107,16 +121,20 @@ def _packed(
     Integers of 8 bits must be of different signedness: else one operand is flipped, and sums of the other make up for
     that.
     """
-    sizes = DOTS[machine.dots]
-    if 8 in sizes and panel.dtype.bits == other.dtype.bits == 8:
+    size = machine.products_in_a_lane(panel.dtype)
+    if panel.dtype == BFLOAT16:
+        fits = size and not any(border_of(r) for r in (panel, other))
+        return (PackedOperand(panel, BFLOAT16), PackedOperand(other, BFLOAT16), size) if fits else None
+    if size and panel.dtype.bits == other.dtype.bits == 8:
         if panel.dtype != other.dtype:
-            return PackedOperand(panel, panel.dtype), PackedOperand(other, other.dtype), sizes[8]
+            return PackedOperand(panel, panel.dtype), PackedOperand(other, other.dtype), size
         if columns.step == 1 and _is_summable(main, panel):
-            return PackedOperand(panel, panel.dtype, summed=True), PackedOperand(other, other.dtype, True), sizes[8]
+            return PackedOperand(panel, panel.dtype, summed=True), PackedOperand(other, other.dtype, True), size
         if _is_summable(main, other):
-            return PackedOperand(panel, panel.dtype, True), PackedOperand(other, other.dtype, summed=True), sizes[8]
-    if 16 in sizes and all(holds(r.dtype, INT16) for r in (panel, other)):
-        return PackedOperand(panel, INT16), PackedOperand(other, INT16), sizes[16]
+            return PackedOperand(panel, panel.dtype, True), PackedOperand(other, other.dtype, summed=True), size
+    size = machine.products_in_a_lane(INT16)
+    if size and all(holds(r.dtype, INT16) for r in (panel, other)):
+        return PackedOperand(panel, INT16), PackedOperand(other, INT16), size
     return None
 
 

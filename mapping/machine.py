@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcomp.operators import BFLOAT16, DType
+
 LINE_BYTES = 64
 """What common processors fetch into a cache at a time."""
 
@@ -31,8 +33,8 @@ class Machine:
     ``vector_bytes`` is the width of a vector register and ``registers`` their number.  ``datapath_bytes`` is what one
     of the units that multiply and add takes in a cycle; wider vectors pass through it in parts.  ``threads`` may run at
     a time.  ``nearest_cache`` and ``last_cache`` are the bytes of the first and of the last data cache.  ``dots`` names
-    its instructions for sums of products of narrow integers, one of ``DOTS``, and ``widens`` says that it has those of
-    AVX2 and F16C that load narrow elements as vectors of 32 bits.
+    its instructions for sums of products of narrow integers, one of ``DOTS``; ``widens`` says that it has those of AVX2
+    and F16C that load narrow elements as vectors of 32 bits, and ``bfloat16`` that it adds products of pairs of them.
     """
 
     vector_bytes: int
@@ -43,6 +45,13 @@ class Machine:
     last_cache: int = 32 << 20
     dots: str = ""
     widens: bool = False
+    bfloat16: bool = False
+
+    def products_in_a_lane(self, dtype: DType) -> int:
+        """How many products of elements of a type one instruction adds to a sum of 32 bits; 0 where there is none."""
+        if dtype == BFLOAT16:
+            return 2 if self.bfloat16 else 0
+        return DOTS[self.dots].get(dtype.bits, 0) if dtype.is_integer else 0
 
 
 def this_machine() -> Machine:
@@ -55,7 +64,7 @@ def this_machine() -> Machine:
     if "avx512f" in flags:
         halved = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
         dots = next((name for name, needed in _WIDE_DOTS if needed <= set(flags)), "")
-        return Machine(64, 32, 32 if halved else 64, threads, nearest, last, dots, True)
+        return Machine(64, 32, 32 if halved else 64, threads, nearest, last, dots, True, "avx512_bf16" in flags)
     if "avx2" in flags:
         dots = "avx_vnni" if "avx_vnni" in flags else "avx2"
         return Machine(32, 16, 32, threads, nearest, last, dots, "f16c" in flags)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
-from tcomp.backends.contractions import Contraction, Place, nest_of, vector_declarations
+from tcomp.backends.contractions import Contraction, nest_of, vector_declarations
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotinstructions import dot_functions
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.groupedpanels import filled as grouped_fill
-from tcomp.backends.groupedpanels import group_functions, sum_of, sums_strides
+from tcomp.backends.groupedpanels import group_functions
+from tcomp.backends.operandplaces import OperandPlaces
 from tcomp.backends.panels import Panel, transpositions
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
 from tcomp.backends.prelude import prelude
@@ -24,7 +25,7 @@ from tcomp.backends.tilestages import clears, copied_by
 from tcomp.backends.vectorextrema import vector_extrema
 from tcomp.backends.widening import widening_functions
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Function, Read, depends_on_data
+from tcomp.grammar.function import Cast, Function, Read
 from tcomp.intrinsics import c_declarations
 from tcomp.loops import (
     Block,
@@ -36,15 +37,13 @@ from tcomp.loops import (
     LoopNode,
     Operation,
     Scope,
-    substitute,
     walk,
 )
 from tcomp.mapping.footprint import box_volume
-from tcomp.mapping.machine import DOTS, Machine
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.operators import INT32
 from tcomp.scop import ScopStatement
 
 
@@ -299,45 +298,17 @@ class _Emitter:
         result = None if copy is None else Read(copy.target, statement.subscripts, copy.value.dtype, span)
 
         grouped = self._grouped(statement)
-
-        def speller_at(corner: Mapping[str, LoopExpr]) -> Speller:
-            arguments = [functools.reduce(_at, corner.items(), a) for a in nest.call.arguments]
-            indices = {i: loop_text(a) for i, a in zip(statement.indices, arguments, strict=True)}
-            return self._speller(statement.name, indices)
-
-        def place(read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
-            speller = speller_at(corner)
-            storage = statement.target if read is None else read.tensor
-            subscripts = statement.subscripts if read is None else read.subscripts
-            buffer = self.plan.buffers.get(storage)
-            if any(depends_on_data(s) for s in subscripts) or (buffer is not None and buffer.space == "register"):
-                return None
-            own = self.scop.storages[storage]
-            panel = None if read is None else speller.panels.get(read)
-            if read in grouped:
-                panel = grouped[read].panel
-            if panel is not None:
-                element = panel.element([speller.subscript(s) for s in subscripts])
-                return Place(element, panel.copy.dtype, panel.strides, panel.steps)
-            if read is not None and read.boundary is not None:
-                return None
-            text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
-            strides = own.strides if buffer is None else buffer.strides
-            return Place(text, own.dtype, strides)
-
+        places = OperandPlaces(statement, nest, self.plan, self._speller, grouped)
         dtype = self.scop.storages[statement.target].dtype
-        facts = (statement, dtype, nest, self.machine, self.scop.sizes, place, start is not None, result)
-
-        def sums(read: Read, corner: Mapping[str, LoopExpr]) -> Place:
-            speller, panel = speller_at(corner), grouped[read].panel
-            offsets = [f"{speller.subscript(s)} - {panel.corner(d)}" for d, s in enumerate(read.subscripts)]
-            return Place(sum_of(panel, offsets), INT32, sums_strides(panel))
+        facts = (statement, dtype, nest, self.machine, self.scop.sizes, places.place, start is not None, result)
 
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
 
-        contraction = DotContraction(*facts, grouped=grouped, sums=sums) if grouped else Contraction(*facts)
-        lines = contraction.lines(plainly)
+        lines = Contraction(*facts).lines(plainly)
+        if grouped:
+            dots = DotContraction(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
+            lines = dots.lines_or(lines or plainly(node), plainly) or lines
         if lines is None:
             return False
         self._put(depth, "{")
@@ -351,7 +322,7 @@ class _Emitter:
         found: dict[Read, GroupedOperand] = {}
         for read, panel in self.grouped.get(statement.name, {}).items():
             groups = panel.copy.groups
-            taken = groups is not None and DOTS[self.machine.dots].get(panel.copy.dtype.bits) == groups.size
+            taken = groups is not None and self.machine.products_in_a_lane(panel.copy.dtype) == groups.size
             if groups is not None and taken and panel.name in self.corners:
                 found[read] = GroupedOperand(panel, self.corners[panel.name][groups.dimension])
         return found if len(found) == 2 else {}
@@ -394,7 +365,10 @@ class _Emitter:
         speller = self._speller(statement.name, bound)
         dtype = self.scop.storages[statement.target].dtype
         target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
-        value = speller.value(statement.value)
+        expr = statement.value
+        if isinstance(expr, Cast) and expr.dtype == dtype and expr.operand.dtype.is_float and dtype.bits == 16:
+            expr = expr.operand
+        value = speller.value(expr)
         if statement.kind == "update":
             assert statement.reduction is not None
             value = combine(statement.reduction, load(target, dtype), value, dtype)
@@ -402,7 +376,3 @@ class _Emitter:
         if declared:
             text = f"{{ {' '.join(declared)} {text} }}"
         self._put(depth, text)
-
-
-def _at(expr: LoopExpr, iterator: tuple[str, LoopExpr]) -> LoopExpr:
-    return substitute(expr, *iterator)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from tcomp.operators import DType
+from tcomp.backends.prelude import INLINE
+from tcomp.operators import BFLOAT16, DType
 
 LANE_BYTES = 4
 """What one lane of a sum takes, and a group of integers, too."""
@@ -17,7 +18,7 @@ LANE = "tc_lane"
 """The C type of a group in memory, whatever it holds."""
 
 _LANE = f"typedef int {LANE} __attribute__((may_alias));\n"
-_CALLED = re.compile(r"\btc_dot_(8|16)_x(\d+)\b")
+_CALLED = re.compile(r"\btc_dot_(8|16|bfloat16)_x(\d+)\b")
 
 _SPELLED = {
     ("avx512_vnni", 8): "vpdpbusd %2, %1, %0",
@@ -31,13 +32,17 @@ Without the mark an assembler that knows both encodings takes the other, which n
 bytes has; the one that is marked reaches the first 16 registers only.
 """
 
+_OF_BFLOAT16 = "vdpbf16ps %2, %1, %0"
+"""The same for pairs of bfloat16.  Numbers below 2^-126, read or written, count as zero."""
+
 _PRODUCTS = "vpmaddwd %2, %1, %0"
 """The sums of products of pairs, to be added."""
 
 
 def dot(total: str, first: str, second: str, dtype: DType, lanes: int) -> str:
     """``total`` with the products of two vectors of groups added: of unsigned bytes with signed ones, or of 16 bits."""
-    return f"tc_dot_{dtype.bits}_x{lanes}({total}, {first}, {second})"
+    kind = dtype.name if dtype == BFLOAT16 else dtype.bits
+    return f"tc_dot_{kind}_x{lanes}({total}, {first}, {second})"
 
 
 def flips(dtype: DType) -> int:
@@ -56,18 +61,16 @@ def summed_up(total: str, groups: str, dtype: DType, lanes: int) -> str:
 def dot_functions(text: str, dots: str) -> str:
     """The functions for the instructions that a text uses, by the feature of the processor that brings them."""
     called = sorted(set(_CALLED.findall(text)))
-    return (_LANE if called else "") + "".join(_function(int(bits), int(lanes), dots) for bits, lanes in called)
+    return (_LANE if called else "") + "".join(_function(kind, int(lanes), dots) for kind, lanes in called)
 
 
-def _function(bits: int, lanes: int, dots: str) -> str:
-    vector = f"tc_int32_x{lanes}"
-    head = f"static inline __attribute__((always_inline)) {vector} tc_dot_{bits}_x{lanes}"
-    head += f"({vector} total, {vector} first, {vector} second)\n"
-    spelled = _SPELLED.get((dots, bits))
+def _function(kind: str, lanes: int, dots: str) -> str:
+    total, vector = f"tc_{'float32' if kind == 'bfloat16' else 'int32'}_x{lanes}", f"tc_int32_x{lanes}"
+    head = f"{INLINE} {total} tc_dot_{kind}_x{lanes}({total} total, {vector} first, {vector} second)\n"
+    spelled = _OF_BFLOAT16 if kind == "bfloat16" else _SPELLED.get((dots, int(kind)))
     if spelled is not None:
-        kind = "x" if dots == "avx_vnni" else "v"
-        body = f'  __asm__("{spelled}" : "+{kind}"(total) : "{kind}"(first), "{kind}"(second));\n  return total;\n'
-    else:
-        body = f'  {vector} products;\n  __asm__("{_PRODUCTS}" : "=v"(products) : "v"(first), "v"(second));\n'
-        body += "  return total + products;\n"
-    return f"{head}{{\n{body}}}\n"
+        register = "x" if "{vex" in spelled else "v"
+        operands = f'"+{register}"(total) : "{register}"(first), "{register}"(second)'
+        return f'{head}{{\n  __asm__("{spelled}" : {operands});\n  return total;\n}}\n'
+    body = f'  {vector} products;\n  __asm__("{_PRODUCTS}" : "=v"(products) : "v"(first), "v"(second));\n'
+    return f"{head}{{\n{body}  return total + products;\n}}\n"

@@ -13,14 +13,18 @@ from dataclasses import dataclass, field, replace
 from tcomp.backends.contractions import Contraction, Operand, Place, loop_head, vector_type
 from tcomp.backends.dialect import C_STORAGE_TYPES
 from tcomp.backends.dotinstructions import LANE, LANE_BYTES, dot
+from tcomp.backends.groupedpanels import least_name
 from tcomp.backends.panels import Panel
 from tcomp.grammar.function import Binary, Read
 from tcomp.indexing import Ranges
-from tcomp.loops import For, LoopExpr, Number, Variable, flattened
+from tcomp.loops import For, LoopExpr, LoopNode, Number, Variable, flattened
 from tcomp.mapping.operations import bare
 from tcomp.mapping.plan import StepGroups
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
-from tcomp.operators import INT32
+from tcomp.operators import BFLOAT16, FLOAT32, INT32
+
+_EXPONENTS = 2 * 127 - 90
+"""What the exponents of two numbers whose product is 2^-90 add up to."""
 
 _LEAST_LANES = 4
 """Lanes of the narrowest vectors that the instructions take."""
@@ -40,6 +44,11 @@ class GroupedOperand:
         return self.panel.copy.groups
 
     @property
+    def least(self) -> str | None:
+        """The C name of what bounds the elements of the copy from below, where instructions take that for zero."""
+        return least_name(self.panel) if self.panel.copy.dtype == BFLOAT16 else None
+
+    @property
     def is_signed(self) -> bool:
         """Whether the copy holds signed integers."""
         return (self.panel.copy.dtype.kind == "int") != self.groups.flipped
@@ -47,17 +56,38 @@ class GroupedOperand:
 
 @dataclass(frozen=True, slots=True)
 class DotContraction(Contraction):
-    """A contraction whose operands are ``grouped``.  ``sums`` gives the place of the sums of a copy, as ``place`` that
-    of its elements."""
+    """A contraction whose operands are ``grouped``.  ``copied`` gives the place of an element of a copy and ``sums``
+    that of a sum of elements, as ``place`` does of an element of the tensor."""
 
     grouped: Mapping[Read, GroupedOperand] = field(kw_only=True)
+    copied: Callable[[Read, Mapping[str, LoopExpr]], Place] = field(kw_only=True)
     sums: Callable[[Read, Mapping[str, LoopExpr]], Place] = field(kw_only=True)
+
+    def lines_or(self, others: list[str], fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
+        """The C text, with that of ``others`` for when the instructions do not compute what the program says."""
+        lines, condition = self.lines(fallback), self._condition
+        if lines is None or condition is None:
+            return lines
+        return [f"if ({condition}) {{", *lines, "} else {", *others, "}"]
+
+    @property
+    def _condition(self) -> str | None:
+        """The C text of what must hold for the instructions to compute what the program says; None if they always do.
+
+        Those for bfloat16 take numbers below 2^-126 for zero, at every step.  Where all products are 2^-90 or more or
+        zero, that is less than what rounding their sum may do.
+        """
+        least = [o.least for o in self.grouped.values() if o.least is not None]
+        if not least:
+            return None
+        exponents = [f"(({name} + 1) >> 7)" for name in least]
+        return f"{' && '.join(exponents)} && {' + '.join(exponents)} >= {_EXPONENTS}"
 
     def _operands(self) -> tuple[Operand, Operand] | None:
         found: list[Operand] = []
         for read, name in zip(self._reads(), ("tc_a", "tc_b"), strict=True):
-            place = self.place(read, self.nest.corner())
-            if place is None or not self._steps_whole_groups(self.grouped[read]):
+            place = self.copied(read, self.nest.corner())
+            if not self._steps_whole_groups(self.grouped[read]):
                 return None
             row, column = (self._stride(loop, read.subscripts, place) for loop in (self.nest.row, self.nest.column))
             if row is None or column not in (0, self.grouped[read].groups.size):
@@ -117,17 +147,22 @@ class DotContraction(Contraction):
     def _tile(
         self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
     ) -> Iterator[str]:
+        """All steps of one register tile.
+
+        The instructions for bfloat16 take small numbers for zero, so what is in memory is added when they are done.
+        """
         target, result = targets
         offsets = [max(0, min(v * tile.lanes, tile.columns - tile.lanes)) for v in range(tile.vectors)]
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
-        vector = vector_type(INT32, tile.lanes)
+        vector = vector_type(FLOAT32 if self.dtype == FLOAT32 else INT32, tile.lanes)
+        late = self.dtype == FLOAT32 and not self.from_zero
         sums, element = self._sums(), C_STORAGE_TYPES[self.dtype.name]
         if not self.from_zero:
             yield f"const {element} *const {target.name} = &{target.place.text};"
         if sums is not None:
             yield f"const int *const {sums.name} = &{sums.place.text};"
         for r, v in cells:
-            values = [] if self.from_zero else [_loaded(target, r, offsets[v], tile, vector)]
+            values = [] if self.from_zero or late else [_loaded(target, r, offsets[v], tile, vector)]
             values += [] if sums is None else [_start(sums, r, offsets[v], vector)]
             yield f"{vector} {_cell(r, v)} = {' + '.join(values) or '{0}'};"
         depth = 0
@@ -145,6 +180,8 @@ class DotContraction(Contraction):
             yield "  " * d + "}"
         yield f"{element} *const {result.name} = &{result.place.text};"
         for r, v in cells:
+            if late:
+                yield f"{_cell(r, v)} += {_loaded(target, r, offsets[v], tile, vector)};"
             yield from _stored(result, r, offsets[v], _cell(r, v), tile, vector)
 
     def _step(self, tile: RegisterTile, operands: tuple[Operand, Operand], offsets: list[int]) -> Iterator[str]:

@@ -14,13 +14,15 @@ from tcomp.backends.dotinstructions import LANE_BYTES, flips, summed_up
 from tcomp.backends.panels import Panel, transposed_rows
 from tcomp.backends.widening import widened
 from tcomp.mapping.plan import OVERHANG, StepGroups
-from tcomp.operators import DTYPES, DType
+from tcomp.operators import BFLOAT16, DTYPES, DType
 from tcomp.scop import contiguous_strides
 
 _MOST_SUMS = 8
 """Vectors of sums that are added up at a time."""
 
 _CALLED = re.compile(r"\btc_(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")
+
+_LEAST_CALLED = re.compile(r"\btc_least_x(\d+)\b")
 
 
 def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
@@ -57,12 +59,29 @@ def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
         f"{function}(&{panel.source(source)}, {strides[step]}L, {along}L, {panel.high(step)}, {count}, &{target}, "
         f"{panel.strides[step] * groups.size}L, {flip}u);"
     )
+    if copy.dtype == BFLOAT16:
+        rows = "1" if column == step else f"({panel.high(step)} + {groups.size - 1}) / {groups.size}"
+        length = f"({count}) * {groups.size}" if column != step else f"({panel.high(step)} + 1) / 2 * 2"
+        inside.append(
+            f"{least_name(panel)} = tc_least_x{lanes * groups.size}({least_name(panel)}, &{target}, {rows}, "
+            f"{panel.strides[step] * groups.size}L, {length});"
+        )
     depth = "  " * len(lines)
     lines = ["  " * n + line for n, line in enumerate(lines)]
     lines += [f"{depth}{{", *(f"{depth}  {line}" for line in inside), f"{depth}}}"]
+    if copy.dtype == BFLOAT16:
+        lines.insert(0, f"unsigned int {least_name(panel)} = 0xffff;")
     if groups.summed is not None:
         lines += _sums(panel, groups.summed, lanes)
     return lines
+
+
+def least_name(panel: Panel) -> str:
+    """The C name of the bits, without its sign and less one, of the element of a copy that is nearest to zero.
+
+    Zeros do not count.  The number is that of the exponent, which is 127 for 1.0, times 128, and more.
+    """
+    return f"{panel.name}_least"
 
 
 def sums_strides(panel: Panel) -> tuple[int, ...]:
@@ -154,11 +173,36 @@ def group_functions(text: str) -> str:
     spelled: dict[str, Callable[[str, DType, DType, int], list[str]]] = {
         "run": _run, "rows": _rows, "turned": _turned, "apart": _apart,
     }  # fmt: skip
-    functions = []
+    functions = [_least(int(lanes)) for lanes in sorted(set(_LEAST_CALLED.findall(text)))]
     for kind, source, result, lanes in sorted(set(_CALLED.findall(text))):
         name = f"tc_{kind}_of_{source}_in_{result}_x{lanes}"
         functions.append("\n".join(spelled[kind](name, DTYPES[source], DTYPES[result], int(lanes))) + "\n")
     return "".join(functions)
+
+
+def _least(lanes: int) -> str:
+    """The function that finds the smallest of the bits of bfloat16 in rows of a copy, less one."""
+    vector = f"tc_uint16_x{lanes}"
+    return "\n".join([
+        f"static unsigned int tc_least_x{lanes}(",
+        "    unsigned int least, const unsigned short *restrict p, long rows, long next, long count)",
+        "{",
+        f"  {vector} found = ({vector}){{0}} - 1;",
+        "  for (long r = 0; r < rows; r++, p += next) {",
+        "    long c = 0;",
+        f"    for (; c + {lanes} <= count; c += {lanes}) {{",
+        f"      const {vector} bits = (*(const {vector} *)(p + c) & 0x7fff) - 1;",
+        '      __asm__("vpminuw %1, %0, %0" : "+v"(found) : "v"(bits));',
+        "    }",
+        "    for (; c < count; c++) {",
+        "      const unsigned short bits = (unsigned short)((p[c] & 0x7fff) - 1);",
+        "      least = bits < least ? bits : least;",
+        "    }",
+        "  }",
+        f"  for (int n = 0; n < {lanes}; n++) least = found[n] < least ? found[n] : least;",
+        "  return least;",
+        "}",
+    ]) + "\n"  # fmt: skip
 
 
 def _head(name: str, source: DType, result: DType) -> list[str]:
