@@ -179,9 +179,9 @@ class DotContraction(Contraction):
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
         yield f"{element} *const {result.name} = &{result.place.text};"
+        if late:
+            yield from (f"{_cell(r, v)} += {_loaded(target, r, offsets[v], tile, vector)};" for r, v in cells)
         for r, v in cells:
-            if late:
-                yield f"{_cell(r, v)} += {_loaded(target, r, offsets[v], tile, vector)};"
             yield from _stored(result, r, offsets[v], _cell(r, v), tile, vector)
 
     def _step(self, tile: RegisterTile, operands: tuple[Operand, Operand], offsets: list[int]) -> Iterator[str]:

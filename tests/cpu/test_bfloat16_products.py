@@ -40,6 +40,15 @@ def test_layouts_and_lengths(first: str, second: str, size: tuple[int, int, int]
 
 
 @needs_instructions
+@pytest.mark.parametrize("columns", [33, 49, 513])
+def test_reductions_in_blocks(columns: int) -> None:
+    """Accumulators go through memory, and the last vectors of a row overlap."""
+    A, B = values(9, 1501), values(1501, columns, seed=1)
+    f = tc.define(product("A(m,k)", "B(k,n)"))["f"]
+    assert_agrees(f.function, {"A": A, "B": B}, {"C": f(A, B)})
+
+
+@needs_instructions
 def test_the_instructions_are_used_and_left() -> None:
     f = tc.define(product("A(m,k)", "B(k,n)"))["f"]
     source = f.compile(values(40, 64), values(64, 70)).source
