@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.spelling import loop_text
-from tcomp.backends.widening import WIDENED, widened, widened_type
+from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
@@ -141,7 +141,8 @@ class Contraction:
         rows = (1,) if self.nest.row is None else _extents(self.nest.row)
         columns = _extents(self.nest.column)
         beyond = all(o.place.steps is not None for o in operands if o.is_vector)
-        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond)
+        beyond &= result.place.dtype == self.dtype
+        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
         known = _full(self.nest)
         partial = any(isinstance(s, For) and constant_extent(s.lower, s.upper) is None for s in self.nest.steps)
         tiles = [
@@ -270,10 +271,13 @@ class Contraction:
                 yield f"{inside}{_cell(r, v)} += {a} * {b};"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
-        yield f"{element} *const {result.name} = &{result.place.text};"
+        yield f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
         for r, v in cells:
-            where, cell = f"{result.name} + {r * result.row + offsets[v]}", _cell(r, v)
-            yield f"*({vector} *)({where}) = {cell};" if partial is None else partial.stored(where, cell)
+            offset, cell = r * result.row + offsets[v], _cell(r, v)
+            if partial is None:
+                yield stored(result, offset, cell, self.dtype, tile.lanes)
+            else:
+                yield partial.stored(f"{result.name} + {offset}", cell)
 
     def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
         """One row of an operand, in registers."""
@@ -315,6 +319,14 @@ class PartialVector:
             f"__builtin_shufflevector({vector}, {vector}, {', '.join(map(str, range(start, end)))});"
             for start, end in parts
         )
+
+
+def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:
+    """The C statement that stores a vector of a type, rounded to the elements that are there."""
+    place = f"{result.name} + {offset}"
+    if result.place.dtype == dtype:
+        return f"*({vector_type(dtype, lanes)} *)({place}) = {cell};"
+    return narrowed(place, cell, result.place.dtype, lanes)
 
 
 def vector_type(dtype: DType, lanes: int) -> str:

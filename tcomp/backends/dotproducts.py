@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcomp.backends.contractions import Contraction, Operand, Place, loop_head, vector_type
-from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, store
 from tcomp.backends.dotinstructions import LANE, LANE_BYTES, dot
 from tcomp.backends.groupedpanels import least_name
 from tcomp.backends.panels import Panel
+from tcomp.backends.widening import NARROWED, narrowed
 from tcomp.grammar.function import Binary, Read
 from tcomp.indexing import Ranges
 from tcomp.loops import For, LoopExpr, LoopNode, Number, Variable, flattened
 from tcomp.mapping.operations import bare
 from tcomp.mapping.plan import StepGroups
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
-from tcomp.operators import BFLOAT16, FLOAT32, INT32
+from tcomp.operators import BFLOAT16, FLOAT32, INT32, DType
 
 _EXPONENTS = 2 * 127 - 90
 """What the exponents of two numbers whose product is 2^-90 add up to."""
@@ -154,7 +155,8 @@ class DotContraction(Contraction):
         target, result = targets
         offsets = [max(0, min(v * tile.lanes, tile.columns - tile.lanes)) for v in range(tile.vectors)]
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
-        vector = vector_type(FLOAT32 if self.dtype == FLOAT32 else INT32, tile.lanes)
+        dtype = FLOAT32 if self.dtype == FLOAT32 else INT32
+        vector = vector_type(dtype, tile.lanes)
         late = self.dtype == FLOAT32 and not self.from_zero
         sums, element = self._sums(), C_STORAGE_TYPES[self.dtype.name]
         if not self.from_zero:
@@ -178,11 +180,11 @@ class DotContraction(Contraction):
         yield from (inside + line for line in self._step(tile, operands, offsets))
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
-        yield f"{element} *const {result.name} = &{result.place.text};"
+        yield f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
         if late:
             yield from (f"{_cell(r, v)} += {_loaded(target, r, offsets[v], tile, vector)};" for r, v in cells)
         for r, v in cells:
-            yield from _stored(result, r, offsets[v], _cell(r, v), tile, vector)
+            yield from _stored(result, r, offsets[v], _cell(r, v), tile, dtype)
 
     def _step(self, tile: RegisterTile, operands: tuple[Operand, Operand], offsets: list[int]) -> Iterator[str]:
         """One group of steps for every vector of a tile."""
@@ -230,12 +232,14 @@ def _loaded(target: Operand, row: int, offset: int, tile: RegisterTile, vector: 
     return f"({vector}){{{', '.join(f'{target.name}[{start + c}]' for c in range(tile.columns))}}}"
 
 
-def _stored(target: Operand, row: int, offset: int, cell: str, tile: RegisterTile, vector: str) -> Iterator[str]:
-    start = row * target.row + offset
-    if tile.columns >= tile.lanes:
-        yield f"*({vector} *)({target.name} + {start}) = {cell};"
-        return
-    yield from (f"{target.name}[{start + c}] = {cell}[{c}];" for c in range(tile.columns))
+def _stored(result: Operand, row: int, offset: int, cell: str, tile: RegisterTile, dtype: DType) -> Iterator[str]:
+    start, own = row * result.row + offset, result.place.dtype
+    if tile.columns < tile.lanes:
+        yield from (f"{result.name}[{start + c}] = {store(f'{cell}[{c}]', own)};" for c in range(tile.columns))
+    elif own in NARROWED:
+        yield narrowed(f"{result.name} + {start}", cell, own, tile.lanes)
+    else:
+        yield f"*({vector_type(dtype, tile.lanes)} *)({result.name} + {start}) = {cell};"
 
 
 def _cell(row: int, vector: int) -> str:

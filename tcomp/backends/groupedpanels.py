@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from tcomp.backends.dialect import C_STORAGE_TYPES
 from tcomp.backends.dotinstructions import LANE_BYTES, flips, summed_up
 from tcomp.backends.panels import Panel, transposed_rows
+from tcomp.backends.prelude import INLINE
 from tcomp.backends.widening import widened
 from tcomp.mapping.plan import OVERHANG, StepGroups
 from tcomp.operators import BFLOAT16, DTYPES, DType
@@ -63,14 +64,16 @@ def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
         rows = "1" if column == step else f"({panel.high(step)} + {groups.size - 1}) / {groups.size}"
         length = f"({count}) * {groups.size}" if column != step else f"({panel.high(step)} + 1) / 2 * 2"
         inside.append(
-            f"{least_name(panel)} = tc_least_x{lanes * groups.size}({least_name(panel)}, &{target}, {rows}, "
+            f"tc_lessen_x{lanes * groups.size}(&{least_name(panel)}s, &{target}, {rows}, "
             f"{panel.strides[step] * groups.size}L, {length});"
         )
     depth = "  " * len(lines)
     lines = ["  " * n + line for n, line in enumerate(lines)]
     lines += [f"{depth}{{", *(f"{depth}  {line}" for line in inside), f"{depth}}}"]
     if copy.dtype == BFLOAT16:
-        lines.insert(0, f"unsigned int {least_name(panel)} = 0xffff;")
+        wide, least = lanes * groups.size, least_name(panel)
+        lines.insert(0, f"tc_uint16_x{wide} {least}s = (tc_uint16_x{wide}){{0}} - 1;")
+        lines.append(f"const unsigned int {least} = tc_least_x{wide}({least}s);")
     if groups.summed is not None:
         lines += _sums(panel, groups.summed, lanes)
     return lines
@@ -181,28 +184,38 @@ def group_functions(text: str) -> str:
 
 
 def _least(lanes: int) -> str:
-    """The function that finds the smallest of the bits of bfloat16 in rows of a copy, less one."""
+    """The functions that find the smallest of the bits of bfloat16 in rows of a copy, less one: in every lane, in all.
+
+    What is nearest to zero, zeros left aside, is so for unsigned integers.
+    """
     vector = f"tc_uint16_x{lanes}"
-    return "\n".join([
-        f"static unsigned int tc_least_x{lanes}(",
-        "    unsigned int least, const unsigned short *restrict p, long rows, long next, long count)",
-        "{",
-        f"  {vector} found = ({vector}){{0}} - 1;",
-        "  for (long r = 0; r < rows; r++, p += next) {",
-        "    long c = 0;",
-        f"    for (; c + {lanes} <= count; c += {lanes}) {{",
-        f"      const {vector} bits = (*(const {vector} *)(p + c) & 0x7fff) - 1;",
-        '      __asm__("vpminuw %1, %0, %0" : "+v"(found) : "v"(bits));',
-        "    }",
-        "    for (; c < count; c++) {",
-        "      const unsigned short bits = (unsigned short)((p[c] & 0x7fff) - 1);",
-        "      least = bits < least ? bits : least;",
-        "    }",
-        "  }",
-        f"  for (int n = 0; n < {lanes}; n++) least = found[n] < least ? found[n] : least;",
-        "  return least;",
-        "}",
-    ]) + "\n"  # fmt: skip
+    return f"""{INLINE} void tc_lessen_x{lanes}(
+    {vector} *least, const unsigned short *restrict p, long rows, long next, long count)
+{{
+  {vector} found = *least;
+  unsigned short single = 0xffff;
+  for (long r = 0; r < rows; r++, p += next)
+    if (count >= {lanes})
+      for (long c = 0;; c = tc_min(c + {lanes}, count - {lanes})) {{
+        const {vector} bits = (*(const {vector} *)(p + c) & 0x7fff) - 1;
+        __asm__("vpminuw %1, %0, %0" : "+v"(found) : "v"(bits));
+        if (c + {lanes} >= count) break;
+      }}
+    else
+      for (long c = 0; c < count; c++) {{
+        const unsigned short bits = (unsigned short)((p[c] & 0x7fff) - 1);
+        single = bits < single ? bits : single;
+      }}
+  found[0] = single < found[0] ? single : found[0];
+  *least = found;
+}}
+static unsigned int tc_least_x{lanes}({vector} bits)
+{{
+  unsigned int least = 0xffff;
+  for (int n = 0; n < {lanes}; n++) least = bits[n] < least ? bits[n] : least;
+  return least;
+}}
+"""
 
 
 def _head(name: str, source: DType, result: DType) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import islpy as isl
 
 from tcomp.backends.contractions import Nest
-from tcomp.grammar.function import Constant, Read
+from tcomp.backends.widening import NARROWED
+from tcomp.grammar.function import Cast, Constant, Read
 from tcomp.loops import Execute, For, LoopExpr, LoopNode, Scope, Variable
 from tcomp.mapping.plan import Plan
+from tcomp.operators import FLOAT32
 from tcomp.scop import Scop, ScopStatement
 
 
@@ -24,7 +26,7 @@ def clears(start: LoopNode, nest: Nest, statement: ScopStatement, scop: Scop) ->
 
 
 def copied_by(after: LoopNode, nest: Nest, statement: ScopStatement, plan: Plan) -> ScopStatement | None:
-    """The statement that a node runs on the elements of a register tile, if it only copies them and nobody else does.
+    """The statement that a node runs on a register tile, if it copies or rounds the elements, which nobody else reads.
 
     The results may then be stored where they are copied to, and the accumulators nowhere.
     """
@@ -32,12 +34,14 @@ def copied_by(after: LoopNode, nest: Nest, statement: ScopStatement, plan: Plan)
     if copy is None or copy.kind != "finish" or plan.buffers[statement.target].space == "global":
         return None
     readers = [s.name for s in plan.scop.statements if any(_reads(r, statement.target) for r in s.all_reads)]
-    value = copy.value
+    value, dtype = copy.value, plan.scop.storages[copy.target].dtype
+    if isinstance(value, Cast) and value.operand.dtype == FLOAT32 and value.dtype == dtype and dtype in NARROWED:
+        value, dtype = value.operand, FLOAT32
     if not isinstance(value, Read) or value.boundary is not None or value.tensor != statement.target:
         return None
     if value.subscripts != copy.subscripts or set(readers) - {statement.name, copy.name}:
         return None
-    return copy if plan.scop.storages[copy.target].dtype == value.dtype else None
+    return copy if dtype == value.dtype else None
 
 
 def _reads(access: isl.Map, storage: str) -> bool:

@@ -101,3 +101,17 @@ def test_results_of_16_bits_are_rounded_once() -> None:
     A, B = np.ones((9, 3), ml_dtypes.bfloat16), np.ones((3, 40), ml_dtypes.bfloat16)
     A[:, 1], A[:, 2] = 2.0**-8, 2.0**-20
     assert (f(A, B).astype(np.float32) == 1 + 2.0**-7).all()
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("columns", [5, 24, 50])
+def test_results_are_rounded_as_they_are_stored(kind: str, columns: int) -> None:
+    """To nearest even, to infinity and to subnormal numbers, whatever a register holds."""
+    dtype = np.float16 if kind == "float16" else ml_dtypes.bfloat16
+    f = tc.define(f"def f({kind}(M,K) A, {kind}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}")["f"]
+    B = np.concatenate([values(2, columns), np.zeros((3, columns), ml_dtypes.bfloat16)]).astype(dtype)
+    A = np.zeros((11, 5), dtype)
+    A[:, 0] = np.array([1, -1, 3, 257, 2.0**-7, 2.0**-20, 2.0**14, 60000, np.nan, np.inf, 0]).astype(dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = (A[:, :1].astype(np.float32) * B[:1].astype(np.float32)).astype(dtype)
+    np.testing.assert_array_equal(f(A, B).astype(np.float32), expected.astype(np.float32))
