@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
+from tcomp.mapping import turning
 from tcomp.mapping.blocking import is_read_afar, panel_loads
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
@@ -20,7 +21,7 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
-from tcomp.mapping.turning import LANES, RUN, turned_reads
+from tcomp.mapping.turning import turned_reads
 from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
@@ -98,7 +99,7 @@ def tile_sizes(
         return _tiles_of_contraction(machine, scop, cluster, members, columns)
     turned = turned_reads(scop, cluster)
     if turned is not None:
-        sides = {turned.lanes: LANES, turned.run: RUN}
+        sides = {turned.lanes: turning.LANES, turned.run: turning.RUN}
         return tuple(min(e, sides.get(positions[m], 1)) for m, e in zip(members, full, strict=True))
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
