@@ -48,13 +48,15 @@ NEAR_SHARE = 1 / 3
 """Part of the nearest cache that the panel of a whole tile may take to stay there while rows pass by."""
 
 
-def panel_stays_near(scop: Scop, cluster: Cluster, width: int, machine: Machine) -> bool:
+def panel_stays_near(scop: Scop, cluster: Cluster, columns: Columns, width: int, machine: Machine) -> bool:
     """Whether so many columns are a panel that stays in the nearest cache whatever else a tile reads and writes.
 
     Results are then written row by row, in the order of memory.
     """
     main = main_statement(scop, cluster)
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    dot = dot_product(scop, cluster, columns, machine)
+    steps = steps if dot is None else -(-steps // dot.size)
     return width * steps * scop.storages[main.target].dtype.itemsize <= NEAR_SHARE * machine.nearest_cache
 
 
