@@ -119,10 +119,11 @@ def steps_in_order(scop: Scop, cluster: Cluster, columns: Columns | None) -> lis
 def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, machine: Machine) -> Loads:
     """What the panel of a contraction asks of a step; ``shared`` says whether all rows of a register tile use it."""
     itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
-    depth, dot = _panel_depth(scop, cluster, columns), dot_product(scop, cluster, columns, machine)
+    dot = dot_product(scop, cluster, columns, machine)
     if dot is not None:
-        return Loads(shared, itemsize, -(-depth // dot.size))
-    return Loads(shared, itemsize, depth, _vectors_are_aligned(scop, cluster, columns))
+        line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
+        return Loads(shared, itemsize, line=line)
+    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns), _vectors_are_aligned(scop, cluster, columns))
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns) -> bool:

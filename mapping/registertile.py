@@ -52,16 +52,18 @@ class RegisterTile:
 class Loads:
     """What the operands of a contraction ask of a step.
 
-    ``shared`` says that a vector that is loaded serves all rows.  ``beyond`` says that a vector may reach past the
-    columns, so that a wide one serves columns that do not fill it.  ``steps`` are those of the reduction, where many
-    rows read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.
-    Vectors are ``aligned`` unless they may straddle lines of it.
+    ``shared`` says that a vector that is loaded serves all rows.  ``steps`` are those of the reduction, where many rows
+    read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.  Vectors
+    are ``aligned`` unless they may straddle lines of it.  So many columns lie in a ``line`` of the tensor that they are
+    packed from, which should be read once; 0 where that does not matter.  ``beyond`` says that a vector may reach past
+    the columns, so that a wide one serves columns that do not fill it.
     """
 
     shared: bool
     itemsize: int
     steps: int = 0
     aligned: bool = True
+    line: int = 0
     beyond: bool = False
 
 
@@ -101,7 +103,7 @@ def best_register_tile(
     Register tiles lie at multiples of their sides.  Where a tile is ``cut`` out of more rows, or columns, it should
     therefore be a multiple of them, lest every tile begin and end in the midst of one.
     """
-    best: tuple[tuple[bool, float, int], RegisterTile] | None = None
+    best: tuple[tuple[bool, float, int, int], RegisterTile] | None = None
     widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
     for height in range(1, min(rows, _MOST_ROWS) + 1):
         for width in sorted(widths, reverse=True):
@@ -109,7 +111,8 @@ def best_register_tile(
             if tile is None:
                 continue
             torn = (cut[0] and rows % height != 0) or (cut[1] and columns % width != 0)
-            cost = torn, _cost(tile, rows, columns, loads, machine), -tile.rows * tile.columns
+            cycles, area = _cost(tile, rows, columns, loads, machine), tile.rows * tile.columns
+            cost = torn, cycles, -min(tile.columns, loads.line), -area
             if best is None or cost <= best[0]:
                 best = (cost, tile)
     return None if best is None else best[1]

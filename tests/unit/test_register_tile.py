@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tcomp.mapping.machine import Machine
@@ -73,3 +75,12 @@ def test_tiles_cut_out_of_more_rows_hold_whole_register_tiles(rows: int) -> None
     tile = best_register_tile(rows, 96, FLOATS, AVX2, (True, True))
     assert tile is not None
     assert rows % tile.rows == 0 and 96 % tile.columns == 0
+
+
+def test_of_equal_tiles_one_as_wide_as_a_line_is_taken() -> None:
+    """Bytes are packed from lines of 64 columns, which a narrower tile would read twice."""
+    narrow = best_register_tile(512, 512, FLOATS, AVX512)
+    wide = best_register_tile(512, 512, replace(FLOATS, line=64), AVX512)
+    assert narrow is not None and wide is not None
+    assert wide.columns == 64 > narrow.columns
+    assert wide.cycles / (wide.rows * wide.columns) == narrow.cycles / (narrow.rows * narrow.columns)
