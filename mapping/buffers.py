@@ -79,7 +79,8 @@ def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
     available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
     temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
     buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
-    turned = {name: order for cluster in plan.clusters for name, order in _turned(plan.scop, cluster)}
+    running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
+    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster)}
     for name, order in turned.items():
         if buffers[name].space == "tile":
             buffers[name] = replace(buffers[name], order=order)

@@ -45,6 +45,10 @@ def separate_full_tiles(node: LoopNode) -> LoopNode:
             return node
 
 
+OPERATION = "contract"
+"""Marks of what is spelled with accumulators for every row and column."""
+
+
 @dataclass(slots=True)
 class _Separation:
     """Gathers what must hold for a tile to be full; ``inside`` are the iterators that a test in front cannot use."""
@@ -57,12 +61,20 @@ class _Separation:
         match node:
             case For():
                 return self._loop(replace(node, body=self.full(node.body)))
+            case Scope() if node.name.startswith(OPERATION):
+                return replace(node, body=self._sides(node.body))
             case Scope() | Let():
                 return replace(node, body=self.full(node.body))
             case Block():
                 return Block(tuple(self.full(c) for c in node.children))
             case _:
                 return node
+
+    def _sides(self, node: LoopNode) -> LoopNode:
+        """The same for the two innermost loops of some: rows and columns.  How long the others run does not matter."""
+        if isinstance(node, For | Let) and _depth(node) > 2:
+            return replace(node, body=self._sides(node.body))
+        return self.full(node)
 
     def _loop(self, loop: For) -> For:
         lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
@@ -78,6 +90,11 @@ class _Separation:
                     self.conditions.update(dict.fromkeys(tests))
                     return replace(loop, lower=lower, upper=upper)
         return loop
+
+
+def _depth(node: LoopNode) -> int:
+    """Loops that are nested in each other from here on."""
+    return 1 + _depth(node.body) if isinstance(node, For | Let) else 0
 
 
 def _bound_below(node: LoopNode) -> frozenset[str]:

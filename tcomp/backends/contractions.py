@@ -143,18 +143,14 @@ class Contraction:
         beyond = all(o.place.steps is not None for o in operands if o.is_vector)
         beyond &= result.place.dtype == self.dtype
         loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
-        known = _full(self.nest)
-        partial = any(isinstance(s, For) and constant_extent(s.lower, s.upper) is None for s in self.nest.steps)
-        tiles = [
-            tile
-            for r in rows
-            for c in columns
-            if (known or partial or not (r == rows[0] and c == columns[0]) or len(rows) * len(columns) == 1)
-            and (tile := self._vectors(r, c, loads)) is not None
-        ]
+        sides = [self.nest.column] if self.nest.row is None else [self.nest.column, self.nest.row]
+        known = all(constant_extent(side.lower, side.upper) is not None for side in sides)
+        found = [self._vectors(r, c, loads) for r in rows for c in columns]
+        tiles = [tile for tile in found if tile is not None][: 1 if known else None]
         if not tiles:
             return None
-        return list(self._spelled(tiles, (target, result), operands, None if known else fallback))
+        whole = None not in found and all(map(_has_no_others, sides))
+        return list(self._spelled(tiles, (target, result), operands, None if known or whole else fallback))
 
     def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
         """The vectors of a register tile; None if it is no case for them."""
@@ -220,19 +216,18 @@ class Contraction:
             depth += 1
         row, column = self.nest.row, self.nest.column
         inside = "  " * depth
-        if fallback is None:
-            yield from (inside + line for line in self._tile(tiles[0], targets, operands))
-        else:
+        if fallback is not None or len(tiles) > 1:
             height = "1" if row is None else f"{loop_text(row.upper)} - {loop_text(row.lower)}"
             yield f"{inside}const long tc_rows = {height};"
             yield f"{inside}const long tc_columns = {loop_text(column.upper)} - {loop_text(column.lower)};"
-            for tile in tiles:
-                yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
-                yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
-                yield f"{inside}}} else"
-            yield f"{inside}{{"
-            yield from (f"{inside}  {line}" for line in fallback(self.nest.inner))
-            yield f"{inside}}}"
+        for tile in tiles if fallback is not None else tiles[:-1]:
+            yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
+            yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
+            yield f"{inside}}} else"
+        last = self._tile(tiles[-1], targets, operands) if fallback is None else fallback(self.nest.inner)
+        yield f"{inside}{{"
+        yield from (f"{inside}  {line}" for line in last)
+        yield f"{inside}}}"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
 
@@ -392,16 +387,19 @@ def loop_head(loop: For | Let) -> str:
     return f"for (long {name} = {loop_text(loop.lower)}; {name} < {loop_text(loop.upper)}; {step}) {{"
 
 
-def _full(nest: Nest) -> bool:
-    """Whether the extents of rows and columns are numbers."""
-    loops = [nest.column] if nest.row is None else [nest.column, nest.row]
-    return all(constant_extent(loop.lower, loop.upper) is not None for loop in loops)
-
-
 def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
     unknown = Ranges({})
     distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
     return None if distance.terms else distance.constant
+
+
+def _has_no_others(loop: For) -> bool:
+    """Whether a loop of a tile has no extents but those of ``_extents``."""
+    lower = Ranges({}).sum_of(loop.lower)
+    ends = flattened(loop.upper, "min")
+    apart = {constant_extent(loop.lower, end) for end in ends if not isinstance(end, Number) or not lower.terms}
+    numbers = any(isinstance(end, Number) for end in ends) and bool(lower.terms)
+    return len(apart) == 1 and None not in apart and (not numbers or apart == {math.gcd(*lower.terms.values())})
 
 
 def _extents(loop: For) -> tuple[int, ...]:

@@ -167,10 +167,10 @@ class Panel:
         low, high, left, right = self.low(run), self.high(run), self.low(column), self.high(column)
         blocks = (
             f"if ({high} - {low} >= {lanes} && {right} - {left} >= {lanes})",
-            f"  for (long c{column} = {left}; c{column} < {right}; c{column} += {lanes})",
-            f"    for (long r{run} = {low}; r{run} < {high}; r{run} += {lanes}) {{",
-            f"      const long o{run} = tc_min(r{run}, {high} - {lanes});",
-            f"      const long o{column} = tc_min(c{column}, {right} - {lanes});",
+            f"  for (long next{column} = {left}; next{column} < {right}; next{column} += {lanes})",
+            f"    for (long next{run} = {low}; next{run} < {high}; next{run} += {lanes}) {{",
+            f"      const long o{run} = tc_min(next{run}, {high} - {lanes});",
+            f"      const long o{column} = tc_min(next{column}, {right} - {lanes});",
             f"      {function}({pair});",
             "    }",
             "else",

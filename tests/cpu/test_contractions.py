@@ -249,11 +249,35 @@ def test_long_reductions_run_in_blocks(name: str, threads: bool) -> None:
     assert (kernel(*arrays) == np.einsum(formula, *arrays)).all()
 
 
+PLAIN_STEP = re.compile(r"C_acc0\[.*\] = \(.* \+ ")
+"""A step of a contraction element by element."""
+
+
 def test_partial_blocks_run_in_vectors() -> None:
     """A prime number of steps has no equal blocks: the last one is shorter, and in vectors all the same."""
     kernel = tc.define(MATMUL)["f"].compile(sizes={"M": 64, "K": 1511, "N": 64})
-    partial = kernel.source[kernel.source.index("} else {") :]
-    assert vectors_in(kernel) and VECTOR.search(partial)
+    assert vectors_in(kernel) and PLAIN_STEP.search(kernel.source) is None
+    A, B = integers((64, 1511)), integers((1511, 64))
+    assert (kernel(A, B) == A @ B).all()
+
+
+@pytest.mark.parametrize("shape", [(37, 70), (100, 33), (129, 255), (61, 1000)])
+def test_tiles_of_every_extent_run_in_vectors(shape: tuple[int, int]) -> None:
+    """Where all extents that a tile may have are known, there is nothing else to spell."""
+    kernel = tc.define(MATMUL)["f"].compile(sizes={"M": shape[0], "K": 40, "N": shape[1]})
+    assert vectors_in(kernel) and PLAIN_STEP.search(kernel.source) is None
+    A, B = integers((shape[0], 40)), integers((40, shape[1]))
+    assert (kernel(A, B) == A @ B).all()
+
+
+def test_tiles_of_a_triangle_may_have_any_extent() -> None:
+    f = tc.define("""def f(float(N,N) A, float(N,N) B) -> (C) {
+        C(m,n) = 0.0 where m in 0:N, n in 0:N
+        C(m,n) += A(m,k) * B(k,n) where m in 0:N, n in 0:m+1 }""")
+    kernel = f["f"].compile(sizes={"N": 70})
+    A, B = integers((70, 70)), integers((70, 70))
+    assert re.search(r"acc1\[.*\] = \(.* \+ ", kernel.source) is not None
+    assert (kernel(A, B) == np.tril(A @ B)).all()
 
 
 PERMUTED = "def f(float(F,B,E,A) X, float(C,E,D,F) Y) -> (Z) { Z(d,c,b,a) +=! X(f,b,e,a) * Y(c,e,d,f) }"
