@@ -19,6 +19,7 @@ _CPU: Mapping[str, Test] = {
     "edges of register tiles": _in_text("tc_c0_0", "tc_rows =="),
     "packed panel": lambda made: bool(made.plan.copies),
     "panel transposed in registers": _in_text("tc_transpose_"),
+    "dot product instructions": _in_text("tc_dot_"),
     "reduction in vectors": _in_text(" part0 ="),
     "several threads": _in_text("#pragma omp parallel"),
     "streamed output": _in_text("tc_stream_"),

@@ -7,7 +7,7 @@ import math
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import Machine, this_machine
 from tcomp.mapping.options import OPTIONS, MappingOptions
 
 MOST_THREADS = 256
@@ -32,8 +32,12 @@ def random_options(choices: Choices, target: str, most_threads: int = MOST_THREA
 
 
 def random_machine(choices: Choices) -> Machine:
-    """A processor to lay a kernel out for; any runs on any, only slower."""
-    width = choices.pick((32, 16, 64))
+    """A processor to lay a kernel out for, without special instructions or with those that are here.
+
+    Any other runs on any, only slower.
+    """
+    here, width = this_machine(), choices.pick((32, 16, 64))
+    special = choices.chance(60) and width <= here.vector_bytes
     return Machine(
         vector_bytes=width,
         registers=choices.pick((16, 32)),
@@ -41,6 +45,8 @@ def random_machine(choices: Choices) -> Machine:
         threads=choices.pick((2, 1, 3, 16)),
         nearest_cache=choices.pick((32 << 10, 1 << 10, 256 << 10)),
         last_cache=choices.pick((32 << 20, 16 << 10)),
+        dots=here.dots if special else "",
+        widens=here.widens and special,
     )
 
 

@@ -137,6 +137,11 @@ class TestMachinery:
             "cpu": {
                 "mm": ("float(M,K) A, float(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 200, "N": 300, "K": 200}),
                 "edges": ("float(M,K) A, float(K,N) B", "C(m,n) +=! A(m,k) * B(k,n)", {"M": 300, "N": 500, "K": 50}),
+                "int16": (
+                    "int16(M,K) A, int16(K,N) B",
+                    "C(m,n) +=! int32(A(m,k)) * int32(B(k,n))",
+                    {"M": 200, "N": 300, "K": 200},
+                ),
                 "sum": ("float(M,K) A", "C(m) +=! A(m,k)", {"M": 20, "K": 100}),
                 "stream": ("float(M,K) A", "C(m,k) = A(m,k) + 1", {"M": 512, "K": 1024}),
                 "blur": (
@@ -160,7 +165,7 @@ class TestMachinery:
         found: set[str] = set()
         for inputs, statements, sizes in wanted[target].values():
             function = grammar.define(f"def f({inputs}) -> (C) {{ {statements} }}")["f"]
-            machine = Machine(32, 16, 32, 4, last_cache=1 << 16)
+            machine = Machine(32, 16, 32, 4, last_cache=1 << 16, dots="avx2")
             backend = CpuBackend(machine) if target == "cpu" else backend_of("simulator:sm_80")
             with ISL.value:
                 found |= machinery(lower(function, Sizes(sizes), MappingOptions(), backend), target)
