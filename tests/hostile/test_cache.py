@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     for seed in range(parser.parse_args().rounds):
         with tempfile.TemporaryDirectory(prefix="tcomp-test-") as name:
-            flips, cuts = flipped(Path(name, "cache"), 1000, seed), cut_short(Path(name, "cache"))
+            flips, cuts = flipped(Path(name, "flipped"), 1000, seed), cut_short(Path(name, "cut"))
         sys.stdout.write(f"seed {seed}: {flips} flipped bits and {cuts} files cut short, all noticed\n")
 
 
