@@ -101,7 +101,9 @@ def measure_candidate(job: MeasureJob) -> Trial:
     bench = job.bench
     on_gpu = memory_of(job.problem.specialisation.target) is Memory.CUDA
     turn = f"cuda-{job.device}" if on_gpu else "cpu"
-    task = Measure(job.compiled.candidate.options, job.best, bench.effort, bench.limits, turn)
+    # On a GPU the clock is the device's, and the process waits for it in a loop.
+    effort = replace(bench.effort, priority=bench.effort.priority and not on_gpu)
+    task = Measure(job.compiled.candidate.options, job.best, effort, bench.limits, turn)
     # A CUDA context takes long to make, and more addresses than there is memory.
     confines = Confines(bench.limits.compile, None if on_gpu else bench.limits.memory, alone=not on_gpu)
     environment = (_visible(job.device),) if on_gpu else ()

@@ -17,7 +17,7 @@ from tcomp.tuner.sandbox import LostError, Progress
 from tcomp.tuner.timing import Effort, compared, warm
 from tcomp.tuner.trials import Outcome
 
-_LEAST_PATIENCE = 1.0
+_LEAST_PATIENCE = 2.0
 """Seconds that a call may always take."""
 
 _PATIENCE = 10.0

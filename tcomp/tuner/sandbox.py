@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from tcomp.errors import TcompError
@@ -30,7 +31,7 @@ AnswerOut = TypeVar("AnswerOut", covariant=True)
 Answer = TypeVar("Answer")
 
 SILENT_SECONDS = 60.0
-"""After so long without a sign of life a sandbox is given up."""
+"""After so long without a sign of life a sandbox that does nothing is given up."""
 
 ALIVE = Ellipsis
 """The sign of life: a constant that pickling keeps."""
@@ -155,13 +156,31 @@ class Sandbox:
         return failure
 
     def _receive(self, connection: Connection[Any, Any]) -> Any:
-        """The next answer.  Raises EOFError if the sandbox has died, or is silent; at work it gives a sign of life."""
+        """The next answer.  Raises EOFError if the sandbox has died, or is silent and idle.
+
+        While a task runs it gives signs of life; while it makes a setup, it works.
+        """
+        worked = 0
         while True:
             if not connection.poll(SILENT_SECONDS):
-                raise EOFError("it did not answer")
+                before, worked = worked, self._work()
+                if worked == before:
+                    raise EOFError("it did not answer")
+                continue
             message = connection.recv()
             if message is not ALIVE:
                 return message
+
+    def _work(self) -> int:
+        """Ticks of the processor that the process has had; see proc_pid_stat(5)."""
+        process = self._process
+        if process is None:
+            return 0
+        try:
+            facts = Path(f"/proc/{process.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return 0
+        return int(facts[11]) + int(facts[12])
 
     def kill(self) -> None:
         """End the process and whatever runs in it, for good; a thread that waits for an answer gets a Failure."""

@@ -29,6 +29,19 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """A setup that works for some seconds."""
+
+    seconds: float
+
+    def prepare(self, isolate: Isolate) -> tuple[float, int]:
+        end = time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            pass
+        return self.seconds, os.getpid()
+
+
+@dataclass(frozen=True, slots=True)
 class Isolating:
     """A setup that asks a child."""
 

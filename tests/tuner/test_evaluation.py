@@ -82,9 +82,9 @@ def test_outputs_that_are_read_are_restored(executor: Executor, bench: Bench) ->
 
 
 def test_a_problem_without_room_for_its_arrays_is_refused(executor: Executor, bench: Bench) -> None:
-    small = replace(bench, limits=Limits(memory=1 << 30))
+    small = replace(bench, limits=Limits(memory=1 << 28))
     trial = measured(
-        executor, small, problem("def f(float(N) A) -> (B) { B(i) = A(i) }", N=1 << 29), tc.MappingOptions()
+        executor, small, problem("def f(float(N) A) -> (B) { B(i) = A(i) }", N=1 << 27), tc.MappingOptions()
     )
     assert trial.outcome in (Outcome.REJECTED, Outcome.OUT_OF_MEMORY)
     assert "array" in trial.message or "room" in trial.message

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,13 +25,20 @@ class Machine:
         self.now = 0.0
         self.waited = 0.0
         self.calls = 0
+        self.permits = False
+        self.prior = False
         self._speed = speed or itertools.repeat(1.0)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(timing, "_waited", lambda: self.waited)
+        monkeypatch.setattr(timing, "take_priority", self._take_priority)
+
+    def _take_priority(self) -> bool:
+        self.prior = self.permits and not self.prior
+        return self.prior
 
     def kernel(self, seconds: float, waits: Callable[[], float] = lambda: 0.0) -> Stopwatch:
         def stopwatch(calls: int) -> float:
-            waiting = waits()
+            waiting = 0.0 if self.prior else waits()
             self.waited += waiting
             taken = seconds * calls * next(self._speed) + waiting
             self.now += taken
@@ -124,6 +133,34 @@ def test_where_all_samples_are_disturbed_the_fastest_count(monkeypatch: pytest.M
     assert times.disturbed == 1
     assert len(times.seconds) == len(times.reference) == EFFORT.least
     assert max(times.seconds) < 7e-3
+
+
+def test_with_priority_nothing_is_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = random.Random(0)
+    machine = Machine(monkeypatch)
+    machine.permits = True
+
+    def waits() -> float:
+        return draws.uniform(1e-4, 1e-2)
+
+    times = compared(machine.kernel(2e-3, waits), machine.kernel(1e-3, waits), EFFORT, math.inf)
+    assert machine.prior
+    assert times.disturbed == 0
+    assert times.ratio == pytest.approx(2)
+
+
+def test_priority_is_taken_for_all_threads_and_once() -> None:
+    """In a process of its own, which may be refused it."""
+    program = """
+import os, threading, time
+from tcomp.tuner.timing import take_priority
+threading.Thread(target=time.sleep, args=(1,)).start()
+taken = take_priority()
+policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}
+assert policies == ({os.SCHED_RR} if taken else {os.SCHED_OTHER}), policies
+assert not take_priority()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_a_candidate_is_not_given_up_for_what_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
