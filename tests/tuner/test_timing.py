@@ -154,6 +154,7 @@ def test_priority_is_taken_for_all_threads_and_once() -> None:
     program = """
 import os, threading, time
 from tcomp.tuner.timing import take_priority
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 threading.Thread(target=time.sleep, args=(1,)).start()
 taken = take_priority()
 policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}
