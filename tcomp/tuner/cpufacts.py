@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
-from tcomp.tuner.cpumodel import Cost, band_cost
+from tcomp.tuner.cpumodel import Cost, band_costs
 from tcomp.tuner.outline import Band, heaviest
 
 
@@ -38,9 +38,9 @@ class CpuFacts:
         found["memory"] = _log(sum(c.memory for c in costs))
         return found
 
-    def _costs(self, options: MappingOptions) -> list[Cost]:
+    def _costs(self, options: MappingOptions) -> tuple[Cost, ...]:
         sizes = self.start if options.tile_sizes is None else options.tile_sizes
-        return [band_cost(band, sizes, options, self.machine) for band in self.bands]
+        return band_costs(self.bands, sizes, options, self.machine)
 
 
 def _of_band(band: Band, cost: Cost, machine: Machine) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """What a candidate costs on a CPU, estimated from its tiles alone: it ranks candidates, and predicts no times.
 
-The time is the longer of what the vector units do and what moves through the caches, plus what every tile costs to
-enter.  Register tiles take the cycles that ``mapping/registertile.py`` gives them; those that do not fit the registers
-load and store each accumulator in every step.
+The time is the longer of what the vector units do and what moves through the caches, a part of the shorter, and what
+every tile costs to enter.  Register tiles take the cycles that ``mapping/registertile.py`` gives them; those that do
+not fit the registers load and store each accumulator in every step.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile
 from tcomp.mapping.tilesizes import register_tile
 from tcomp.tuner.outline import Access, Band
 
-TILE_CYCLES, ROW_CYCLES, BLOCK_CYCLES = 60.0, 8.0, 12.0
+TILE_CYCLES, ROW_CYCLES, BLOCK_CYCLES = 30.0, 8.0, 12.0
 """Cycles to enter a tile, a row of vectors and a register tile."""
 
 FORK_CYCLES = 10_000.0
 """Cycles to wake the other threads and to wait for them."""
 
-NEAR_BYTES, MIDDLE_BYTES, FAR_BYTES = 48.0, 24.0, 8.0
-"""Bytes per cycle from the second-level cache, the last one and memory."""
+NEAREST_BYTES, NEAR_BYTES, MIDDLE_BYTES, FAR_BYTES = 128.0, 48.0, 24.0, 8.0
+"""Bytes per cycle from the first-level cache, the second, the last one and memory."""
+
+RUN_BYTES = 128
+"""Bytes that a jump in memory costs."""
+
+OVERLAP = 0.6
+"""The part of the shorter of arithmetic and memory that does not hide behind the longer."""
 
 MIDDLE_CACHE = 1 << 20
 """Bytes of a common second-level cache."""
@@ -54,8 +60,29 @@ class Cost:
     registers: float
 
 
-def band_cost(band: Band, sizes: Sequence[int], options: MappingOptions, machine: Machine) -> Cost:
-    """The cost of a band whose tiles have these sizes."""
+def band_costs(
+    bands: Sequence[Band], sizes: Sequence[int], options: MappingOptions, machine: Machine
+) -> tuple[Cost, ...]:
+    """The costs of bands whose tiles have these sizes; what a fused tile read for one, the next finds in a cache."""
+    fused = options.fusion_strategy != "min"
+    together = sum({a.tensor: a.bytes(b.tile(sizes)) for b in bands for a in b.accesses}.values())
+    known: set[str] = set()
+    found = []
+    for band in bands:
+        found.append(_band_cost(band, sizes, options, machine, _Kept(frozenset(known), together)))
+        known.update(a.tensor for a in band.accesses if fused)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The tensors that a tile has read before, and the bytes of all that it touches."""
+
+    tensors: frozenset[str]
+    bytes: int
+
+
+def _band_cost(band: Band, sizes: Sequence[int], options: MappingOptions, machine: Machine, kept: _Kept) -> Cost:
     tile = band.tile(sizes)
     tiles = band.tiles(tile)
     lanes = max(1, machine.vector_bytes // band.itemsize)
@@ -69,18 +96,21 @@ def band_cost(band: Band, sizes: Sequence[int], options: MappingOptions, machine
         arithmetic += blocks * 2 * rows * vectors
     else:
         arithmetic = _row_cycles(band, tile, lanes)
-    whole = sum(a.line_bytes(band.extents) for a in _moving(band, options))
-    each = sum(a.line_bytes(tile) for a in _moving(band, options))
+    moving = _moving(band, options)
+    whole = sum(a.bytes(band.extents) for a in moving)
+    each = sum(a.line_bytes(tile) for a in moving)
     tile_bytes = sum(a.bytes(tile) for a in band.accesses)
-    rate = NEAR_BYTES if whole <= MIDDLE_CACHE else MIDDLE_BYTES if whole <= machine.last_cache else FAR_BYTES
-    memory = each / rate
+    memory = 0.0
+    for access in moving:
+        held = kept.bytes if access.tensor in kept.tensors else whole
+        memory += _cycles_to_fetch(access, band, tile, held, machine) / tiles
     if band.reduces and band.vector is not None and tile_bytes > machine.nearest_cache:
         block = _clipped(band, tile, rows, columns)
         inner = sum(a.bytes(block) for a in band.accesses) * _blocks(band, tile, rows, columns)
         memory += inner / (NEAR_BYTES if tile_bytes <= MIDDLE_CACHE else MIDDLE_BYTES)
     if band.packed:
         memory += sum(a.line_bytes(tile) for a in band.accesses if a.vector_stride) / NEAR_BYTES
-    cycles = tiles * (max(arithmetic, memory) + TILE_CYCLES)
+    cycles = tiles * (max(arithmetic, memory) + OVERLAP * min(arithmetic, memory) + TILE_CYCLES)
     if options.parallel and band.instances >= LEAST_PARALLEL:
         turns = -(-tiles // machine.threads)
         cycles = cycles * turns / tiles + FORK_CYCLES
@@ -88,6 +118,28 @@ def band_cost(band: Band, sizes: Sequence[int], options: MappingOptions, machine
         cycles, tiles * arithmetic, tiles * memory, tiles, tile, tile_bytes, tiles * each / max(1, whole),
         rows, columns, registers,
     )  # fmt: skip
+
+
+def _cycles_to_fetch(access: Access, band: Band, tile: tuple[int, ...], held: int, machine: Machine) -> float:
+    """Cycles for what an access moves in all tiles.
+
+    The first time comes from the level of memory that holds ``held`` bytes, what comes again from that of the array.
+    Each run of neighbours that does not go on from the one before costs what the processor fetches in vain.
+    """
+    count, length, goes_on = access.runs(tile)
+    each = count * (length + (0 if goes_on else RUN_BYTES))
+    first = access.bytes(band.extents)
+    again = max(0.0, float(band.tiles(tile)) * each - first)
+    return first / _rate(held, machine) + again / _rate(2 * first, machine)
+
+
+def _rate(size: int, machine: Machine) -> float:
+    """Bytes per cycle from the level of memory that holds so many bytes."""
+    if size <= machine.nearest_cache:
+        return NEAREST_BYTES
+    if size <= MIDDLE_CACHE:
+        return NEAR_BYTES
+    return MIDDLE_BYTES if size <= machine.last_cache else FAR_BYTES
 
 
 def _moving(band: Band, options: MappingOptions) -> list[Access]:

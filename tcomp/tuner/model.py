@@ -41,7 +41,7 @@ class Judgement:
 
     pool: int = 600
     best: int = 8
-    hopeless: float = 4.0
+    hopeless: float = 8.0
     enough: int = 8
     enough_others: int = 50
     most_others: int = 400

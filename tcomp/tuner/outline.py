@@ -28,25 +28,31 @@ class Subscript:
     """One dimension of an access.
 
     A tile whose coordinates have extents t touches ``1 + reach + sum of step * (t[d] - 1)`` elements along it, for each
-    (d, step) of ``steps``, though not more than ``extent``; ``reach`` is what the reduction adds.
+    (d, step) of ``steps``, though not more than ``extent``; ``reach`` is what the reduction adds.  Where the subscript
+    is not affine, it is so many for each instance: ``times`` the extents of the coordinates ``scattered``.
     """
 
     steps: tuple[tuple[int, int], ...]
     reach: int
     extent: int
+    scattered: tuple[int, ...] = ()
+    times: int = 1
 
     def touched(self, tile: Sequence[int]) -> int:
         """Elements along the dimension."""
         found = 1 + self.reach
         for d, step in self.steps:
             found += step * (tile[d] - 1)
-        return min(self.extent, found)
+        for d in self.scattered:
+            found *= tile[d]
+        return min(self.extent, found * self.times)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tensor that a statement reads or writes; ``contiguous`` is its dimension with neighbours in memory, if any.
+    """A tensor that a statement reads or writes.
 
+    ``order`` are its dimensions, the one with the smallest stride first; that has ``neighbours`` if the stride is 1.
     ``vector_stride`` is how many elements neighbouring values of the vector loop lie apart; None where that varies.
     """
 
@@ -55,18 +61,31 @@ class Access:
     temporary: bool
     itemsize: int
     subscripts: tuple[Subscript, ...]
-    contiguous: int | None
+    order: tuple[int, ...]
+    neighbours: bool
     vector_stride: int | None
 
     def bytes(self, tile: Sequence[int]) -> int:
         """Bytes of the elements that a tile touches."""
         return self.itemsize * math.prod(s.touched(tile) for s in self.subscripts)
 
+    def runs(self, tile: Sequence[int]) -> tuple[int, int, bool]:
+        """How many runs of neighbours a tile touches, the bytes of each, and whether the next tile goes on where this
+        one ends: its outer dimensions have one element each."""
+        touched = [s.touched(tile) for s in self.subscripts]
+        count, length, joined = 1, self.itemsize, self.neighbours
+        for dimension in self.order:
+            if joined:
+                length *= touched[dimension]
+                joined = touched[dimension] == self.subscripts[dimension].extent
+            else:
+                count *= touched[dimension]
+        return count, length, count == 1
+
     def line_bytes(self, tile: Sequence[int]) -> int:
         """Bytes of the cache lines that a tile touches, each run of neighbours beginning with a line."""
-        touched = [s.touched(tile) for s in self.subscripts]
-        run = 1 if self.contiguous is None else touched.pop(self.contiguous)
-        return math.prod(touched) * -(-run * self.itemsize // LINE_BYTES) * LINE_BYTES
+        count, length, _ = self.runs(tile)
+        return count * -(-length // LINE_BYTES) * LINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +224,27 @@ def _access(
     for subscript, extent in zip(subscripts, storage.box.extent, strict=True):
         steps = [coefficient(subscript, statement.indices[p], scop.sizes) for p in (*positions, *reduced)]
         known = [0 if s is None else abs(s) for s in steps]
-        reach = sum(s * (sizes[p] - 1) for s, p in zip(known[len(positions) :], reduced, strict=True))
-        if None in steps:
-            reach = extent - 1
-        moving = tuple((d, step) for d, step in enumerate(known[: len(positions)]) if step)
-        found.append(Subscript(moving, reach, max(1, extent)))
-    contiguous = next((d for d, s in enumerate(storage.strides) if abs(s) == 1 and storage.box.extent[d] > 1), None)
+        count = len(positions)
+        reach = sum(s * (sizes[p] - 1) for s, p in zip(known[count:], reduced, strict=True))
+        moving = tuple((d, step) for d, step in enumerate(known[:count]) if step)
+        scattered = tuple(d for d, step in enumerate(steps[:count]) if step is None)
+        times = math.prod(max(1, sizes[p]) for s, p in zip(steps[count:], reduced, strict=True) if s is None)
+        found.append(Subscript(moving, reach, max(1, extent), scattered, times))
+    strides = [abs(stride) for stride in storage.strides]
+    order = sorted((d for d, s in enumerate(found) if s.extent > 1), key=lambda d: (strides[d], -d))
+    neighbours = bool(order) and strides[order[0]] == 1
     along = (
         0
         if vector is None
         else access_stride(scop, tensor, subscripts, statement.indices[positions[vector]], scop.sizes)
     )
-    return Access(tensor, writes, storage.role == "temporary", storage.dtype.itemsize, tuple(found), contiguous, along)
+    return Access(
+        tensor,
+        writes,
+        storage.role == "temporary",
+        storage.dtype.itemsize,
+        tuple(found),
+        tuple(order),
+        neighbours,
+        along,
+    )

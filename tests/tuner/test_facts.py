@@ -67,10 +67,20 @@ class TestOutline:
                 hull = math.prod(max(d) - min(d) + 1 for d in zip(*touched, strict=True))
                 assert 4 * boxes <= access.bytes(tile) == 4 * hull <= access.line_bytes(tile)
 
-    def test_runs_begin_with_a_line(self) -> None:
+    def test_runs_of_neighbours_begin_with_a_line_and_join_where_dimensions_are_whole(self) -> None:
         (band,) = bands(MM, M=40, N=64, K=9)
-        found = {a.tensor: a.line_bytes((2, 17)) for a in band.accesses}
-        assert found == {"C": 2 * 2 * 64, "A": 2 * 64, "B": 9 * 2 * 64}
+        found = {a.tensor: a for a in band.accesses}
+        assert {name: a.line_bytes((2, 17)) for name, a in found.items()} == {"C": 256, "A": 128, "B": 9 * 128}
+        assert found["C"].runs((2, 17)) == (2, 4 * 17, False)
+        assert found["C"].runs((2, 64)) == (1, 4 * 2 * 64, True)
+        assert found["C"].runs((1, 17)) == (1, 4 * 17, True)
+        assert found["A"].runs((2, 17)) == (1, 4 * 2 * 9, True)
+
+    def test_a_subscript_that_is_not_affine_touches_an_element_for_each_instance(self) -> None:
+        text = "def f(float(E,D) T, int32(B,L) I) -> (O) { O(b,d) +=! T(I(b,l),d) }"
+        (band,) = bands(text, E=1000, D=8, B=20, L=5)
+        table = next(a for a in band.accesses if a.tensor == "T")
+        assert table.bytes((3, 2)) == 4 * 3 * 5 * 2 and table.bytes(band.extents) == 4 * 20 * 5 * 8
 
     def test_the_heaviest_band_has_the_reduction(self) -> None:
         text = f"{MM[:-2]} D(m) +=! C(m,n) * B(0,n) }}".replace("(C)", "(D)")
@@ -94,6 +104,12 @@ class TestCpu:
     def test_it_knows_better_from_worse(self, better: dict[str, object], worse: dict[str, object]) -> None:
         first, second = (cycles(MM, MappingOptions(**o), **LARGE) for o in (better, worse))  # type: ignore[arg-type]
         assert 1.3 * first < second
+
+    def test_what_a_fused_tile_has_read_is_near(self) -> None:
+        """Two passes over each row, which should stay in a cache meanwhile."""
+        text = "def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)   Y(n,d) = X(n,d) - s(n) }"
+        near, far = (cycles(text, MappingOptions(tile_sizes=(rows, 0)), N=8192, D=2048) for rows in (4, 4096))
+        assert 1.1 * near < far
 
     def test_the_default_is_not_hopeless(self) -> None:
         for text, sizes in (

@@ -140,7 +140,8 @@ class TestModel:
         assert best_of(model, 40) <= best_of(RandomSearch, 120)
 
     def test_what_the_model_finds_hopeless_is_not_compiled(self) -> None:
-        proposed = [c.options for c in model(SPACE, 1).propose([], 32)]
+        search = ModelSearch(SPACE, plain_facts, 1, judgement=Judgement(hopeless=4.0))
+        proposed = [c.options for c in search.propose([], 32)]
         estimates = [2 ** plain_facts(options)[ESTIMATE] for options in proposed]
         random_ones = [2 ** plain_facts(c.options)[ESTIMATE] for c in RandomSearch(SPACE, 1).propose([], 200)]
         assert max(estimates) <= 4.001 * min(estimates) < max(random_ones)
