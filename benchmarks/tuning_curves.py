@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tcomp.tuner.ranking import pace
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 
 Curve = tuple[float, ...]
-"""The best time in seconds after 1, 2, ... measured candidates."""
+"""The best pace after 1, 2, ... measured candidates: the time over that of the default options next to it."""
 
 
 class Bench(Protocol):
@@ -47,14 +48,14 @@ def searched(strategy: Strategy, bench: Bench, measured: int, batch: int) -> Cur
         for compiled in chosen:
             trial = bench.measure(compiled)
             trials.append(replace(trial, compiled=compiled))
-            seconds = trial.seconds if trial.outcome is Outcome.MEASURED else math.inf
-            curve.append(min(seconds, curve[-1]) if curve else seconds)
+            latest = pace(trial) if trial.outcome is Outcome.MEASURED else math.inf
+            curve.append(min(latest, curve[-1]) if curve else latest)
     return tuple(curve[:measured])
 
 
-def needed(curve: Curve, seconds: float) -> int | None:
+def needed(curve: Curve, goal: float) -> int | None:
     """How many candidates a search measured until one took no longer than that; None if it found none."""
-    return next((count for count, best in enumerate(curve, 1) if best <= seconds), None)
+    return next((count for count, best in enumerate(curve, 1) if best <= goal), None)
 
 
 @dataclass(frozen=True, slots=True)

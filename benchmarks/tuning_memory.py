@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
+from tcomp.tuner.ranking import pace
 from tcomp.tuner.search import Workshop
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
@@ -42,8 +43,8 @@ class Memory:
 
     @property
     def best(self) -> float:
-        """The least time that any candidate took, in seconds."""
-        return min((t.seconds for t in self._trials.values() if t.outcome is Outcome.MEASURED), default=math.inf)
+        """The best pace of all candidates: the time over that of the default options next to it."""
+        return min((pace(t) for t in self._trials.values() if t.outcome is Outcome.MEASURED), default=math.inf)
 
     def _keep(self, trial: Trial) -> None:
         self._database.add(self._identity, self._label, trial)
