@@ -69,7 +69,8 @@ def device_model(target: str, place: Place) -> str:
             return f"no device, {architecture}"
     if architecture:
         return f"simulated {gpu_of(architecture).name}"
-    return f"{processor_name() or platform.machine()}, {len(os.sched_getaffinity(0))} threads"
+    threads = len(os.sched_getaffinity(0))
+    return f"{processor_name() or platform.machine()}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ After Williams, Waterman and Patterson, "Roofline: an insightful visual performa
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -57,16 +58,18 @@ def roofs_of(problem: Problem) -> Roofs:
         return Roofs(gpu.flops, gpu.bandwidth, f"the data sheet of a {gpu.name}")
     wide = any(t.dtype.name == "double" for t in problem.specialisation.function.outputs)
     dtype = np.dtype(np.float64 if wide else np.float32)
-    source = f"what NumPy's product of {dtype.name} matrices and its copies of arrays reached here, just now"
+    source = f"what NumPy's product of {dtype.name} matrices and its copies of arrays reached here"
     return Roofs(_product_rate(dtype), _copy_rate(), source)
 
 
+@functools.cache
 def _product_rate(dtype: np.dtype[Any]) -> float:
     a = np.ones((_PRODUCT, _PRODUCT), dtype)
     c = np.empty_like(a)
     return 2.0 * _PRODUCT**3 / _fastest(lambda: np.matmul(a, a, out=c))
 
 
+@functools.cache
 def _copy_rate() -> float:
     threads = this_machine().threads
     part = _COPIED_BYTES // 8 // threads
