@@ -26,8 +26,8 @@ LEAST_STEPS = 4096
 
 
 def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
-    """Split the reductions whose tiles are too few for all threads."""
-    if machine.threads == 1 or not options.parallel or options.tile_sizes is not None:
+    """Split the reductions whose tiles are few, however many threads there are: results must not depend on that."""
+    if options.tile_sizes is not None:
         return plan
     return split_clusters(
         plan, options, lambda scop, cluster: parts_of(machine, scop, cluster, options), counted_anew=True
@@ -47,6 +47,4 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
         return 1
     tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
     tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
-    if tiles >= 2 * machine.threads:
-        return 1
     return max(1, min(-(-TILES // tiles), steps // LEAST_STEPS, max(sizes[p] for p in positions)))
