@@ -172,13 +172,23 @@ def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
 
 def _contraction_behind(scop: Scop, storage: str) -> ScopStatement | None:
     """The contraction that a storage holds the results of, or what is made of them element by element."""
-    for s in scop.statements:
-        if s.target == storage and s.plain and s.kind == "update":
-            return None if recognise_contraction(s) is None else s
-        if s.target == storage and s.plain and s.kind in ("assign", "finish"):
-            own = (e for e in walk(s.value) if isinstance(e, Read) and e.subscripts == s.subscripts)
-            behind = (_contraction_behind(scop, e.tensor) for e in own if e.tensor != storage)
-            return next((update for update in behind if update is not None), None)
+    writers: dict[str, ScopStatement] = {}
+    for statement in scop.statements:
+        if statement.plain and statement.kind in ("update", "assign", "finish"):
+            writers.setdefault(statement.target, statement)
+    seen: set[str] = set()
+    waiting = [storage]
+    while waiting:
+        name = waiting.pop()
+        writer = writers.get(name)
+        if writer is None or name in seen:
+            continue
+        seen.add(name)
+        if writer.kind != "update":
+            reads = (e for e in walk(writer.value) if isinstance(e, Read) and e.subscripts == writer.subscripts)
+            waiting += reversed([read.tensor for read in reads])
+        elif recognise_contraction(writer) is not None:
+            return writer
     return None
 
 
