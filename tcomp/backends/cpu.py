@@ -366,7 +366,13 @@ class _Emitter:
         dtype = self.scop.storages[statement.target].dtype
         target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         expr = statement.value
-        if isinstance(expr, Cast) and expr.dtype == dtype and expr.operand.dtype.is_float and dtype.bits == 16:
+        if (
+            isinstance(expr, Cast)
+            and expr.dtype == dtype
+            and expr.operand.dtype.is_float
+            and dtype.is_float
+            and dtype.bits == 16
+        ):
             expr = expr.operand
         value = speller.value(expr)
         if statement.kind == "update":
