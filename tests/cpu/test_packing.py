@@ -77,7 +77,7 @@ def test_a_chain_packs_the_weights_of_every_layer() -> None:
     text = """def f(float(B,M) I, float(N,M) V, float(O,N) W) -> (Y) {
         h(b,n) +=! I(b,m) * V(n,m)
         Y(b,o) +=! h(b,n) * W(o,n) }"""
-    sizes = {"B": 64, "M": 40, "N": 48, "O": 32}
+    sizes = {"B": 256, "M": 40, "N": 48, "O": 32}
     plan = plan_of(text, sizes)
     assert len(plan.groups) == 1
     assert {c.storage for c in plan.copies} == {"V", "W"}
