@@ -1,6 +1,7 @@
-"""A target whose kernels have faults: importing this adds it, and the first tile size says which fault.
+"""A backend whose kernels have faults: the first tile size says which one.
 
-It is added as any target of one's own would be: a backend, and a row in the registry.
+Sandboxes import ``tests.tuner.faultytarget``, which adds the target; tests add it while they run, since other tests
+list the targets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.strategy import Pass
-from tcomp.registry import TARGETS, Availability, Target
+from tcomp.registry import Availability, Target
 from tcomp.tuner.trials import Outcome
 
 TARGET = "faulty"
@@ -133,9 +134,10 @@ class FaultyBackend:
         return list(FAULTS.values())[number].change(source) if number >= 0 else source
 
 
-TARGETS[TARGET] = Target(
+FAULTY = Target(
     lambda _: FaultyBackend(CpuBackend(this_machine())),
     lambda _: HostRuntime(native.load),
     Memory.MAIN,
     lambda: Availability(True, "for tests"),
 )
+"""A row of the registry, as for any target of one's own."""

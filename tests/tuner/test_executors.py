@@ -27,7 +27,7 @@ TILES = [(8, 8), (4, 8), (8, 40), (24, 8), (12, 20), (6, 40)]
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(str(tmp_path), limits=Limits(compile=60.0, call=2.0), modules=("tests.tuner.faulty",))
+    return Bench(str(tmp_path), limits=Limits(compile=60.0, call=2.0), modules=("tests.tuner.faultytarget",))
 
 
 def all_compiled(executor: Executor, bench: Bench) -> list[Compiled]:

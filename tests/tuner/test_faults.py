@@ -27,7 +27,7 @@ def executor() -> Iterator[Executor]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(str(tmp_path_factory.mktemp("kernels")), limits=LIMITS, modules=("tests.tuner.faulty",))
+    return Bench(str(tmp_path_factory.mktemp("kernels")), limits=LIMITS, modules=("tests.tuner.faultytarget",))
 
 
 def tried(executor: Executor, bench: Bench, options: MappingOptions) -> Trial | Compiled:
@@ -53,7 +53,7 @@ def test_a_fault_loses_its_candidate_alone(executor: Executor, bench: Bench, nam
 
 def test_without_the_interpreter_the_default_options_say_what_is_right(executor: Executor, tmp_path: Path) -> None:
     limits = Limits(reference=0.001, call=2.0)
-    bench = Bench(str(tmp_path), limits=limits, modules=("tests.tuner.faulty",))
+    bench = Bench(str(tmp_path), limits=limits, modules=("tests.tuner.faultytarget",))
     sound = tried(executor, bench, MappingOptions(tile_sizes=(8, 8)))
     assert isinstance(sound, Trial)
     assert sound.outcome is Outcome.MEASURED, sound.message

@@ -35,7 +35,9 @@ def test_planted_candidates_are_lost_alone(tmp_path: Path) -> None:
     slow = MappingOptions(tile_sizes=(1, 1), register_tile=(1, 16), parallel=False)
     plain = problem(target=TARGET, M=128, K=128, N=128)
     of = Problem(plain.with_options(slow), plain.device)
-    bench = Bench(str(tmp_path), limits=Limits(compile=10.0, call=2.0, memory=2 << 30), modules=("tests.tuner.faulty",))
+    bench = Bench(
+        str(tmp_path), limits=Limits(compile=10.0, call=2.0, memory=2 << 30), modules=("tests.tuner.faultytarget",)
+    )
     planted = [options_with(name) for name in PLANTED]
     candidates = [*planted[:3], SOUND[0], *planted[3:], SOUND[1]]
     searcher = Searcher((Candidate(slow, "default"),), Listed(candidates))

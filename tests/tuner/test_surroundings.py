@@ -72,8 +72,9 @@ def test_no_compiler() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_the_process_and_all_sandboxes(number: signal.Signals, tmp_path: Path) -> None:
     program = f"""
+import tests.tuner.faultytarget
 from tests.tuner.faulty import TARGET, options_with
-bench = Bench({str(tmp_path)!r}, modules=("tests.tuner.faulty",))
+bench = Bench({str(tmp_path)!r}, modules=("tests.tuner.faultytarget",))
 with local_executor(2) as executor:
     job = CompileJob(bench, problem(target=TARGET), Candidate(options_with("never compiles"), "x"))
     running = [executor.submit(compile_candidate, job) for _ in range(2)]
