@@ -67,9 +67,9 @@ def test_imported_members_that_are_refused(name: str, home: Path, tmp_path: Path
             tar.addfile(info, BytesIO(content))
     before = sorted(path for path in tmp_path.rglob("*"))
     assert store().import_from(archive) == 1
-    created = [path for path in tmp_path.rglob("*") if path not in before and path.is_file() and path.name != COUNTER]
-    assert [path.name for path in created] == [f"kernel-{'12' * 32}"]
-    assert created[0].stat().st_mode & 0o7777 == 0o600 and created[0].stat().st_uid == os.geteuid()
+    created = sorted(path for path in tmp_path.rglob("*") if path not in before and path.is_file())
+    assert [path.name for path in created] == [COUNTER, f"kernel-{'12' * 32}"]
+    assert all(path.stat().st_mode & 0o7777 == 0o600 and path.stat().st_uid == os.geteuid() for path in created)
 
 
 def _zeros(name: str, size: int) -> bytes:
