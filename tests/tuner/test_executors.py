@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -81,10 +82,11 @@ def test_an_address_that_stands_for_nothing_is_refused() -> None:
 
 
 class Cluster:
-    """A scheduler of Dask and two workers, each a process."""
+    """A scheduler of Dask and two workers, each a process, which finds the modules that this one finds."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._processes: list[subprocess.Popen[bytes]] = []
         scheduler_file = folder / "scheduler.json"
         self._start("scheduler", "--scheduler-file", str(scheduler_file), "--port", "0", "--no-dashboard", "--no-show")
@@ -98,7 +100,10 @@ class Cluster:
         program = "from distributed.cli.dask_" + arguments[0] + " import main; main()"
         self._processes.append(
             subprocess.Popen(
-                [sys.executable, "-c", program, *arguments[1:]], stderr=subprocess.DEVNULL, cwd=self._folder
+                [sys.executable, "-c", program, *arguments[1:]],
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder,
+                env=self._environment,
             )
         )
 
