@@ -85,7 +85,3 @@ def _show_warning(
 ) -> None:
     """A warning as one line, without the place in tcomp's own code that gave it."""
     show_error(f"warning: {message}", "yellow")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,7 @@ import pytest
 from tcomp.tuner.database_file import open_database
 from tests.tuner.problems import MM
 
-COMMAND = ("-m", "tcomp.cli", "tune", "mm.tc", "--sizes", "M=40,N=40,K=40", "--budget", "600", "--strategy", "random")
+COMMAND = ("-m", "tcomp", "tune", "mm.tc", "--sizes", "M=40,N=40,K=40", "--budget", "600", "--strategy", "random")
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def run(*arguments: str) -> int:
 
 
 def start(*arguments: str, **streams: int) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "tcomp.cli", *arguments], text=True, **streams)
+    return subprocess.Popen([sys.executable, "-m", "tcomp", *arguments], text=True, **streams)
 
 
 class TestRun:
@@ -442,7 +442,7 @@ class TestArguments:
 def test_a_full_disk_ends_in_a_message(command: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tcomp.cli", *command.split()], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tcomp", *command.split()], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 1
     assert "cannot be written" in done.stderr and "Traceback" not in done.stderr

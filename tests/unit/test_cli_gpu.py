@@ -107,7 +107,7 @@ class TestCompile:
         assert run("compile", mm, *SIZES, *SM, "--emit", "cubin", "--output", str(tmp_path / "mm.cubin")) == 0
         content = (tmp_path / "mm.cubin").read_bytes()
         assert content.startswith(b"\x7fELF")
-        command = [sys.executable, "-m", "tcomp.cli", "compile", mm, *SIZES, *SM, "--emit", "cubin"]
+        command = [sys.executable, "-m", "tcomp", "compile", mm, *SIZES, *SM, "--emit", "cubin"]
         assert subprocess.run(command, capture_output=True, check=True).stdout == content
 
     @NEEDS_NVRTC
