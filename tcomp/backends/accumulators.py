@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.contractions import Nest, constant_extent, loop_head, vector_type
 from tcomp.backends.spelling import Gather, Speller, loop_text
+from tcomp.backends.tilenests import Nest, constant_extent, loop_head
 from tcomp.backends.vectorextrema import of_vectors
+from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
 from tcomp.loops import Number, Operation, substitute
 from tcomp.mapping.machine import Machine

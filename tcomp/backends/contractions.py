@@ -7,25 +7,23 @@ the tile each operand is a vector or one element, along its rows it moves by a f
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.spelling import loop_text
+from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, loop_head
+from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
-from tcomp.indexing import Ranges
-from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
+from tcomp.loops import For, LoopExpr, LoopNode, variables
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
-from tcomp.operators import DTYPES, DType
+from tcomp.operators import DType
 from tcomp.scop import ScopStatement
 
 _ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64")
-_VECTOR_NAME = re.compile(r"\btc_([a-z]+\d+)_x(\d+)\b")
 _LOADED = (*_ARITHMETIC, *WIDENED)
 
 
@@ -58,62 +56,6 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
-    """The loops of a register tile: outer ones, ``inner`` below them those of the reduction, the rows and columns."""
-
-    outer: tuple[For | Let, ...]
-    inner: LoopNode
-    steps: tuple[For | Let, ...]
-    row: For | None
-    column: For
-    call: Execute
-
-    def corner(self) -> dict[str, LoopExpr]:
-        """The first value of the iterators of rows and columns."""
-        loops = [self.column] if self.row is None else [self.column, self.row]
-        return {loop.iterator: loop.lower for loop in loops}
-
-
-def nest_of(node: LoopNode, statement: ScopStatement) -> Nest | None:
-    """The loops of an update below a ``contract`` mark, if the innermost are over columns and perhaps rows."""
-    loops: list[For | Let] = []
-    below: list[LoopNode] = [node]
-    while isinstance(node, For | Let):
-        loops.append(node)
-        node = node.body
-        below.append(node)
-    if not isinstance(node, Execute):
-        return None
-    coordinates = node.arguments[: statement.coordinates]
-    column = _taken(loops, coordinates)
-    if column is None:
-        return None
-    row = _taken(loops, coordinates)
-    named = frozenset().union(*(variables(c) for c in coordinates))
-    first = next((n for n, loop in enumerate(loops) if loop.iterator not in named), len(loops))
-    outer, steps = loops[:first], loops[first:]
-    inside = {loop.iterator for loop in steps} | ({row.iterator} if row is not None else set())
-    tile = [column] if row is None else [column, row]
-    if named & {loop.iterator for loop in steps}:
-        return None
-    if any((variables(loop.lower) | variables(loop.upper)) & inside for loop in tile):
-        return None
-    return Nest(tuple(outer), below[first], tuple(steps), row, column, node)
-
-
-def _taken(loops: list[For | Let], coordinates: tuple[LoopExpr, ...]) -> For | None:
-    """The innermost loop, taken off, if its iterator is one coordinate and in no other."""
-    if not loops or not isinstance(loops[-1], For) or loops[-1].step != 1:
-        return None
-    found = [c for c in coordinates if loops[-1].iterator in variables(c)]
-    if found != [Variable(loops[-1].iterator)]:
-        return None
-    loop = loops.pop()
-    assert isinstance(loop, For)
-    return loop
-
-
-@dataclass(frozen=True, slots=True)
 class Contraction:
     """An update whose register tiles can be spelled in vectors.
 
@@ -138,8 +80,8 @@ class Contraction:
         result = self._target(self.result, "tc_r")
         if operands is None or target is None or result is None:
             return None
-        rows = (1,) if self.nest.row is None else _extents(self.nest.row)
-        columns = _extents(self.nest.column)
+        rows = (1,) if self.nest.row is None else extents_of(self.nest.row)
+        columns = extents_of(self.nest.column)
         beyond = all(o.place.steps is not None for o in operands if o.is_vector)
         beyond &= result.place.dtype == self.dtype
         loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
@@ -149,7 +91,7 @@ class Contraction:
         tiles = [tile for tile in found if tile is not None][: 1 if known else None]
         if not tiles:
             return None
-        whole = None not in found and all(map(_has_no_others, sides))
+        whole = None not in found and all(map(has_no_others, sides))
         return list(self._spelled(tiles, (target, result), operands, None if known or whole else fallback))
 
     def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
@@ -287,59 +229,12 @@ class Contraction:
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
 
 
-@dataclass(frozen=True, slots=True)
-class PartialVector:
-    """The first ``count`` lanes of a vector in memory, more than half of them: halves that overlap."""
-
-    dtype: DType
-    count: int
-    lanes: int
-
-    def loaded(self, where: str) -> str:
-        """The C text of the vector at an address; its other lanes are anything."""
-        half = self.lanes // 2
-        kind = vector_type(self.dtype, half)
-        apart = self.count - half
-        order = [*range(half), *(half + min(lane - apart, half - 1) for lane in range(half, self.lanes))]
-        halves = f"*(const {kind} *)({where}), *(const {kind} *)({where} + {apart})"
-        return f"__builtin_shufflevector({halves}, {', '.join(map(str, order))})"
-
-    def stored(self, where: str, vector: str) -> str:
-        """The C statements that store a vector to an address."""
-        half = self.lanes // 2
-        kind = vector_type(self.dtype, half)
-        parts = ((0, half), (self.count - half, self.count))
-        return " ".join(
-            f"*({kind} *)({where} + {start}) = "
-            f"__builtin_shufflevector({vector}, {vector}, {', '.join(map(str, range(start, end)))});"
-            for start, end in parts
-        )
-
-
 def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:
     """The C statement that stores a vector of a type, rounded to the elements that are there."""
     place = f"{result.name} + {offset}"
     if result.place.dtype == dtype:
         return f"*({vector_type(dtype, lanes)} *)({place}) = {cell};"
     return narrowed(place, cell, result.place.dtype, lanes)
-
-
-def vector_type(dtype: DType, lanes: int) -> str:
-    """The name of a vector type; the prelude declares those that a text mentions."""
-    return f"tc_{dtype.name}_x{lanes}"
-
-
-def vector_declarations(text: str) -> str:
-    """The vector types that a text mentions; they may lie at any element, and alias the elements."""
-    names = sorted(set(_VECTOR_NAME.findall(text)))
-    return "".join(_declaration(name, int(lanes)) for name, lanes in names)
-
-
-def _declaration(name: str, lanes: int) -> str:
-    c = C_STORAGE_TYPES[name]
-    size = DTYPES[name].itemsize
-    attributes = f"vector_size({size * lanes}), aligned({size}), may_alias"
-    return f"typedef {c} tc_{name}_x{lanes} __attribute__(({attributes}));\n"
 
 
 def _widens(cast: Cast, wanted: DType) -> bool:
@@ -377,40 +272,3 @@ def _part(operand: Operand, row: int, vector: int) -> str:
     """The register that holds what an operand gives to one cell."""
     row = row if operand.row else 0
     return f"{operand.name}{row}_{vector}" if operand.is_vector else f"{operand.name}{row}"
-
-
-def loop_head(loop: For | Let) -> str:
-    name = loop.iterator
-    if isinstance(loop, Let):
-        return f"{{ const long {name} = {loop_text(loop.value)};"
-    step = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
-    return f"for (long {name} = {loop_text(loop.lower)}; {name} < {loop_text(loop.upper)}; {step}) {{"
-
-
-def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
-    unknown = Ranges({})
-    distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
-    return None if distance.terms else distance.constant
-
-
-def _has_no_others(loop: For) -> bool:
-    """Whether a loop of a tile has no extents but those of ``_extents``."""
-    lower = Ranges({}).sum_of(loop.lower)
-    ends = flattened(loop.upper, "min")
-    apart = {constant_extent(loop.lower, end) for end in ends if not isinstance(end, Number) or not lower.terms}
-    numbers = any(isinstance(end, Number) for end in ends) and bool(lower.terms)
-    return len(apart) == 1 and None not in apart and (not numbers or apart == {math.gcd(*lower.terms.values())})
-
-
-def _extents(loop: For) -> tuple[int, ...]:
-    """Extents that a loop of a tile may have: that of a full tile first, and what the last tile has left."""
-    unknown = Ranges({})
-    lower = unknown.sum_of(loop.lower)
-    found = [constant_extent(loop.lower, upper) for upper in flattened(loop.upper, "min")]
-    full = next((e for e in found if e is not None and e > 0), None)
-    if full is None:
-        return ()
-    step = math.gcd(*lower.terms.values())
-    ends = [upper.value for upper in flattened(loop.upper, "min") if isinstance(upper, Number)]
-    left = {(end - lower.constant) % step for end in ends} if step == full else set()
-    return (full, *sorted(e for e in left if e))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
-from tcomp.backends.contractions import Contraction, nest_of, vector_declarations
+from tcomp.backends.contractions import Contraction
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotinstructions import dot_functions
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
@@ -21,8 +21,10 @@ from tcomp.backends.rowloops import RowLoops
 from tcomp.backends.source import Argument, Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
 from tcomp.backends.streaming import FENCE, stream_functions
+from tcomp.backends.tilenests import nest_of
 from tcomp.backends.tilestages import clears, copied_by
 from tcomp.backends.vectorextrema import vector_extrema
+from tcomp.backends.vectortypes import vector_declarations
 from tcomp.backends.widening import widening_functions
 from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Cast, Function, Read

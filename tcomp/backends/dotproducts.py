@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tcomp.backends.contractions import Contraction, Operand, Place, loop_head, vector_type
+from tcomp.backends.contractions import Contraction, Operand, Place
 from tcomp.backends.dialect import C_STORAGE_TYPES, store
 from tcomp.backends.dotinstructions import LANE, LANE_BYTES, dot
 from tcomp.backends.groupedpanels import least_name
 from tcomp.backends.panels import Panel
+from tcomp.backends.tilenests import loop_head
+from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.widening import NARROWED, narrowed
 from tcomp.grammar.function import Binary, Read
 from tcomp.indexing import Ranges

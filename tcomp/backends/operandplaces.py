@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.contractions import Nest, Place
+from tcomp.backends.contractions import Place
 from tcomp.backends.dotproducts import GroupedOperand
 from tcomp.backends.groupedpanels import sum_of, sums_strides
 from tcomp.backends.panels import Panel
 from tcomp.backends.spelling import Speller, loop_text
+from tcomp.backends.tilenests import Nest
 from tcomp.grammar.function import Expr, Read, depends_on_data
 from tcomp.loops import LoopExpr, substitute
 from tcomp.mapping.plan import Plan

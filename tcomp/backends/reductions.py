@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.contractions import vector_type
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.backends.vectorextrema import of_vectors
+from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import REDUCTIONS, DType

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from tcomp.backends.accumulators import Accumulation
-from tcomp.backends.contractions import constant_extent, nest_of
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.gathers import all_gathers, steady_gathers
 from tcomp.backends.reductions import Reduction
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
+from tcomp.backends.tilenests import constant_extent, nest_of
 from tcomp.backends.vectorvalues import moves_target
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, substitute, variables, walk
 from tcomp.mapping.machine import Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import islpy as isl
 
-from tcomp.backends.contractions import Nest
+from tcomp.backends.tilenests import Nest
 from tcomp.backends.widening import NARROWED
 from tcomp.grammar.function import Cast, Constant, Read
 from tcomp.loops import Execute, For, LoopExpr, LoopNode, Scope, Variable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcomp.backends.contractions import vector_type
 from tcomp.backends.spelling import Speller
 from tcomp.backends.vectorextrema import magnitude, of_vectors
+from tcomp.backends.vectortypes import vector_type
 from tcomp.grammar.function import Binary, Call, Constant, Expr, Index, Read, Unary, walk
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient

@@ -1,0 +1,104 @@
+"""The loops of a register tile: which of them are its rows and columns, and how long they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tcomp.backends.spelling import loop_text
+from tcomp.indexing import Ranges
+from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
+from tcomp.scop import ScopStatement
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of a register tile: outer ones, ``inner`` below them those of the reduction, the rows and columns."""
+
+    outer: tuple[For | Let, ...]
+    inner: LoopNode
+    steps: tuple[For | Let, ...]
+    row: For | None
+    column: For
+    call: Execute
+
+    def corner(self) -> dict[str, LoopExpr]:
+        """The first value of the iterators of rows and columns."""
+        loops = [self.column] if self.row is None else [self.column, self.row]
+        return {loop.iterator: loop.lower for loop in loops}
+
+
+def nest_of(node: LoopNode, statement: ScopStatement) -> Nest | None:
+    """The loops of an update below a ``contract`` mark, if the innermost are over columns and perhaps rows."""
+    loops: list[For | Let] = []
+    below: list[LoopNode] = [node]
+    while isinstance(node, For | Let):
+        loops.append(node)
+        node = node.body
+        below.append(node)
+    if not isinstance(node, Execute):
+        return None
+    coordinates = node.arguments[: statement.coordinates]
+    column = _taken(loops, coordinates)
+    if column is None:
+        return None
+    row = _taken(loops, coordinates)
+    named = frozenset().union(*(variables(c) for c in coordinates))
+    first = next((n for n, loop in enumerate(loops) if loop.iterator not in named), len(loops))
+    outer, steps = loops[:first], loops[first:]
+    inside = {loop.iterator for loop in steps} | ({row.iterator} if row is not None else set())
+    tile = [column] if row is None else [column, row]
+    if named & {loop.iterator for loop in steps}:
+        return None
+    if any((variables(loop.lower) | variables(loop.upper)) & inside for loop in tile):
+        return None
+    return Nest(tuple(outer), below[first], tuple(steps), row, column, node)
+
+
+def _taken(loops: list[For | Let], coordinates: tuple[LoopExpr, ...]) -> For | None:
+    """The innermost loop, taken off, if its iterator is one coordinate and in no other."""
+    if not loops or not isinstance(loops[-1], For) or loops[-1].step != 1:
+        return None
+    found = [c for c in coordinates if loops[-1].iterator in variables(c)]
+    if found != [Variable(loops[-1].iterator)]:
+        return None
+    loop = loops.pop()
+    assert isinstance(loop, For)
+    return loop
+
+
+def loop_head(loop: For | Let) -> str:
+    name = loop.iterator
+    if isinstance(loop, Let):
+        return f"{{ const long {name} = {loop_text(loop.value)};"
+    step = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
+    return f"for (long {name} = {loop_text(loop.lower)}; {name} < {loop_text(loop.upper)}; {step}) {{"
+
+
+def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
+    unknown = Ranges({})
+    distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
+    return None if distance.terms else distance.constant
+
+
+def has_no_others(loop: For) -> bool:
+    """Whether a loop of a tile has no extents but those of ``extents_of``."""
+    lower = Ranges({}).sum_of(loop.lower)
+    ends = flattened(loop.upper, "min")
+    apart = {constant_extent(loop.lower, end) for end in ends if not isinstance(end, Number) or not lower.terms}
+    numbers = any(isinstance(end, Number) for end in ends) and bool(lower.terms)
+    return len(apart) == 1 and None not in apart and (not numbers or apart == {math.gcd(*lower.terms.values())})
+
+
+def extents_of(loop: For) -> tuple[int, ...]:
+    """Extents that a loop of a tile may have: that of a full tile first, and what the last tile has left."""
+    unknown = Ranges({})
+    lower = unknown.sum_of(loop.lower)
+    found = [constant_extent(loop.lower, upper) for upper in flattened(loop.upper, "min")]
+    full = next((e for e in found if e is not None and e > 0), None)
+    if full is None:
+        return ()
+    step = math.gcd(*lower.terms.values())
+    ends = [upper.value for upper in flattened(loop.upper, "min") if isinstance(upper, Number)]
+    left = {(end - lower.constant) % step for end in ends} if step == full else set()
+    return (full, *sorted(e for e in left if e))
