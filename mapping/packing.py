@@ -35,7 +35,7 @@ LEAST_REUSE = 8
 """Multiply-adds for each element of a panel from which on packing it pays."""
 
 LEAST_REUSE_APART = 1
-"""The same where elements that stand in between, or a boundary, would stop the vectors."""
+"""The same where columns that lie apart, or a boundary, would stop the vectors."""
 
 LONG_STRIDE = 4096
 """Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
@@ -71,7 +71,7 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         return
     read = columns.panel
     steps = steps_in_order(plan.scop, plan.clusters[number], columns)
-    reuse = LEAST_REUSE if columns.step == 1 and read.boundary is None else LEAST_REUSE_APART
+    reuse = LEAST_REUSE_APART if columns.packed else LEAST_REUSE
     panel = _boxed(plan, statement, place, read, reuse)
     least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read, steps) else LEAST_PANEL
     if panel is not None and (

@@ -73,6 +73,15 @@ def test_what_few_rows_use_is_not_packed() -> None:
     assert not plan_of(TRANSPOSED, {"M": 2, "K": 64, "N": 64}).copies
 
 
+@pytest.mark.parametrize("columns", range(1, 9))
+def test_few_results_a_row_have_their_vectors_across_the_rows(columns: int) -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    f = tc.define(text)["f"]
+    A, B = integers((70, 130)), integers((130, columns))
+    assert (f(A, B) == A @ B).all()
+    assert [c.storage for c in f.compile(A, B).compilation.plan.copies] == (["A"] if columns > 1 else [])
+
+
 def test_a_chain_packs_the_weights_of_every_layer() -> None:
     text = """def f(float(B,M) I, float(N,M) V, float(O,N) W) -> (Y) {
         h(b,n) +=! I(b,m) * V(n,m)
