@@ -107,7 +107,8 @@ class _Emitter:
         text = "\n".join([*head, body, *tail]) + "\n"
         declarations = "".join(d.rstrip() + "\n" for d in c_declarations(self.needs.calls))
         if self.uses_threads:
-            declarations += "int omp_get_thread_num(void);\nint omp_get_max_threads(void);\n"
+            names = "thread_num", "num_threads", "max_threads"
+            declarations += "".join(f"int omp_get_{name}(void);\n" for name in names)
         title = f"/* {self._title()} */\n"
         text = transpositions(text) + vector_extrema(text) + stream_functions(text) + text
         text = group_functions(text) + text
@@ -248,12 +249,13 @@ class _Emitter:
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
-        lines = self._captured(node.body)
         if runs_parallel(node.body, instances, self.threads):
             self.uses_threads = True
-            lines = shared_out(node.body, lines, instances, self.threads)
-        elif streams(lines):
-            lines.append(FENCE)
+            lines = shared_out(node.body, self._captured, instances, self.threads)
+        else:
+            lines = self._captured(node.body)
+            if streams(lines):
+                lines.append(FENCE)
         for line in lines:
             self._put(depth, line)
 

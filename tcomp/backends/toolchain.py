@@ -143,6 +143,7 @@ class Toolchain:
 
 _OPENMP_STUBS = """
 __attribute__((visibility("hidden"))) int omp_get_thread_num(void) { return 0; }
+__attribute__((visibility("hidden"))) int omp_get_num_threads(void) { return 1; }
 __attribute__((visibility("hidden"))) int omp_get_max_threads(void) { return 1; }
 """
 """What kernels call of OpenMP, for compilers that have none: the loops then run on one thread."""

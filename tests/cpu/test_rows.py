@@ -232,8 +232,7 @@ def test_every_thread_waits_for_its_streamed_stores(machine: Use) -> None:
     machine(last_cache=1, threads=2, vector_bytes=64)
     f = tc.define(STREAMED)["f"]
     text = f.compile(sizes={"N": 4096, "D": 256}).source
-    loop = text.index("#pragma omp for")
-    assert " nowait" in text[loop:].splitlines()[0]
+    loop = text.index("#pragma omp parallel")
     assert text.index("tc_stream_fence();", loop) > text.index("tc_stream_64(", loop)
     assert "tc_stream_fence();" in f.compile(sizes={"N": 4096, "D": 256}, options=SERIAL).source
 
@@ -262,10 +261,29 @@ def test_outputs_that_fit_the_cache_are_not_streamed(machine: Use) -> None:
 def test_threads_fetch_small_tiles_by_the_dozen(machine: Use) -> None:
     machine(threads=2)
     f = tc.define("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }")["f"]
-    chunk = re.search(r"schedule\(dynamic, (\d+)\)", f.compile(sizes={"N": 20000, "D": 100}).source)
+    fetched = r"fetch_add\(&begun\[share\]\[0\], (\d+),"
+    chunk = re.search(fetched, f.compile(sizes={"N": 20000, "D": 100}).source)
     assert chunk is not None
     assert int(chunk[1]) > 1
-    assert "schedule(dynamic)" in f.compile(sizes={"N": 16, "D": 100000}).source
+    chunk = re.search(fetched, f.compile(sizes={"N": 16, "D": 100000}).source)
+    assert chunk is not None
+    assert int(chunk[1]) == 1
+
+
+@pytest.mark.parametrize("tiles", [(1, 1, 64), (3, 2, 50), (64, 40, 13)])
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+def test_all_tiles_belong_to_some_thread_and_to_one(machine: Use, threads: int, tiles: tuple[int, ...]) -> None:
+    machine(threads=threads)
+    f = tc.define("def f(float(A,B,C) X) -> (Y) { Y(a,b,c) += X(a,b,c) where a in 2:A, b in 0:B, c in 1:C }")["f"]
+    X = integers(29, 31, 67)
+    options = tc.MappingOptions(tile_sizes=tiles)
+    kernel = f.compile(X, options=options)
+    assert "omp parallel" in kernel.source
+    Y = np.zeros((27, 31, 66), np.float32)
+    for calls in range(1, 4):
+        kernel(X, out=Y)
+        np.testing.assert_array_equal(Y, calls * X[2:, :, 1:])
 
 
 def test_rows_that_are_passed_over_several_times_stay_in_the_nearest_cache(machine: Use) -> None:
