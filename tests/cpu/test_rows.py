@@ -354,7 +354,7 @@ def test_threads_share_reductions(machine: Use, name: str) -> None:
     f = tc.define(f"def f(float(N,D) X) -> (s) {{ {statement} }}")["f"]
     X = integers(*shape)
     kernel = f.compile(X)
-    assert "#pragma omp parallel for" in kernel.source
+    assert "#pragma omp parallel " in kernel.source
     assert (kernel(X) == expected(X)).all()
     assert (f.compile(X, options=SERIAL)(X) == expected(X)).all()
     assert "#pragma omp parallel" not in f.compile(sizes={"N": 20, "D": 30}).source
@@ -412,7 +412,7 @@ def test_rows_of_a_loss_are_shared_out_though_it_is_one_number(machine: Use) -> 
     X = integers(256, 1000)
     kernel = f.compile(X)
     assert len(kernel.compilation.plan.groups) == 2
-    assert "#pragma omp parallel for" in kernel.source
+    assert "#pragma omp parallel " in kernel.source
     assert kernel(X) == X.max(1).sum()
     assert len(f.compile(sizes={"N": 16, "C": 100}).compilation.plan.groups) == 1
     assert len(f.compile(X, options=SERIAL).compilation.plan.groups) == 1
