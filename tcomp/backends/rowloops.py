@@ -11,6 +11,7 @@ import islpy as isl
 from tcomp.backends.accumulators import Accumulation
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.gathers import all_gathers, steady_gathers
+from tcomp.backends.looppieces import pieces
 from tcomp.backends.reductions import Reduction
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
@@ -69,10 +70,16 @@ class RowLoops:
 
     def lines(self, loop: For) -> list[str] | None:
         """The C text of a register tile of an update, or of an innermost loop; None for any other loop."""
-        tile = self._register_tile(loop) or self._overlapping(loop)
+        tile = self._register_tile(loop)
         if tile is not None:
             return tile
-        return self._known_before(loop)
+        cut = pieces(loop, self.plan)
+        if len(cut) > 1:
+            return [line for piece in cut for line in self._vectors_or_row(piece) or self.plain(piece)]
+        return self._vectors_or_row(loop)
+
+    def _vectors_or_row(self, loop: For) -> list[str] | None:
+        return self._overlapping(loop) or self._known_before(loop)
 
     def _known_before(self, loop: For) -> list[str] | None:
         """The C text of an innermost loop; None for any other."""
