@@ -35,7 +35,6 @@ _IDENTIFY_SECONDS = 10.0
 _INSTALL_HINT = "install gcc or clang, or `pip install ziglang`, or set CC to a C compiler"
 
 _COMMON_FLAGS = (
-    "-O3",
     "-fwrapv",
     "-march=native",
     "-fPIC",
@@ -46,10 +45,7 @@ _COMMON_FLAGS = (
     "-w",
 )  # fmt: skip
 """Integers wrap, as in the language.  IEEE arithmetic but for contraction to fused multiply-adds, which every compiler
-of the list does for gnu11.
-
--O3 against -O2 with gcc 12: 5 to 20 of 60 ms more for a kernel, whose inner loops run up to 4 times as fast (matmul,
-convolution), since -O2 vectorises only what costs nothing."""
+of the list does for gnu11."""
 
 _PLAIN_START = ("-nostartfiles",)
 """With -ffast-math, start files would make the thread that loads a kernel flush denormals from then on."""
@@ -76,18 +72,25 @@ class Family:
 GCC = Family(
     "gcc",
     "Free Software Foundation",
-    flags=("-ffp-contract=fast", "-fno-tree-slp-vectorize", "-fno-stack-protector", "-nostdlib"),
+    flags=(
+        *("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-tree-slp-vectorize"),
+        *("-ffp-contract=fast", "-fno-stack-protector", "-nostdlib"),
+    ),
     libraries=("-lm", "-lgcc"),
     openmp_flags=("-fopenmp",),
     openmp_libraries=("-lgomp",),
     openmp=True,
 )
-"""Straight-line code is not vectorised: gcc 12 then takes a load for older than the store that it follows
+"""-O2 leaves out what -O3 does to loops besides vectors: unrolling the short loops inside a register tile costs kernels
+up to half of their speed (depthwise and strided convolutions, pooling), and 10 to 20 % of compile time.  The cost model
+is that of -O3; -O2 by itself vectorises only what costs nothing.
+
+Straight-line code is not vectorised: gcc 12 then takes a load for older than the store that it follows
 (``tests/fuzzed/store-that-gcc-moves-behind-a-load.tc``).  No kernel measured is slower for it."""
 CLANG = Family(
     "clang",
     "clang",
-    flags=("-ffp-contract=fast", *_PLAIN_START),
+    flags=("-O3", "-ffp-contract=fast", *_PLAIN_START),
     libraries=("-lm",),
     openmp_flags=("-fopenmp",),
     openmp_libraries=(),
@@ -96,7 +99,7 @@ CLANG = Family(
 ZIG = Family(
     "zig",
     "",
-    flags=("-ffp-contract=fast", "-fno-sanitize=all"),
+    flags=("-O3", "-ffp-contract=fast", "-fno-sanitize=all"),
     libraries=("-lm",),
     openmp_flags=(),
     openmp_libraries=(),
@@ -105,7 +108,7 @@ ZIG = Family(
 OTHER = Family(
     "cc",
     "",
-    flags=_PLAIN_START,
+    flags=("-O3", *_PLAIN_START),
     libraries=("-lm",),
     openmp_flags=("-fopenmp",),
     openmp_libraries=(),
