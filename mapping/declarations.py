@@ -185,7 +185,8 @@ class Option:
     ``default`` is kept where the user says nothing; where it is None, a model of the target chooses.  The option
     matters on ``targets`` (empty: on all) under all conditions of ``when``; where it does not, every value gives the
     same code.  ``method`` is the one of ``MappingOptions`` that sets it, ``original`` what Tensor Comprehensions calls
-    it; both are empty where there is none.
+    it; both are empty where there is none.  ``planted`` says that the option speaks through the plan alone once the
+    passes that make its tree are done: what comes after them does not look at it.
     """
 
     kind: Kind
@@ -195,6 +196,7 @@ class Option:
     when: tuple[Condition, ...]
     method: str
     original: str
+    planted: bool
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
@@ -219,9 +221,10 @@ def declare(
     when: tuple[Condition, ...] = (),
     method: str = "",
     original: str = "",
+    planted: bool = False,
 ) -> Any:
     """A field of a dataclass of options."""
-    option = Option(kind, default, help, targets, when, method, original)
+    option = Option(kind, default, help, targets, when, method, original, planted)
     return field(default=default, metadata={_KEY: option})
 
 

@@ -55,6 +55,7 @@ class MappingOptions:
         "tile sizes of the outer band, outermost first; 0 leaves a loop untiled; None lets the model choose",
         method="tile",
         original="tile",
+        planted=True,
     )
     fusion_strategy: str = declare(
         Choice(FUSION_STRATEGIES),
@@ -62,18 +63,21 @@ class MappingOptions:
         "what fusion by footprint may merge: everything, while three coincident loops stay, or nothing",
         method="outer_schedule_fusion_strategy",
         original="outerScheduleFusionStrategy",
+        planted=True,
     )
     register_tile: tuple[int, int] | None = declare(
         Integers(1, 2, 2, "be rows and vector extent"),
         None,
         "rows and vector extent of a reduction's register tile; None fits them to the registers",
         targets=CPU_TARGETS,
+        planted=True,
     )
     recompute_limit: float = declare(
         Ratio(1),
         1.5,
         "largest ratio of recomputed to original instances that fusion accepts",
         when=(Condition("fusion_strategy", ("max", "preserve3coincident")),),
+        planted=True,
     )
     threads: tuple[int, ...] | None = declare(
         BlockShape(MOST_THREADS, 1024),
@@ -82,6 +86,7 @@ class MappingOptions:
         targets=GPU_TARGETS,
         method="map_to_threads",
         original="mapToThreads",
+        planted=True,
     )
     blocks: tuple[int, ...] | None = declare(
         Integers(1, 1, 3),
@@ -103,6 +108,7 @@ class MappingOptions:
         "cyclic",
         "whether the elements of one thread lie apart (neighbours on neighbouring threads) or together",
         targets=GPU_TARGETS,
+        planted=True,
     )
     point_fusion: str = declare(
         Choice(POINT_FUSIONS),
@@ -111,6 +117,7 @@ class MappingOptions:
         targets=GPU_TARGETS,
         method="intra_tile_schedule_fusion_strategy",
         original="intraTileScheduleFusionStrategy",
+        planted=True,
     )
     match_reductions: bool = declare(
         Flag(),
@@ -119,12 +126,14 @@ class MappingOptions:
         targets=GPU_TARGETS,
         method="match_library_calls",
         original="matchLibraryCalls",
+        planted=True,
     )
     split_reduction: int | None = declare(
         Integer(1, 8),
         None,
         "parts of a reduction that different blocks compute and a second kernel combines; None lets the model choose",
         targets=GPU_TARGETS,
+        planted=True,
     )
     unroll: int = declare(
         Integer(1, 512),

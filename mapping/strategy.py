@@ -66,10 +66,15 @@ def resume(stage: str, passes: tuple[Pass, ...]) -> Resumption:
     temporaries their buffers.
     """
     names = [p.name for p in passes]
-    last = max((n for n, p in enumerate(passes) if p.plants), default=0)
+    last = max(0, len(planting(passes)) - 1)
     if stage not in names[last:]:
         raise PlanError(f"a plan for this target is read after the pass {' or '.join(names[last:])}, not {stage!r}")
     return Resumption(passes[names.index(stage) + 1 :], stage != names[last])
+
+
+def planting(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+    """The passes up to the last one that makes the tree anew."""
+    return passes[: max((n for n, p in enumerate(passes, 1) if p.plants), default=0)]
 
 
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:

@@ -20,7 +20,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.planreader import read_plan
 from tcomp.mapping.plantext import plan_text
-from tcomp.mapping.strategy import Pass, resume
+from tcomp.mapping.strategy import Pass, planting, resume
 from tcomp.mapping.structure import check_structure
 from tcomp.nest import nest
 from tcomp.schedule import schedule
@@ -40,9 +40,9 @@ class Backend(Protocol):
     @property
     def passes(self) -> tuple[Pass, ...]: ...
 
-    def emit(
-        self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool
-    ) -> Source: ...
+    def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
+        """The text of a kernel.  Of options it reads those alone that are not ``planted``."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +92,25 @@ class Trace:
         return value
 
 
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A compilation as far as the plan whose tree no later pass makes anew.
+
+    Options of one program that have this plan in common, and the values of all options that are not ``planted``, have
+    the same code.
+    """
+
+    scop: Scop
+    plan: Plan
+    trace: Trace
+
+
+def begin(function: Function, sizes: Sizes, options: MappingOptions, backend: Backend) -> Begun:
+    """The first part of ``lower``.  Raises what that raises, and TooComplexError where that goes on without fusion."""
+    with bounded(function) as bounds:
+        return _begin(function, sizes, options, backend, (), Trace(), bounds)
+
+
 def lower(
     function: Function,
     sizes: Sizes,
@@ -99,18 +118,20 @@ def lower(
     backend: Backend,
     checked: bool = True,
     given: str | None = None,
+    begun: Begun | None = None,
 ) -> Compilation:
     """The kernel's source and every stage on the way.  ``checked`` guards data-dependent subscripts.
 
-    ``given`` is the text of a plan, changed by hand perhaps, from which passes go on instead of a plan of their own.
+    ``given`` is the text of a plan, changed by hand perhaps, from which passes go on instead of a plan of their own;
+    ``begun`` is what ``begin`` gave for the same, which goes on from there.
     A program that is too complex with fusion is compiled without; a note of the plan says so.
 
     Raises ShapeError or CompileError as range inference does, CompileError for a program on which isl takes too long,
     PlanError if the plan that is given is none of this program, and LegalityError if it or a pass breaks a dependence.
     """
-    trace = Trace()
+    trace = Trace() if begun is None else begun.trace
     try:
-        return _lower(function, sizes, options, backend, checked, given, (), trace)
+        return _lower(function, sizes, options, backend, checked, given or begun, (), trace)
     except TooComplexError:
         if given is not None or options.fusion_strategy == "min" or not trace.plans:
             raise
@@ -125,20 +146,36 @@ def _lower(
     options: MappingOptions,
     backend: Backend,
     checked: bool,
-    given: str | None,
+    given: str | Begun | None,
     notes: tuple[str, ...],
     trace: Trace,
 ) -> Compilation:
     with bounded(function) as bounds:
-        scop = trace("scop", bounds(lambda: build(function, sizes)))
-        if given is None:
-            first = trace("schedule", bounds(lambda: replace(schedule(scop, options), notes=notes)))
-            plan = run_passes(first, options, backend.passes, trace, bounds)
-        else:
+        if isinstance(given, str):
+            scop = trace("scop", bounds(lambda: build(function, sizes)))
             plan = _complete(given, scop, options, backend.passes, trace, bounds)
+        else:
+            begun = given or _begin(function, sizes, options, backend, notes, trace, bounds)
+            scop, left = begun.scop, backend.passes[len(planting(backend.passes)) :]
+            plan = run_passes(begun.plan, options, left, trace, bounds)
+            _prove_last(plan, backend.passes[-1], trace, bounds)
         loops = trace("loops", bounds(lambda: generate_loops(plan)))
         source = trace("emit", bounds(lambda: backend.emit(function, plan, loops, options, checked)))
     return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
+
+
+def _begin(
+    function: Function,
+    sizes: Sizes,
+    options: MappingOptions,
+    backend: Backend,
+    notes: tuple[str, ...],
+    trace: Trace,
+    bounds: Bounds,
+) -> Begun:
+    scop = trace("scop", bounds(lambda: build(function, sizes)))
+    plan = trace("schedule", bounds(lambda: replace(schedule(scop, options), notes=notes)))
+    return Begun(scop, run_passes(plan, options, planting(backend.passes), trace, bounds), trace)
 
 
 def _complete(
@@ -152,17 +189,26 @@ def _complete(
     bounds(lambda: prove(plan, f"{stage}, as given"))
     trace("proof", None)
     if left.rest:
-        return run_passes(plan, options, left.rest, trace, bounds)
-    bounds(lambda: prove_complete(plan, f"{stage}, as given"))
+        plan = run_passes(plan, options, left.rest, trace, bounds)
+        _prove_last(plan, left.rest[-1], trace, bounds)
+    else:
+        bounds(lambda: prove_complete(plan, f"{stage}, as given"))
     return plan
 
 
 def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds) -> Plan:
-    """Apply passes in order and prove the last plan; under TCOMP_CHECK=1 prove each."""
+    """Apply passes in order; under TCOMP_CHECK=1 prove the plan of each."""
     for step in passes:
         plan = trace(step.name, bounds(functools.partial(step.run, plan, options)))
-        if step is passes[-1] or debug.check_every_pass():
+        if debug.check_every_pass():
             bounds(functools.partial(prove, plan, step.name))
             trace("proof", None)
-    bounds(lambda: prove_complete(plan, passes[-1].name))
     return plan
+
+
+def _prove_last(plan: Plan, step: Pass, trace: Trace, bounds: Bounds) -> None:
+    """Prove the plan of the last pass, unless that is done."""
+    if not debug.check_every_pass():
+        bounds(lambda: prove(plan, step.name))
+        trace("proof", None)
+    bounds(lambda: prove_complete(plan, step.name))

@@ -10,7 +10,7 @@ from tcomp.backends.native import describe
 from tcomp.backends.source import Argument, Launch
 from tcomp.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.calls import Call, check_call, layouts_of
-from tcomp.driver import Compilation
+from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.memo import MOST_KEPT, Recent
 from tcomp.registry import runtime_of
@@ -23,10 +23,10 @@ class Kernel:
     ``kernel(A, B, out=C)`` runs it on arrays that fit, given as to the operation that compiled it.
     """
 
-    def __init__(self, specialisation: Specialisation) -> None:
-        """Compile, or find the compiled kernel in the cache.  Raises TcompError."""
+    def __init__(self, specialisation: Specialisation, begun: Begun | None = None) -> None:
+        """Compile, or find the compiled kernel in the cache; ``begun`` is what was done before.  Raises TcompError."""
         self.specialisation = specialisation
-        self._source, self._compilation = specialisation.source()
+        self._source, self._compilation = specialisation.source(begun)
         runtime = runtime_of(specialisation.target)
         self._memory = runtime.memory
         self._program = runtime.load(self._source)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tcomp import debug
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
-from tcomp.driver import Compilation, lower
+from tcomp.driver import Begun, Compilation, begin, lower
 from tcomp.errors import CompileError, TcompError
 from tcomp.forks import ISL
 from tcomp.grammar.function import Function, Read, depends_on_data, walk
@@ -63,18 +64,32 @@ class Specialisation:
     unchecked: bool
     plan: str | None = None
 
-    def lower(self) -> Compilation:
-        """Run the whole pipeline; log and dump what the environment asks for.  Raises TcompError."""
+    def lower(self, begun: Begun | None = None) -> Compilation:
+        """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
         backend = backend_of(self.target)
+        with self._scheduling():
+            made = lower(self.function, self.sizes, self.options, backend, not self.unchecked, self.plan, begun)
+            self._report(made)
+        return made
+
+    def begin(self) -> Begun:
+        """Run the pipeline up to the plan on which options that are ``planted`` have no effect any more.
+
+        Raises TcompError, and may do so where ``lower``, without fusion, does not.
+        """
+        with self._scheduling():
+            return begin(self.function, self.sizes, self.options, backend_of(self.target))
+
+    @contextmanager
+    def _scheduling(self) -> Iterator[None]:
+        """Alone with isl, whose errors are TcompErrors."""
         try:
             with ISL.value:
-                made = lower(self.function, self.sizes, self.options, backend, not self.unchecked, self.plan)
-                self._report(made)
+                yield
         except RecursionError:
             raise CompileError(f"{self.function.name} is nested too deeply to compile") from None
         except isl.Error as error:
             raise TcompError(f"isl could not schedule {self.label()}: {error}") from None
-        return made
 
     def _report(self, made: Compilation) -> None:
         debug.log(1, f"{self.label()}: scheduled in {1e3 * sum(made.seconds.values()):.0f} ms")
@@ -116,10 +131,13 @@ class Specialisation:
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
-    def source(self) -> tuple[Source, Compilation | None]:
-        """The kernel's text, from the cache on disk or from the pipeline, whose results come with it then."""
+    def source(self, begun: Begun | None = None) -> tuple[Source, Compilation | None]:
+        """The kernel's text, from the cache on disk or from the pipeline, whose results come with it then.
+
+        ``begun`` is the part of the pipeline that was run before.
+        """
         if debug.dump_directory() is not None or debug.check_every_pass() or debug.level() >= 2:
-            compilation = self.lower()
+            compilation = self.lower(begun)
             return compilation.source, compilation
         key = self.key()
         source = _kept(key)
@@ -129,7 +147,7 @@ class Specialisation:
             source = _kept(key)
             if source is not None:
                 return source, None
-            compilation = self.lower()
+            compilation = self.lower(begun)
             store().put("source", key, self.label(), _encode(compilation.source))
         return compilation.source, compilation
 

@@ -7,6 +7,7 @@ process keeps for the next job, and raise nothing that a candidate can bring abo
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -16,11 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tcomp.backends import toolchain
+from tcomp.cache import store
 from tcomp.devices import Memory, device_count
 from tcomp.errors import TargetError
+from tcomp.islbounds import TooComplexError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import memory_of
+from tcomp.tuner.likeness import likeness
 from tcomp.tuner.measuring import Measure
 from tcomp.tuner.preparation import Limits, Preparation
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
@@ -29,6 +33,7 @@ from tcomp.tuner.timing import Effort
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial, digest
 
 Features = tuple[tuple[str, float], ...]
+_LIKE = "like"
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 Describe = Callable[[Kernel], Features]
@@ -161,11 +166,25 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _Compile:
-    """The task of a compiling sandbox."""
+    """The task of a compiling sandbox.  What is like a candidate that was compiled before has its code, and facts."""
 
     options: MappingOptions
     describe: Describe
 
     def run(self, state: Problem, _: Progress) -> _Made:
-        kernel = Kernel(state.with_options(self.options))
+        specialisation = state.with_options(self.options)
+        try:
+            begun = specialisation.begin()
+        except TooComplexError:
+            return self._made(Kernel(specialisation))
+        key = likeness(begun, self.options)
+        kept = store().get(_LIKE, key)
+        if kept is not None:
+            source, features = json.loads(kept)
+            return _Made(source, tuple((name, value) for name, value in features))
+        made = self._made(Kernel(specialisation, begun))
+        store().put(_LIKE, key, specialisation.label(), json.dumps([made.source, made.features]).encode())
+        return made
+
+    def _made(self, kernel: Kernel) -> _Made:
         return _Made(digest(kernel.source), self.describe(kernel))

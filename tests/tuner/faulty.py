@@ -1,4 +1,4 @@
-"""A backend whose kernels have faults: the first tile size says which one.
+"""A backend whose kernels have faults: the option ``unroll``, which means nothing on a CPU, says which one.
 
 Sandboxes import ``tests.tuner.faultytarget``, which adds the target; tests add it while they run, since other tests
 list the targets.
@@ -114,7 +114,7 @@ _FIRST = 1001
 
 def options_with(fault: str) -> MappingOptions:
     """Options under which the target has a fault."""
-    return MappingOptions(tile_sizes=(_FIRST + list(FAULTS).index(fault),))
+    return MappingOptions(unroll=_FIRST + list(FAULTS).index(fault))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class FaultyBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         source = self.sound.emit(function, plan, loops, options, checked)
-        number = (options.tile_sizes or (0,))[0] - _FIRST
+        number = options.unroll - _FIRST
         return list(FAULTS.values())[number].change(source) if number >= 0 else source
 
 
