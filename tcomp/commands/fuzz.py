@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
-import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tcomp.commands.argumenttypes import parse_count, parse_seconds, parse_seed
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
 from tcomp.commands.programs import read_source
-from tcomp.commands.run import parse_seed
 from tcomp.errors import TargetError
 from tcomp.fuzzing.campaign import Campaign, Settings, Tally
 from tcomp.fuzzing.cases import read_case
@@ -40,22 +38,22 @@ class FuzzRequest:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``tcomp fuzz``."""
-    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long to go on (default: 60)")
-    parser.add_argument("--programs", type=_whole, metavar="N", help="end after so many programs, too")
+    parser.add_argument("--seconds", type=parse_seconds, default=60.0, help="how long to go on (default: 60)")
+    parser.add_argument("--programs", type=parse_count, metavar="N", help="end after so many programs, too")
     parser.add_argument("--seed", type=parse_seed, default=1, help="draws other programs (default: 1)")
     parser.add_argument("--target", choices=tuple(_TARGETS), help="where to run (default: on those that are here)")
-    parser.add_argument("--jobs", type=_whole, default=1, help="processes that try programs (default: 1)")
+    parser.add_argument("--jobs", type=parse_count, default=1, help="processes that try programs (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
     parser.add_argument(
         "--limit",
-        type=_positive,
+        type=parse_seconds,
         default=300.0,
         metavar="SECONDS",
         help="a run that works for longer fails (default: 300)",
     )
     parser.add_argument(
         "--reduction",
-        type=_positive,
+        type=parse_seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long to try to make a failure small (default: 300)",
@@ -63,22 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--statistics", action="store_true", help="print how many programs have each feature")
     parser.add_argument("--replay", nargs="+", default=[], metavar="FILE", help="run reproducers instead")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def _request(values: argparse.Namespace) -> FuzzRequest:

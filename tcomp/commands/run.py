@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.arrays import fetched, moved
+from tcomp.commands.argumenttypes import parse_seed
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
 from tcomp.commands.inputs import load_arguments
@@ -53,13 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=parse_seed, default=0, help="of the made-up inputs (default: 0)")
     parser.add_argument("--check", action="store_true", help="compare with the reference interpreter")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
-
-
-def parse_seed(text: str) -> int:
-    """The meaning of ``--seed``; raises ArgumentTypeError, which argparse turns into a usage error."""
-    if not re.fullmatch(r"[0-9]{1,20}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
 
 
 def _request(values: argparse.Namespace) -> RunRequest:

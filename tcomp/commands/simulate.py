@@ -15,12 +15,13 @@ from tcomp.backends.simulator.report import AccessCounts, KernelCounts, Report
 from tcomp.backends.simulator.simulation import Order, Settings, load
 from tcomp.backends.source import Source
 from tcomp.binding import describe_failure
+from tcomp.commands.argumenttypes import parse_seed
 from tcomp.commands.display import show_line, show_table
 from tcomp.commands.exit_codes import DONE, WRONG
 from tcomp.commands.machinecode import architecture_of
 from tcomp.commands.programs import Request, add_program_arguments, program_request
 from tcomp.commands.roofline import Point, bound, picture, readable
-from tcomp.commands.run import Comparison, compare, parse_seed, show_comparisons
+from tcomp.commands.run import Comparison, compare, show_comparisons
 from tcomp.driver import Compilation
 from tcomp.errors import Diagnostic, ShapeError, TargetError
 from tcomp.evaluation import numpy_dtype

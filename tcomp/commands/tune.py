@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from pathlib import Path
 
 from tcomp import grammar
 from tcomp.arguments import constant
+from tcomp.commands.argumenttypes import parse_count, parse_seconds, parse_seed
 from tcomp.commands.display import show_error, show_line
 from tcomp.commands.exit_codes import DONE, INTERRUPTED
 from tcomp.commands.programs import pick, read_source, suggestion
-from tcomp.commands.run import parse_seed
 from tcomp.commands.shapes import parse_shapes
 from tcomp.commands.tuneprogress import ProgressDisplay
 from tcomp.devices import MAIN
@@ -78,34 +77,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", default=DEFAULT_TARGET, help=f"where to run (default: {DEFAULT_TARGET})")
     parser.add_argument(
-        "--budget", type=_seconds, default=60.0, metavar="SECONDS", help="for each def and shape (default: 60)"
+        "--budget", type=parse_seconds, default=60.0, metavar="SECONDS", help="for each def and shape (default: 60)"
     )
     parser.add_argument(
         "--strategy", choices=tuple(STRATEGIES), default=DEFAULT_STRATEGY, help=f"(default: {DEFAULT_STRATEGY})"
     )
     parser.add_argument("--seed", type=parse_seed, default=0, help="draws other candidates (default: 0)")
-    parser.add_argument("--jobs", type=_whole, help="processes that compile (default: one for each processor)")
+    parser.add_argument("--jobs", type=parse_count, help="processes that compile (default: one for each processor)")
     parser.add_argument("--executor", metavar="dask://HOST:PORT", help="compile and measure on the workers of Dask")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page about the search")
     parser.add_argument("--quiet", action="store_true", help="print the best options only")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,4}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def _request(values: argparse.Namespace) -> TuneRequest:
