@@ -235,7 +235,7 @@ INTRINSICS: dict[str, Intrinsic] = {
                   _c("$T $name($T x, $T y, $T z, $T w) { return hypot$f(hypot$f(x, y), hypot$f(z, w)); }", "hypot")),
         Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D),
         # The field's names that the original lacks.  NaN gives NaN, also from sign; sign(-0) is -0.
-        Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x == 0 ? 0 : x; }"),
+        Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x + 0; }"),
                   keeps_integers=True, cuda_native=False),
         Intrinsic("relu", 1, lambda x: np.where(x < 0, x.dtype.type(0), x),
                   _c("$T $name($T x) { return x < 0 ? 0 : x; }"), keeps_integers=True, cuda_native=False),

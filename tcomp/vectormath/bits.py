@@ -39,32 +39,42 @@ $T $name($T x, $T y, $T z) {
 """x y + z, rounded once where the processor can: ``-ffast-math`` takes no part of a fused operation elsewhere, and so
 leaves the two steps of a reduction of arguments apart."""
 
+POWER_FLOAT = inlined(
+    "$T $name($T n) { return tc_from_bits_float(tc_bits_float(n + 12583039.f) << 23); }", *AS_BITS_FLOAT
+)
+POWER_DOUBLE = inlined(
+    "$T $name($T n) { return tc_from_bits_double(tc_bits_double(n + 6755399441056767.) << 52); }", *AS_BITS_DOUBLE
+)
+"""2^n for an integer n whose power is a normal number; a NaN gives some power.
+
+The sum puts n and the bias of exponents into the low bits; the others are shifted out."""
+
 SCALE_FLOAT = inlined(
     """
 $T $name($T x, $T n) {
-  unsigned u = tc_bits_float(n + 12582912.f), half = u >> 1;
-  x *= tc_from_bits_float((half + 127) << 23);
+  unsigned u = tc_bits_float(n + 12583166.f), half = u >> 1;
+  x *= tc_from_bits_float(half << 23);
 #ifdef __FAST_MATH__
   x = x > 1e30f ? 1e30f : x;
 #endif
-  return x * tc_from_bits_float((u - half + 127) << 23);
+  return x * tc_from_bits_float((u - half) << 23);
 }""",
     *AS_BITS_FLOAT,
 )
 """x 2^n for 0.5 < x < 2 and an integer n from -180 to 180, in two steps of which only the second rounds or overflows.
 
-The sum puts n into the low bits of u; the others are shifted out.  A NaN is turned into some power and stays in x.
+The sum puts n and twice the bias of exponents into the low bits of u.  A NaN is turned into some power and stays in x.
 The bound, which nothing reaches, keeps ``-ffast-math`` from multiplying the powers with each other first."""
 
 SCALE_DOUBLE = inlined(
     """
 $T $name($T x, $T n) {
-  unsigned long long u = tc_bits_double(n + 6755399441055744.), half = u >> 1;
-  x *= tc_from_bits_double((half + 1023) << 52);
+  unsigned long long u = tc_bits_double(n + 6755399441057790.), half = u >> 1;
+  x *= tc_from_bits_double(half << 52);
 #ifdef __FAST_MATH__
   x = x > 1e300 ? 1e300 : x;
 #endif
-  return x * tc_from_bits_double((u - half + 1023) << 52);
+  return x * tc_from_bits_double((u - half) << 52);
 }""",
     *AS_BITS_DOUBLE,
 )

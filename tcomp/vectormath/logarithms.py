@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.vectormath.bits import AS_BITS_DOUBLE, AS_BITS_FLOAT, inlined
+from tcomp.vectormath.bits import AS_BITS_DOUBLE, AS_BITS_FLOAT, MULTIPLY_ADD_DOUBLE, MULTIPLY_ADD_FLOAT, inlined
 
 _EXPONENT_FLOAT = inlined(
     """
@@ -73,16 +73,23 @@ $T $name($T x) {
 LOG1P_FLOAT = inlined(
     """
 $T $name($T x) {
-  $T u = 1 + x, lost = x < 1 ? x - (u - 1) : 1 - (u - x);
-  int small = (x > -0.2928f) & (x < 0.4142f), finite = (x > -1) & (x < __builtin_inff());
-  $T n = small ? 0 : tc_exponent_float(u), f = small ? x : tc_fraction_float(u), c = finite > small ? lost / u : 0;
-  $T y = n * 0.693359375f + (f + (tc_log_rest_float(f) + (n * -2.12194442e-4f + c)));
+  $T within = (x > -1) & (x < __builtin_inff()) ? x : 1;
+  unsigned u = tc_bits_float(1 + within) - 0x3f400000;
+  $T n = (int)u >> 23, power = tc_from_bits_float(0x40800000 - (u & 0xff800000));
+  $T f = 0.25f * tc_multiply_add_float(within, power, power - 4);
+  $T q = ((((((-4.5152269303798676e-2f * f + 1.0472550988197327e-1f) * f - 1.3163936138153076e-1f) * f
+      + 1.4477629959583282e-1f) * f - 1.664687842130661e-1f) * f + 1.9990848004817963e-1f) * f
+      - 2.5000110268592834e-1f) * f + 3.333345055580139e-1f;
+  $T y = n * 0.693359375f + (f + (f * f * (f * q - 0.5f) + n * -2.12194442e-4f));
   $T beyond = x < __builtin_inff() ? 0 : x, below = x == -1 ? -__builtin_inff() : __builtin_nanf("");
   return __builtin_copysignf(y + (x > -1 ? beyond : below), x);
 }""",
-    *_LOG_PARTS_FLOAT,
+    ("multiply_add", MULTIPLY_ADD_FLOAT),
+    *AS_BITS_FLOAT,
 )
-"""From the logarithm of the rounded sum, corrected by what the rounding lost (W. Kahan's method, as in fdlibm)."""
+"""With n from the rounded sum, f = 2^-n x + (2^-n - 1) is rounded once, for products with a power of two are exact, and
+not at all where n is 1 or -1 and the logarithm small, for 3/4 <= 1 + f < 3/2.  Four times as much is computed first,
+since 2^-n may be too small for a normal number."""
 
 _EXPONENT_DOUBLE = inlined(
     """
@@ -160,13 +167,16 @@ LOG10_DOUBLE = inlined(
 LOG1P_DOUBLE = inlined(
     """
 $T $name($T x) {
-  $T u = 1 + x, lost = x < 1 ? x - (u - 1) : 1 - (u - x);
-  int small = (x > -0.2928) & (x < 0.4142), finite = (x > -1) & (x < __builtin_inf());
-  $T n = small ? 0 : tc_exponent_double(u), f = small ? x : tc_fraction_double(u), c = finite > small ? lost / u : 0;
-  $T rest = tc_log_rest_double(f) + (n * 1.90821492927058770002e-10 + c);
-  $T y = n * 6.93147180369123816490e-01 + (f - (0.5 * f * f - rest));
+  $T within = (x > -1) & (x < __builtin_inf()) ? x : 1;
+  unsigned long long u = tc_bits_double(1 + within) - 0x3fe6a09e667f3bcdULL;
+  $T n = tc_from_bits_double(0x4330000000000000ULL + ((u + 0x8000000000000000ULL) >> 52)) - 4503599627372544.;
+  $T power = tc_from_bits_double(0x4010000000000000ULL - (u & 0xfff0000000000000ULL));
+  $T f = 0.25 * tc_multiply_add_double(within, power, power - 4), half = 0.5 * f * f;
+  $T y = n * 6.93147180369123816490e-01 + (f - (half - (tc_log_rest_double(f) + n * 1.90821492927058770002e-10)));
   $T beyond = x < __builtin_inf() ? 0 : x, below = x == -1 ? -__builtin_inf() : __builtin_nan("");
   return __builtin_copysign(y + (x > -1 ? beyond : below), x);
 }""",
-    *_LOG_PARTS_DOUBLE,
+    ("log_rest", _LOG_REST_DOUBLE),
+    ("multiply_add", MULTIPLY_ADD_DOUBLE),
+    *AS_BITS_DOUBLE,
 )
