@@ -61,8 +61,8 @@ class Sandboxes:
             busy = list(self._busy)
             self._idle.clear()
             self._closing += 1
-        for sandbox in busy:
-            sandbox.kill()
+        for sandbox in (*busy, *idle):
+            sandbox.kill()  # they end at the same time
         for sandbox in idle:
             sandbox.close()
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, as_completed, wait
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tcomp.errors import TcompError
 from tcomp.registry import estimate_of
@@ -32,6 +32,7 @@ class ExecutorWorkshop:
         self._executor = executor
         self._devices = devices
         self._notes: dict[str, None] = {}
+        self._left: list[Future[Any]] = []
 
     @property
     def notes(self) -> Sequence[str]:
@@ -48,10 +49,11 @@ class ExecutorWorkshop:
                 lost = Compiled(waiting[future], "", (), 0.0, error, Outcome.CRASHED)
                 yield lost if error else future.result()
         finally:
-            _give_up(waiting)
+            self._give_up(waiting)
 
     def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
         """Verify and time them; those much slower than ``best`` times the default are given up early."""
+        self._let_end()
         left = list(compiled)
         free = list(range(self._devices))
         running: dict[Future[Trial], MeasureJob] = {}
@@ -68,10 +70,11 @@ class ExecutorWorkshop:
                     self._note(trial)
                     yield trial
         finally:
-            _give_up(running)
+            self._give_up(running)
 
     def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
         """Measure them again in rounds, every one in a process of its own, in about so many seconds."""
+        self._let_end()
         bench = replace(self._bench, effort=_ROUND)
         rounds: list[list[Trial]] = [[] for _ in finalists]
         begin = time.monotonic()
@@ -93,16 +96,18 @@ class ExecutorWorkshop:
         except (OSError, RuntimeError) as error:
             raise TcompError(f"the executor takes no jobs: {error}") from None
 
+    def _give_up(self, waiting: Iterable[Future[Any]]) -> None:
+        """Cancel what has not begun; what has, goes on: who was interrupted need not wait for it."""
+        self._left += [future for future in waiting if not future.cancel()]
+
+    def _let_end(self) -> None:
+        """Wait for what was given up while it ran, for nothing else should run while candidates are measured."""
+        wait(self._left, _LONGEST_WAIT)
+        self._left.clear()
+
     def _note(self, trial: Trial) -> None:
         if trial.outcome is Outcome.MEASURED:
             self._notes |= dict.fromkeys(filter(None, trial.message.split("; ")))
-
-
-def _give_up(waiting: dict[Future[Answer], Job]) -> None:
-    """Cancel what has not begun, and wait for the rest, for nothing else should run while candidates are measured."""
-    for future in waiting:
-        future.cancel()
-    wait(waiting, _LONGEST_WAIT)
 
 
 def _trial(future: Future[Trial], job: MeasureJob) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
@@ -105,6 +106,20 @@ def test_closing_gives_up_what_has_not_begun() -> None:
     assert next(compiling).candidate.options == tiled(1)
     compiling.close()
     assert [f.cancelled() for f in executor.futures] == [False, True, True, True, True]
+
+
+def test_nothing_is_measured_beside_what_was_given_up_but_nobody_waits_for_it_before() -> None:
+    place, executor = workshop(lambda job: compiled(job) if job.candidate.options == tiled(1) else None)
+    compiling = place.compile(CANDIDATES[:2])
+    next(compiling)
+    given_up = executor.futures[1]
+    given_up.set_running_or_notify_cancel()
+    compiling.close()
+    assert not given_up.done()
+
+    executor.answer = lambda job: measured(job) if given_up.done() else AssertionError("something runs beside it")
+    threading.Timer(0.1, given_up.set_result, [COMPILED[1]]).start()
+    assert [t.outcome for t in place.measure(COMPILED[:1], 1.0)] == [Outcome.MEASURED]
 
 
 def test_one_candidate_at_a_time_is_measured_on_each_device() -> None:
