@@ -113,16 +113,19 @@ def _as_columns(
     index, sizes = main.indices[position], extents(main.domain)
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
-    outside = [r for r in operands if r.boundary is not None]
     packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
-    if not moving or any(s is None for _, s in moving) or any(r not in [p for p, _ in packed[:1]] for r in outside):
+    if not moving or any(s is None for _, s in moving):
+        return None
+    alone = len(moving) == 1 and recognise_contraction(main) is not None
+    outside = [r for r in operands if r.boundary is not None and r not in [p for p, _ in packed[:1]]]
+    if outside and not (alone and all(_can_be_brought_together(scop, r) for r in outside)):
         return None
     cost = 1.0 + _LOAD * len(moving) + (_ALONE if len(moving) == 1 and sizes[position] <= LANES else 0.0)
+    cost += sum(_PACKED / max(1, sizes[position]) for _ in outside)
     if not packed:
         panel = moving[0][0] if len(moving) == 1 else None
         return None if recognise_contraction(main) is None else (cost, Columns(position, panel, False))
     (read, stride), step = packed[0], step_when_packed(scop, packed[0][0], index)
-    alone = len(moving) == 1 and recognise_contraction(main) is not None
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
@@ -138,13 +141,18 @@ def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
     None if a copy cannot have them side by side: more dimensions move, they are too far apart, or what lies outside
     the tensor is neither one number nor an element of it.
     """
-    if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
-        return None
-    if any(map(depends_on_data, read.subscripts)):
+    if not _can_be_brought_together(scop, read):
         return None
     steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
     moving = [s for s in steps if s != 0]
     return moving[0] if len(moving) == 1 and moving[0] in range(1, MOST_STEP + 1) else None
+
+
+def _can_be_brought_together(scop: Scop, read: Read) -> bool:
+    """Whether a copy can have what is read, within the tensor and outside."""
+    if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
+        return False
+    return not any(map(depends_on_data, read.subscripts))
 
 
 def _has_border(read: Read) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
-from tcomp.mapping.blocking import is_read_afar, panel_loads
+from tcomp.mapping.blocking import is_read_afar, panel_loads, rows_of
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
@@ -66,15 +66,18 @@ TILES = 16
 def cpu_tiling(machine: Machine) -> Tiling:
     """What the passes need to know of the processor that a kernel is compiled for."""
     shared = LEAST_PRODUCTS if machine.threads > 1 else None
-    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storage, shared)
+    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storages, shared)
 
 
-def _packed_storage(scop: Scop, cluster: Cluster) -> str | None:
-    """The operand that a contraction packs: making it takes less than computing with it, wherever it lies."""
-    columns = columns_of(scop, cluster)
-    if columns is None or columns.panel is None or operands_of(main_statement(scop, cluster)) is None:
-        return None
-    return columns.panel.tensor if columns.packed else None
+def _packed_storages(scop: Scop, cluster: Cluster) -> frozenset[str]:
+    """The operands that a contraction packs: making them takes less than computing with them, wherever they lie."""
+    columns, main = columns_of(scop, cluster), main_statement(scop, cluster)
+    if columns is None or columns.panel is None or operands_of(main) is None:
+        return frozenset()
+    rows = rows_of(main, columns)
+    found = [columns.panel.tensor] if columns.packed else []
+    found += [rows.tensor] if rows is not None and rows.boundary is not None else []
+    return frozenset(found)
 
 
 def tile_sizes(

@@ -38,14 +38,14 @@ class Tiling:
 
     ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
     one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
-    or all that there were.  ``packs`` names the storage of which a cluster packs a panel, if any.  A cluster of
+    or all that there were.  ``packs`` names the storages of which a cluster packs panels.  A cluster of
     ``shared_instances`` or more keeps its own tiles where those of its consumers are few.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
     tile_bytes: int
     parallel_instances: int
-    packs: Callable[[Scop, Cluster], str | None] = lambda scop, cluster: None
+    packs: Callable[[Scop, Cluster], frozenset[str]] = lambda scop, cluster: frozenset()
     shared_instances: int | None = None
 
 
@@ -104,7 +104,7 @@ class _Fuser:
     def _is_packed(self, number: int, consumers: set[int]) -> bool:
         """Whether one of its consumers packs what a cluster computes: panels are made of what is in global memory."""
         written = {self.scop.by_name[s].target for s in self.clusters[number].statements}
-        return any(self.tiling.packs(self.scop, self.clusters[c]) in written for c in consumers)
+        return any(self.tiling.packs(self.scop, self.clusters[c]) & written for c in consumers)
 
     def _is_stored(self, number: int) -> bool:
         """Whether a cluster's results must go through global memory, to a later kernel."""

@@ -2,8 +2,9 @@
 
 Where neighbouring columns of a register tile do not read neighbouring elements, or the elements of a column lie so far
 apart that each costs a page or a cache line of its own, the panel is copied into a box whose innermost dimension is the
-columns.  The other operand is broadcast from where it lies, unless its elements throw each other out of the cache.  It
-is the copy that a GPU makes into shared memory (``promotion.py``), at the mark around the tiles that use it.
+columns.  The other operand is broadcast from where it lies, unless some of it lies outside its tensor, or its elements
+throw each other out of the cache.  It is the copy that a GPU makes into shared memory (``promotion.py``), at the mark
+around the tiles that use it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ LONG_STRIDE = 4096
 
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
 """Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
+
+MOST_NEEDED = 16 * 1024 * 1024
+"""The same for a panel without which there would be no vectors."""
 
 LEAST_COLLIDING = 4 * 1024
 """The same for one whose elements throw each other out."""
@@ -85,11 +89,18 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         line = LINE_BYTES // panel.dtype.itemsize
         yield replace(panel, padding=-panel.run % line if step == 1 and panel.run > line else 0)
     rows = rows_of(statement, columns)
-    if rows is not None and steps_collide(plan.scop, statement, rows, steps):
+    if rows is not None and rows.boundary is not None:
+        yield from filter(None, [_boxed(plan, statement, _around(marks, statement), rows, 0)])
+    elif rows is not None and steps_collide(plan.scop, statement, rows, steps):
         block = _boxed(plan, statement, marks.get(f"block{number}"), rows, LEAST_REUSE)
         if block is not None:
             # Rows that lie a multiple of a page apart would fall into few sets of the cache again.
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
+
+
+def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:
+    """The innermost place around all register tiles that read the same steps of a reduction."""
+    return [p for p in marks.values() if p.mark.startswith(("group", "block")) and statement.name in p.prefixes][-1]
 
 
 def _grouped(
@@ -103,8 +114,7 @@ def _grouped(
         return ()
     if not all(_can_be_copied(plan, statement, o.read) for o in (dot.panel, dot.other)):
         return ()
-    around = [m for m in marks.values() if m.mark.startswith(("group", "block")) and statement.name in m.prefixes]
-    return grouped_copies(plan, statement, dot, columns, panel, around[-1])
+    return grouped_copies(plan, statement, dot, columns, panel, _around(marks, statement))
 
 
 def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
@@ -139,7 +149,8 @@ def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read
     footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
-    if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > MOST_PANEL:
+    most = MOST_PANEL if reuse > LEAST_REUSE_APART else MOST_NEEDED
+    if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > most:
         return None
     order = tuple(sorted(range(len(hull.shape)), key=lambda d: -abs(storage.strides[d])))
     return Copy(storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order)

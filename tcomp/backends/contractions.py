@@ -7,6 +7,7 @@ the tile each operand is a vector or one element, along its rows it moves by a f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_o
 from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
-from tcomp.loops import For, LoopExpr, LoopNode, variables
+from tcomp.loops import For, Let, LoopExpr, LoopNode, variables
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
@@ -42,12 +43,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile."""
+    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile.
+
+    ``again`` says that neighbouring steps read what other rows have read before.
+    """
 
     place: Place
     row: int
     column: int
     name: str
+    again: bool = False
 
     @property
     def is_vector(self) -> bool:
@@ -120,7 +125,19 @@ class Contraction:
         row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
         if row is None or column not in (0, 1):
             return None
-        return Operand(place, row, column, name)
+        again = not column and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
+        return Operand(place, row, column, name, again)
+
+    def _meets(self, loop: For | Let, row: int, read: Read, place: Place) -> bool:
+        """Whether a step of a loop reads in one row, ``row`` elements from the last, what another reads elsewhere."""
+        if not isinstance(loop, For) or not row or self.nest.row is None:
+            return False
+        step, rows = self._stride(loop, read.subscripts, place), max(extents_of(self.nest.row), default=1)
+        extent = constant_extent(loop.lower, loop.upper)
+        if not step or extent is None:
+            return False
+        together = math.lcm(step, row)
+        return together // abs(step) < extent and together // abs(row) < rows
 
     def _target(self, written: Read | None, name: str) -> Operand | None:
         """What is written, as ``place`` takes it, if its columns are neighbours in memory."""
@@ -196,7 +213,10 @@ class Contraction:
         inside = "  " * depth
         first, second = operands
         for o in operands:
-            yield f"{inside}const {C_STORAGE_TYPES[o.place.dtype.name]} *const {o.name} = &{o.place.text};"
+            constant = "" if o.again else "const "
+            yield f"{inside}const {C_STORAGE_TYPES[o.place.dtype.name]} *{constant}{o.name} = &{o.place.text};"
+            if o.again:
+                yield f"{inside}{_forgotten(o.name)}"
             if not o.row:
                 yield from (inside + line for line in self._loads(o, 0, tile, offsets))
         for r in range(tile.rows):
@@ -227,6 +247,14 @@ class Contraction:
         for v, offset in enumerate(offsets):
             loaded = _loaded(operand, start + offset, self.dtype, tile.lanes)
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
+
+
+def _forgotten(pointer: str) -> str:
+    """The C statement after which a compiler does not know what it has read from there already.
+
+    Kept in registers for steps to come, that would drive accumulators out of them.
+    """
+    return f'__asm__("" : "+r"({pointer}));'
 
 
 def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:

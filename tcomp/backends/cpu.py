@@ -14,7 +14,7 @@ from tcomp.backends.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.groupedpanels import filled as grouped_fill
 from tcomp.backends.groupedpanels import group_functions
 from tcomp.backends.operandplaces import OperandPlaces
-from tcomp.backends.panels import Panel, transpositions
+from tcomp.backends.panels import Panel, fill_functions
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
 from tcomp.backends.prelude import prelude
 from tcomp.backends.rowloops import RowLoops
@@ -110,7 +110,7 @@ class _Emitter:
             names = "thread_num", "num_threads", "max_threads"
             declarations += "".join(f"int omp_get_{name}(void);\n" for name in names)
         title = f"/* {self._title()} */\n"
-        text = transpositions(text) + vector_extrema(text) + stream_functions(text) + text
+        text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
         text = group_functions(text) + text
         text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
         types = vector_declarations(text)

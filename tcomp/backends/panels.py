@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -105,12 +107,11 @@ class Panel:
         if read.boundary is not None and border is None:
             return lines + self._folded(source, read.boundary.kind, outer, column)
         lanes = vector_bytes // self.copy.dtype.itemsize
-        run = next((d for d in outer if self.storage.strides[d] == 1 and self.copy.shape[d] >= lanes), None)
-        turned = run is not None and self.storage.strides[column] != 1 and self.copy.shape[column] >= lanes
-        turned = turned and self.copy.step == 1
+        run = self._run(outer)
+        turned = math.prod(self.copy.shape[d] for d in run) >= lanes <= self.copy.shape[column]
+        turned = turned and self.storage.strides[column] != 1 and self.copy.step == 1
         if turned and self.copy.dtype.itemsize in _TURNED and lanes in (4, 8, 16):
-            assert run is not None
-            return lines + self._turned(source, [d for d in outer if d != run], run, column, lanes)
+            return lines + self._turned(source, [d for d in outer if d not in run], run, column, lanes)
         for depth, d in enumerate(outer):
             lines.append("  " * depth + f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)")
         return lines + ["  " * len(outer) + line for line in self._row(source, column)]
@@ -120,11 +121,16 @@ class Panel:
         low, high, whole = self.low(column), self.high(column), self.copy.shape[column]
         if self.copy.step == 1:
             move = f"{self.target()} = {self.source(source)};"
+            part = f"for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}"
+            if self.storage.strides[column] == 1:
+                first = {column: low}
+                there = f"&{self.target(first)}, &{self.source(source, first)}"
+                part = f"tc_copied({there}, ({high} - {low}) * {self.copy.dtype.itemsize}L);"
             return [
                 f"if ({high} - {low} == {whole})",
                 f"  for (long o{column} = 0; o{column} < {whole}; o{column}++) {move}",
                 "else",
-                f"  for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}",
+                f"  {part}",
             ]
         step, run = self.copy.step, self.copy.run
         apart = self.source(source, {column: f"r + l * {step}"})
@@ -155,27 +161,51 @@ class Panel:
             lines.append("  " * depth + f"{loop} {target} = {value};")
         return lines + ["  " * d + "}" for d in range(depth - 1, -1, -1)]
 
-    def _turned(self, source: str, outer: list[int], run: int, column: int, lanes: int) -> list[str]:
+    def _run(self, outer: Sequence[int]) -> list[int]:
+        """Dimensions, outermost first, whose elements follow one another in the tensor, and evenly in the panel.
+
+        All but the first are as long as the tensor's.
+        """
+        found: list[int] = []
+        length = 1
+        for d in sorted((d for d in outer if self.copy.shape[d] > 1), key=lambda d: abs(self.storage.strides[d])):
+            apart = self.strides[found[-1]] * length if found else self.strides[d]
+            if self.storage.strides[d] != length or self.strides[d] != apart:
+                break
+            found.insert(0, d)
+            length *= self.copy.shape[d]
+            if self.copy.shape[d] != self.storage.box.extent[d]:
+                break
+        return found
+
+    def _turned(self, source: str, outer: list[int], run: list[int], column: int, lanes: int) -> list[str]:
         """Fill by square blocks that are transposed in registers; the last ones overlap those before them.
 
         Blocks follow the tensor's own rows, which the processor fetches ahead.
         """
         function = f"tc_transpose_{8 * self.copy.dtype.itemsize}_x{lanes}"
-        move = f"{self.target()} = {self.source(source)};"
-        pair = f"&{self.source(source)}, {self.storage.strides[column]}L, &{self.target()}, {self.strides[run]}L"
+        first, step = run[0], self.strides[run[-1]]
+        inner = math.prod(self.copy.shape[d] for d in run[1:])
+        read, written = (at(dict.fromkeys(run, "0")) for at in (functools.partial(self.source, source), self.target))
+        pair = f"&{read} + run, {self.storage.strides[column]}L, &{written} + run * {step}L, {step}L"
         loops = [f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)" for d in outer]
-        low, high, left, right = self.low(run), self.high(run), self.low(column), self.high(column)
+        low, high, left, right = self.low(first), self.high(first), self.low(column), self.high(column)
+        if inner > 1:
+            low, high = f"{low} * {inner}", f"{high} * {inner}"
+        conditions = [f"{high} - {low} >= {lanes}", f"{right} - {left} >= {lanes}"]
+        conditions += [f"{self.high(d)} - {self.low(d)} == {self.copy.shape[d]}" for d in run[1:]]
+        plain = [f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)" for d in (*run, column)]
         blocks = (
-            f"if ({high} - {low} >= {lanes} && {right} - {left} >= {lanes})",
+            f"if ({' && '.join(conditions)})",
             f"  for (long next{column} = {left}; next{column} < {right}; next{column} += {lanes})",
-            f"    for (long next{run} = {low}; next{run} < {high}; next{run} += {lanes}) {{",
-            f"      const long o{run} = tc_min(next{run}, {high} - {lanes});",
+            f"    for (long next = {low}; next < {high}; next += {lanes}) {{",
+            f"      const long run = tc_min(next, {high} - {lanes});",
             f"      const long o{column} = tc_min(next{column}, {right} - {lanes});",
             f"      {function}({pair});",
             "    }",
             "else",
-            f"  for (long o{run} = {low}; o{run} < {high}; o{run}++)",
-            f"    for (long o{column} = {left}; o{column} < {right}; o{column}++) {move}",
+            *("  " * (depth + 1) + loop for depth, loop in enumerate(plain)),
+            "  " * (len(plain) + 1) + f"{self.target()} = {self.source(source)};",
         )
         return ["  " * n + loop for n, loop in enumerate(loops)] + ["  " * len(loops) + line for line in blocks]
 
@@ -207,9 +237,33 @@ class Panel:
         return f"{self.name}_high{d}"
 
 
-def transpositions(text: str) -> str:
-    """The functions that transpose square blocks, for those that a text calls."""
-    return "".join(_transposition(int(bits), int(lanes)) for bits, lanes in sorted(set(_CALLED.findall(text))))
+def fill_functions(text: str) -> str:
+    """The functions that fill panels, for those that a text calls."""
+    transposed = "".join(_transposition(int(bits), int(lanes)) for bits, lanes in sorted(set(_CALLED.findall(text))))
+    return transposed + (_copied() if "tc_copied(" in text else "")
+
+
+def _copied() -> str:
+    """Copies so many bytes: those that do not fill a vector with two that overlap."""
+    lines = [
+        "static inline void tc_copied(void *target, const void *source, long count)",
+        "{",
+        "  const char *s = source;",
+        "  char *t = target;",
+        "  if (count >= 64) {",
+        "    for (long o = 0; o < count - 64; o += 64) *(tc_uint8_x64 *)(t + o) = *(const tc_uint8_x64 *)(s + o);",
+        "    *(tc_uint8_x64 *)(t + count - 64) = *(const tc_uint8_x64 *)(s + count - 64);",
+    ]
+    for size in (32, 16, 8, 4):
+        vector = f"tc_uint8_x{size}"
+        lines += [
+            f"  }} else if (count >= {size}) {{",
+            f"    const {vector} last = *(const {vector} *)(s + count - {size});",
+            f"    *({vector} *)t = *(const {vector} *)s;",
+            f"    *({vector} *)(t + count - {size}) = last;",
+        ]
+    lines += ["  } else {", "    for (long o = 0; o < count; o++) t[o] = s[o];", "  }", "}"]
+    return "\n".join(lines) + "\n"
 
 
 def _transposition(bits: int, lanes: int) -> str:
