@@ -150,8 +150,8 @@ def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
     if results and not request.quiet and not request.json:
         place = database_path()
         kept = f"kept in {place}; calls use it from now on"
-        if place is None or all(r.seconds == math.inf for r in results):
-            kept = "nothing is kept" if place else "nothing is kept: TCOMP_TUNED is 0, or there is no cache"
+        if place is None or all(r.seconds == math.inf or r.undecided for r in results):
+            kept = "nothing is kept for calls" if place else "nothing is kept: TCOMP_TUNED is 0, or there is no cache"
         show_line(kept if request.report is None else f"{kept}; report in {request.report}")
 
 

@@ -124,7 +124,14 @@ def measure_candidate(job: MeasureJob) -> Trial:
     if isinstance(found, Failure):
         return replace(trial, outcome=found.outcome, message=found.message)
     outcome = Outcome.SLOW if found.slow else Outcome.MEASURED
-    return replace(trial, outcome=outcome, times=found.times, message=found.message, baseline=found.baseline)
+    return replace(
+        trial,
+        outcome=outcome,
+        times=found.times,
+        message=found.message,
+        baseline=found.baseline,
+        doubtful=found.doubtful,
+    )
 
 
 def _visible(device: int) -> tuple[str, str]:

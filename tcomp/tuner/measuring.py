@@ -35,20 +35,23 @@ _LONGEST_TURN = 30.0
 _LONG_CALL = 0.05
 """Seconds of a first call from which on it tells how long others take: what is done only once is a small part."""
 
-_MOST_DISTURBED = 0.5
+BUSY = "the machine was busy, so that some times are doubtful"
+"""The remark on a measurement most of whose samples were disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Seconds of single calls of a candidate, and the median of the default options, measured in turn with it.
 
-    A candidate that is ``slow`` was given up early, and has no times.
+    A candidate that is ``slow`` was given up early, and has no times.  Times are ``doubtful`` where others kept the
+    processors too busy to tell.
     """
 
     times: tuple[float, ...]
     baseline: float
     message: str = ""
     slow: bool = False
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,9 @@ class Measure:
             subject.call()
         _verify(subject, "at first right, later wrong: ")
         notes = [note] if note else []
-        if times.disturbed > _MOST_DISTURBED:
-            notes.append(f"the machine was busy: {times.disturbed:.0%} of the samples were disturbed")
-        return Measurement(times.seconds, times.baseline, "; ".join(notes))
+        if times.doubtful:
+            notes.append(BUSY)
+        return Measurement(times.seconds, times.baseline, "; ".join(notes), doubtful=times.doubtful)
 
     def _slow(self, ratio: float, baseline: float) -> Measurement:
         message = f"{ratio:.3g} times the default options' time; the best takes {self.best:.3g} times that"

@@ -113,6 +113,7 @@ def trial_to_plain(trial: Trial) -> dict[str, Any]:
         "when": trial.when,
         "generation": trial.generation,
         "baseline": trial.baseline if trial.baseline < math.inf else None,
+        "doubtful": trial.doubtful,
     }
 
 
@@ -132,7 +133,8 @@ def trial_from_plain(plain: Any) -> Trial:
         )
         times, worker = _times(plain["times"]), _text(plain["worker"])
         when, generation = _number(plain["when"]), _whole(plain["generation"])
-        return Trial(compiled, outcome, times, message, worker, when, generation, baseline)
+        doubtful = plain.get("doubtful") is True
+        return Trial(compiled, outcome, times, message, worker, when, generation, baseline, doubtful)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TcompError(f"not a trial: {error!r}") from None
 

@@ -30,12 +30,14 @@ _PROVISIONAL_GAIN = 1.05
 class Final:
     """A finalist: measured again in rounds, in each in turn with the default options.
 
-    ``times`` and ``baselines`` have the seconds of a call of both in each round; they are empty if it failed.
+    ``times`` and ``baselines`` have the seconds of a call of both in each round; they are empty if it failed.  Rounds
+    that others disturbed are left out; there are ``disturbed`` of them.
     """
 
     options: MappingOptions
     times: tuple[float, ...]
     baselines: tuple[float, ...]
+    disturbed: int = 0
 
     @property
     def seconds(self) -> float:
@@ -87,6 +89,15 @@ class TuningResult:
         known = 0 < self.seconds < math.inf and self.default_seconds < math.inf
         return self.default_seconds / self.seconds if known else 1.0
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the run went to its end, but others kept the machine too busy to tell what is faster."""
+        if self.interrupted:
+            return False
+        if self.finals:
+            return any(f.disturbed for f in self.finals) and not any(f.times for f in self.finals)
+        return all(t.doubtful for t in self.history if t.outcome is Outcome.MEASURED)
+
     def count(self, *outcomes: Outcome) -> int:
         """How many trials came out so."""
         return sum(t.outcome in outcomes for t in self.history)
@@ -103,7 +114,9 @@ class TuningResult:
         failed = [f"{n} {o.value}" for o in (*FAILED, Outcome.REJECTED) if (n := self.count(o))]
         if failed:
             lines.append(f"  lost: {', '.join(failed)}")
-        if self.finals:
+        if self.undecided:
+            lines.append("  undecided: the machine was too busy to tell what is faster; tune again when it is not")
+        elif self.finals:
             rounds = max(len(f.times) for f in self.finals)
             gains = ", ".join(f"{f.gain:.2f}" for f in self.finals)
             lines.append(f"  finalists, in turn with the default, {rounds} rounds: {gains} times as fast")
@@ -146,6 +159,7 @@ class TuningResult:
             "strategy": self.strategy,
             "spent": self.spent,
             "interrupted": self.interrupted,
+            "undecided": self.undecided,
             "finals": [
                 {"options": f.options.to_source(), "times": list(f.times), "default_times": list(f.baselines)}
                 for f in self.finals
@@ -171,7 +185,8 @@ def decide(finals: Sequence[Final]) -> Final | None:
 
 def provisional(trials: Sequence[Trial]) -> Trial | None:
     """The best trial so far, if it is clearly faster than the default options."""
-    best = min((t for t in trials if t.outcome is Outcome.MEASURED), key=lambda t: t.ratio, default=None)
+    certain = (t for t in trials if t.outcome is Outcome.MEASURED and not t.doubtful)
+    best = min(certain, key=lambda t: t.ratio, default=None)
     return best if best is not None and best.ratio * _PROVISIONAL_GAIN < 1 else None
 
 

@@ -313,7 +313,7 @@ class Run:
 
     def _keep(self, result: TuningResult) -> None:
         """Let calls have what the finalists showed; what is provisional has been kept already."""
-        if result.interrupted:
+        if result.interrupted or result.undecided:
             return
         final = next((f for f in result.finals if f.options == result.best), None)
         seconds = (result.default_seconds,)

@@ -63,12 +63,14 @@ class Stopwatch(Protocol):
 class Times:
     """Seconds of single calls of a candidate and, next to them, of the reference, in order.
 
-    ``disturbed`` is the share of samples during which this process waited for a processor.
+    ``disturbed`` is the share of samples during which this process waited for a processor.  Where it is so large that
+    disturbed samples had to be taken, too, the times are ``doubtful``: two threads wait more often than one.
     """
 
     seconds: tuple[float, ...]
     reference: tuple[float, ...]
     disturbed: float
+    doubtful: bool = False
 
     @property
     def baseline(self) -> float:
@@ -157,7 +159,10 @@ Pair = tuple[float, float]
 
 
 class _Pairs:
-    """Samples of candidate and reference in turn; of a reference that takes much longer, one in ``interval``."""
+    """Samples of candidate and reference in turn; of a reference that takes much longer, one in ``interval``.
+
+    A pair is quiet if both of its samples are.
+    """
 
     def __init__(
         self, candidate: Stopwatch, reference: Stopwatch, calls: int, reference_calls: int, interval: int
@@ -167,19 +172,15 @@ class _Pairs:
         self._candidate, self._calls = candidate, calls
         self._reference, self._reference_calls = reference, reference_calls
         self._interval = interval
-        self._latest = math.nan
-        self._waited = _waited()
+        self._latest, self._latest_quiet = math.nan, False
 
     def take(self) -> None:
         """One sample more."""
         number = len(self.quiet) + len(self.disturbed)
-        begin = time.perf_counter()
-        if number % self._interval == 0:
-            self._latest = self._reference(self._reference_calls)
-        pair = self._candidate(self._calls), self._latest
-        elapsed = time.perf_counter() - begin
-        before, self._waited = self._waited, _waited()
-        (self.quiet if self._waited - before <= _WAITING_SHARE * elapsed else self.disturbed).append(pair)
+        if number % self._interval == 0 or not self._latest_quiet:
+            self._latest, self._latest_quiet = _sample(self._reference, self._reference_calls)
+        seconds, quiet = _sample(self._candidate, self._calls)
+        (self.quiet if quiet and self._latest_quiet else self.disturbed).append((seconds, self._latest))
 
     def times(self, least: int) -> Times:
         """The quiet samples; if they are fewer than ``least``, the fastest of all, each for itself."""
@@ -187,7 +188,15 @@ class _Pairs:
         if len(self.quiet) >= least:
             return Times(tuple(c for c, _ in self.quiet), tuple(r for _, r in self.quiet), share)
         both = [*self.quiet, *self.disturbed]
-        return Times(tuple(sorted(c for c, _ in both)[:least]), tuple(sorted(r for _, r in both)[:least]), share)
+        fastest = tuple(sorted(c for c, _ in both)[:least]), tuple(sorted(r for _, r in both)[:least])
+        return Times(*fastest, share, doubtful=True)
+
+
+def _sample(stopwatch: Stopwatch, calls: int) -> tuple[float, bool]:
+    """What a stopwatch shows, and whether nothing disturbed it."""
+    begin, waited = time.perf_counter(), _waited()
+    seconds = stopwatch(calls)
+    return seconds, _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin)
 
 
 def _calls(once: float) -> int:

@@ -87,7 +87,8 @@ class Trial:
 
     ``times`` are seconds of single calls, warm, in the order in which they were taken.  ``worker`` names the machine
     and device that measured; ``when`` is seconds since the epoch.  ``baseline`` is the median time of the default
-    options there, sampled in turn with ``times``; it is infinite where that is not known.
+    options there, sampled in turn with ``times``; it is infinite where that is not known.  What was measured on a busy
+    machine may be ``doubtful``: it guides a search, but decides nothing.
     """
 
     compiled: Compiled
@@ -98,6 +99,7 @@ class Trial:
     when: float = 0.0
     generation: int = 0
     baseline: float = math.inf
+    doubtful: bool = False
 
     @property
     def options(self) -> MappingOptions:

@@ -73,7 +73,10 @@ class ExecutorWorkshop:
             self._give_up(running)
 
     def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
-        """Measure them again in rounds, every one in a process of its own, in about so many seconds."""
+        """Measure them again in rounds, every one in a process of its own, in about so many seconds.
+
+        Rounds that others disturb do not count.
+        """
         self._let_end()
         bench = replace(self._bench, effort=_ROUND)
         rounds: list[list[Trial]] = [[] for _ in finalists]
@@ -88,6 +91,7 @@ class ExecutorWorkshop:
                 if all(t.outcome is Outcome.MEASURED for t in taken):
                     job = MeasureJob(bench, self._problem, one)
                     taken.append(_trial(self._submitted(measure_candidate, job), job))
+                    self._note(taken[-1])
         return [_final(one, taken) for one, taken in zip(finalists, rounds, strict=True)]
 
     def _submitted(self, function: Callable[[Job], Answer], job: Job) -> Future[Answer]:
@@ -131,7 +135,11 @@ def _error(future: Future[Answer]) -> str:
 
 
 def _final(compiled: Compiled, rounds: Sequence[Trial]) -> Final:
-    """A finalist; without times if it failed once."""
+    """A finalist; without times if it failed once, or hardly a round was undisturbed."""
+    options, certain = compiled.candidate.options, [t for t in rounds if not t.doubtful]
     if any(t.outcome is not Outcome.MEASURED for t in rounds):
-        return Final(compiled.candidate.options, (), ())
-    return Final(compiled.candidate.options, tuple(t.seconds for t in rounds), tuple(t.baseline for t in rounds))
+        return Final(options, (), ())
+    disturbed = len(rounds) - len(certain)
+    if disturbed and len(certain) < _LEAST_ROUNDS:
+        return Final(options, (), (), disturbed)
+    return Final(options, tuple(t.seconds for t in certain), tuple(t.baseline for t in certain), disturbed)

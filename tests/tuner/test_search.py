@@ -109,6 +109,26 @@ def test_drift_of_the_machine_makes_no_winner() -> None:
     assert decide(finals) is finals[1]
 
 
+def test_on_a_busy_machine_nothing_is_kept_for_calls() -> None:
+    """Neither the best of the search nor, as if it had been compared, the default."""
+
+    class Busy(FakeWorkshop):
+        def measure(self, compiled: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
+            for trial in FakeWorkshop.measure(self, compiled, best):
+                yield replace(trial, doubtful=True)
+
+        def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
+            return [Final(f.candidate.options, (), (), 8) for f in finalists]
+
+    for candidates in (CANDIDATES, []):
+        with Database() as database:
+            result = run(database, Busy(), Listed(candidates))
+            assert database.best(identity()) is None
+        assert result.best == DEFAULT
+        assert result.undecided
+        assert "undecided" in result.summary()
+
+
 def test_candidates_that_fail_lose_themselves_only() -> None:
     lost = {
         CANDIDATES[0]: Outcome.CRASHED,

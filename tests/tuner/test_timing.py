@@ -120,6 +120,15 @@ def test_disturbed_samples_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     times = compared(machine.kernel(1e-3, lambda: next(waits)), machine.kernel(1e-3), EFFORT, math.inf)
     assert times.ratio == pytest.approx(1)
     assert 0.2 < times.disturbed < 0.5
+    assert not times.doubtful
+
+
+def test_what_is_compared_with_a_disturbed_reference_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the default options on two threads beside a candidate on one, while others keep one of two processors busy."""
+    machine = Machine(monkeypatch)
+    times = compared(machine.kernel(1e-3), machine.kernel(1e-4, lambda: 1e-2), EFFORT, math.inf)
+    assert times.doubtful
+    assert times.disturbed == 1
 
 
 def test_where_all_samples_are_disturbed_the_fastest_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +140,7 @@ def test_where_all_samples_are_disturbed_the_fastest_count(monkeypatch: pytest.M
 
     times = compared(machine.kernel(2e-3, waits), machine.kernel(1e-3, waits), EFFORT, math.inf)
     assert times.disturbed == 1
+    assert times.doubtful
     assert len(times.seconds) == len(times.reference) == EFFORT.least
     assert max(times.seconds) < 7e-3
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tcomp.errors import TcompError
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob
+from tcomp.tuner.result import decide
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 from tcomp.tuner.workshop import ExecutorWorkshop
 from tests.tuner.problems import problem, tiled
@@ -171,6 +173,22 @@ def test_a_finalist_that_fails_once_is_out() -> None:
     assert (first.times, first.gain) == ((), 0.0)
     assert len(second.times) == 12
     assert len([j for j in executor.jobs if j.compiled.candidate.options == tiled(1)]) == 4
+
+
+def test_rounds_that_others_disturb_do_not_count() -> None:
+    """There the first looks twice as fast as the default options, else both are as fast as these."""
+
+    def answer(job: MeasureJob) -> Trial:
+        rounds = sum(j.compiled is job.compiled for j in executor.jobs)
+        alone = job.compiled.candidate.options == tiled(1)
+        busy = rounds % 4 or not alone
+        return replace(measured(job), baseline=2.0 if busy and alone else 1.0, doubtful=bool(busy))
+
+    place, executor = workshop(answer)
+    first, second = place.compare(COMPILED[:2], 60.0)
+    assert (first.gains, first.disturbed) == ((1.0,) * 3, 9)
+    assert (second.gains, second.disturbed) == ((), 12)
+    assert decide([first, second]) is None
 
 
 def test_remarks_of_candidates_that_ran_are_notes_each_once() -> None:
