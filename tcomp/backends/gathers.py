@@ -15,7 +15,7 @@ def steady_gathers(scop: Scop, statement: ScopStatement, moving: frozenset[str])
     Those inside of others come first.
     """
     found: dict[Gather, None] = {}
-    for read in _unconditional(statement.value):
+    for read in unconditional_reads(statement.value):
         for d, subscript in enumerate(read.subscripts):
             names = {e.name for e in walk(subscript) if isinstance(e, Index)}
             if depends_on_data(subscript) and not names & moving and scop.storages[read.tensor].box.extent[d] > 0:
@@ -29,15 +29,15 @@ def all_gathers(statement: ScopStatement) -> frozenset[Gather]:
     return frozenset(Gather(r.tensor, d, s) for r in reads for d, s in enumerate(r.subscripts) if depends_on_data(s))
 
 
-def _unconditional(expr: Expr) -> Iterator[Read]:
+def unconditional_reads(expr: Expr) -> Iterator[Read]:
     """Reads that are evaluated whatever the data are, and whose subscripts must be inside the tensor."""
     match expr:
         case Select():
-            yield from _unconditional(expr.condition)
+            yield from unconditional_reads(expr.condition)
         case Binary(op="&&" | "||"):
-            yield from _unconditional(expr.lhs)
+            yield from unconditional_reads(expr.lhs)
         case _:
             for child in children(expr):
-                yield from _unconditional(child)
+                yield from unconditional_reads(child)
             if isinstance(expr, Read) and expr.boundary is None:
                 yield expr

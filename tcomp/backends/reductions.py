@@ -15,7 +15,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
-from tcomp.backends.vectorvalues import VectorSpeller, neighbours
+from tcomp.backends.vectorvalues import VectorSpeller, computed_type, neighbours
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import REDUCTIONS, DType
 from tcomp.scop import ScopStatement
@@ -48,6 +48,11 @@ class Reduction:
     vector_bytes: int
     speller: Callable[[Mapping[str, str]], Speller]
 
+    @property
+    def element(self) -> DType:
+        """What the lanes of vectors are."""
+        return computed_type(self.dtype)
+
     def lines(self) -> Iterator[str]:
         """The loop in C."""
         i, upper = self.loop.iterator, loop_text(self.loop.upper)
@@ -61,10 +66,10 @@ class Reduction:
 
     def _in_vectors(self) -> Iterator[str]:
         """What of the loop fills vectors; the iterator stands behind it afterwards."""
-        if self.dtype.bits < 32:
+        if self.element.bits < 32:
             return
         direct = self._vector(2) is not None
-        lanes = (self.vector_bytes if direct else min(VALUE_BYTES, self.vector_bytes)) // self.dtype.itemsize
+        lanes = (self.vector_bytes if direct else min(VALUE_BYTES, self.vector_bytes)) // self.element.itemsize
         extent = self._extent()
         while extent is not None and lanes > max(extent, 1):
             lanes //= 2
@@ -74,8 +79,8 @@ class Reduction:
         if extent is not None:
             vectors = min(vectors, extent // lanes)
         i, upper = self.loop.iterator, loop_text(self.loop.upper)
-        identity = constant_text(REDUCTIONS[self._reduction].identity(self.dtype), self.dtype)
-        kind = vector_type(self.dtype, lanes)
+        identity = constant_text(REDUCTIONS[self._reduction].identity(self.dtype), self.element)
+        kind = vector_type(self.element, lanes)
         for v in range(vectors):
             yield f"{kind} part{v} = ({kind}){{}} + {identity};"
         if vectors > 1:
@@ -109,7 +114,7 @@ class Reduction:
         least = 2 if rest is None or rest % min(lanes, FOLDED) else min(lanes, FOLDED)
         while lanes > least:
             lanes //= 2
-            kind = vector_type(self.dtype, lanes)
+            kind = vector_type(self.element, lanes)
             halves = self._of_vectors(f"*(const {kind} *)&{name}", f"*((const {kind} *)&{name} + 1)", lanes)
             yield f"{kind} half{lanes} = {halves};"
             name = f"half{lanes}"
@@ -125,16 +130,17 @@ class Reduction:
                 yield f"{name} = {self._of_vectors(name, turned, lanes)};"
         else:
             first = self._combined(first, f"{name}[1]")
-        yield f"{self.target} = {self._combined(self.target, first)};"
+        value = self._combined(load(self.target, self.dtype), first)
+        yield f"{self.target} = {store(value, self.dtype)};"
 
     def _step(
         self, vectors: int, lanes: int, direct: bool, into: str = "part0", left: int | None = None
     ) -> Iterator[str]:
         """The next iterations, combined with one vector each; of the last vector only so many may be ``left``."""
         i = self.loop.iterator
-        kind = vector_type(self.dtype, lanes)
+        kind = vector_type(self.element, lanes)
         if not direct:
-            yield f"{C_STORAGE_TYPES[self.dtype.name]} value[{vectors * lanes}];"
+            yield f"{C_STORAGE_TYPES[self.element.name]} value[{vectors * lanes}];"
             value = self._value(Operation("+", (Variable(i), Variable("l"))))
             yield f"for (int l = 0; l < {vectors * lanes}; l++) value[l] = {value};"
         for v in range(vectors):
@@ -143,7 +149,7 @@ class Reduction:
             if direct:
                 value = self._vector(lanes, v * lanes) or value
             if left is not None and self._reduction == "+":
-                mask = f"tc_int{self.dtype.bits}_x{lanes}"
+                mask = f"tc_int{self.element.bits}_x{lanes}"
                 chosen = ", ".join(["0"] * (lanes - left) + ["-1"] * left)
                 value = f"({kind})(({mask})({value}) & ({mask}){{{chosen}}})"
             yield f"{name} = {self._of_vectors(name, value, lanes)};"
@@ -157,7 +163,7 @@ class Reduction:
         return combine(self._reduction, a, b, self.dtype)
 
     def _of_vectors(self, a: str, b: str, lanes: int) -> str:
-        return of_vectors(self._reduction, self.dtype, lanes)(a, b)
+        return of_vectors(self._reduction, self.element, lanes)(a, b)
 
     def _value(self, iteration: LoopExpr) -> str:
         """What one iteration contributes."""
@@ -170,7 +176,7 @@ class Reduction:
             return None
         first = Variable(self.loop.iterator)
         scalar = self._speller(Operation("+", (first, Number(offset))) if offset else first)
-        return VectorSpeller(scalar, along, lanes).value(self.statement.value, self.dtype)
+        return VectorSpeller(scalar, along, lanes).value(self.statement.value, self.element)
 
     def _speller(self, iteration: LoopExpr) -> Speller:
         arguments = [substitute(a, self.loop.iterator, iteration) for a in self.call.arguments]

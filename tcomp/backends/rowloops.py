@@ -11,6 +11,7 @@ import islpy as isl
 from tcomp.backends.accumulators import Accumulation
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.gathers import all_gathers, steady_gathers
+from tcomp.backends.halves import HalfRow
 from tcomp.backends.looppieces import pieces
 from tcomp.backends.reductions import Reduction
 from tcomp.backends.spelling import Gather, Speller, loop_text
@@ -20,6 +21,7 @@ from tcomp.backends.vectorvalues import moves_target
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
+from tcomp.operators import FLOAT32
 from tcomp.scop import Scop, ScopStatement
 
 Spell = Callable[[str, Mapping[str, str], Mapping[Gather, str]], Speller]
@@ -140,15 +142,17 @@ class RowLoops:
         return [SIMD, *lines] if lines[0].startswith("for (") else lines
 
     def _row(self, loop: For, call: Execute) -> list[str]:
-        """In streaming stores where they pay, else plain."""
+        """In streaming stores where they pay, float16 in blocks, else plain."""
+        statement = self.scop.by_name[call.statement]
+        dtype = self.scop.storages[statement.target].dtype
+        speller = functools.partial(self._speller, statement)
         if call.statement in self.streamed:
-            statement = self.scop.by_name[call.statement]
-            dtype = self.scop.storages[statement.target].dtype
-            speller = functools.partial(self._speller, statement)
-            lines = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, speller).lines()
-            if lines is not None:
-                return [*lines]
-        return self.plain(loop)
+            streamed = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, speller).lines()
+            if streamed is not None:
+                return [*streamed]
+        lanes = self.machine.vector_bytes // FLOAT32.itemsize
+        lines = HalfRow(loop, call, statement, dtype, lanes, speller).lines() if self.machine.widens else None
+        return self.plain(loop) if lines is None else lines
 
     def _reduction(self, loop: For, call: Execute) -> list[str]:
         """In vectors if all iterations reduce one element; if that is in memory, it goes through a register."""

@@ -94,7 +94,7 @@ class Speller:
     """Spells expressions of one statement instance; ``indices`` gives each index its C text.
 
     ``known`` names the variables that hold subscripts which were computed, and checked, before; ``panels`` are the
-    copies in which some reads are found.
+    copies in which some reads are found, and ``held`` what has the values of some.
     """
 
     scop: Scop
@@ -106,6 +106,7 @@ class Speller:
     dialect: Dialect = HOST_C
     known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
     panels: Mapping[Read, Panel] = field(default_factory=dict, kw_only=True)
+    held: Mapping[Read, str] = field(default_factory=dict, kw_only=True)
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
@@ -228,6 +229,8 @@ class Speller:
 
     def read(self, expr: Read) -> str:
         """A tensor element as a value, boundary rules and run-time checks included."""
+        if expr in self.held:
+            return self.held[expr]
         dtype = expr.dtype
         storage = self.scop.storages[expr.tensor]
         panel = self.panels.get(expr)

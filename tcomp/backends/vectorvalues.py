@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from tcomp.backends.spelling import Speller
 from tcomp.backends.vectorextrema import magnitude, of_vectors
 from tcomp.backends.vectortypes import vector_type
-from tcomp.grammar.function import Binary, Call, Constant, Expr, Index, Read, Unary, walk
+from tcomp.backends.widening import widened
+from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Read, Unary, walk
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient
-from tcomp.operators import DType
+from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, DType
 from tcomp.scop import ScopStatement
 
 ELEMENTS = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 """Element types of vectors: those whose arithmetic C does without promoting them."""
+
+
+def computed_type(dtype: DType) -> DType:
+    """The type in which values of an element type are computed: float32 for floats of 16 bits."""
+    return FLOAT32 if dtype in (FLOAT16, BFLOAT16) else dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +34,26 @@ class VectorSpeller:
 
     def value(self, expr: Expr, dtype: DType) -> str | None:
         """The C text of a vector of ``dtype``; None if the expression is none, or needs more than arithmetic."""
-        if dtype.name not in ELEMENTS or not self._varies(expr):
+        if dtype.name not in ELEMENTS or not self.moves(expr):
             return None
         return self._text(expr, dtype)
 
-    def _varies(self, expr: Expr) -> bool:
+    def moves(self, expr: Expr) -> bool:
+        """Whether an expression names the index."""
         return any(isinstance(e, Index) and e.name == self.along for e in walk(expr))
 
     def _text(self, expr: Expr, dtype: DType) -> str | None:
-        if expr.dtype != dtype:
+        if computed_type(expr.dtype) != dtype:
             return None
-        if not self._varies(expr):
+        if not self.moves(expr):
             return self.scalar.value(expr)
         match expr:
-            case Read() if (element := self._first(expr)) is not None:
+            case Read() if (element := self.first(expr)) is not None:
+                if expr.dtype != dtype:
+                    return widened(f"&{element}", expr.dtype, self.lanes)
                 return f"*(const {vector_type(dtype, self.lanes)} *)&{element}"
+            case Cast() if expr.dtype == dtype:
+                return self._text(expr.operand, dtype)
             case Unary(op="-"):
                 operand = self._text(expr.operand, dtype)
                 return None if operand is None else f"(-{operand})"
@@ -65,10 +76,10 @@ class VectorSpeller:
         zeros = f"({vector_type(dtype, self.lanes)}){{}}"
         if None in texts:
             return None
-        wide = (t if self._varies(a) else f"({t} - {zeros})" for a, t in zip(arguments, texts, strict=True))
+        wide = (t if self.moves(a) else f"({t} - {zeros})" for a, t in zip(arguments, texts, strict=True))
         return function(*wide)
 
-    def _first(self, read: Read) -> str | None:
+    def first(self, read: Read) -> str | None:
         """The C text of the element that the first lane reads, if the other lanes read its neighbours."""
         panel = self.scalar.panels.get(read)
         if panel is not None:

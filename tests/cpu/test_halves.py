@@ -1,0 +1,103 @@
+"""Rows of 16-bit floats: widened and rounded in vectors, to the bits that conversions one by one give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.mapping.machine import this_machine
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SERIAL = tc.MappingOptions(parallel=False)
+LENGTHS = (5, 16, 131)
+
+needs_conversions = pytest.mark.skipif(not this_machine().widens, reason="the processor converts no vectors of float16")
+
+
+@pytest.fixture(params=[32, 64])
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Makes kernels for vectors of so many bytes."""
+    if request.param > this_machine().vector_bytes:
+        pytest.skip("this processor has shorter vectors")
+    other = replace(this_machine(), vector_bytes=request.param)
+    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    return int(request.param)
+
+
+def halves(*shape: int) -> Array:
+    """All kinds of numbers: normal, denormal, infinite, NaN."""
+    bits = np.random.default_rng(shape).integers(0, 1 << 16, shape, np.uint16)
+    return bits.view(np.float16)
+
+
+@needs_conversions
+def test_rows_of_halves_are_converted_in_vectors(width: int) -> None:
+    f = tc.define(
+        """def f(half(N,D) X, half(D) g) -> (half(N,D) Y, float(N,D) Z) {
+          Y(n,d) = X(n,d) * g(d)
+          Z(n,d) = relu(X(n,d)) - 1
+        }"""
+    )["f"]
+    for length in LENGTHS:
+        X, g = halves(7, length), halves(length)
+        kernel = f.compile(X, g, options=SERIAL)
+        lanes = width // 4
+        assert (f"tc_narrowed_float16_x{lanes}(" in kernel.source) == (length >= lanes)
+        Y, Z = kernel(X, g)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(Y, (X.astype(np.float32) * g.astype(np.float32)).astype(np.float16))
+            np.testing.assert_array_equal(Z, np.where(X < 0, 0, X.astype(np.float32)) - 1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_reductions_of_16_bits(width: int, dtype: str) -> None:
+    storage: Any = dtype if dtype == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    f = tc.define(
+        f"""def f({dtype}(N,D) X) -> (low, high, rows, columns) {{
+          low(n)     min=! X(n,d)
+          high(n)    max=! X(n,d)
+          rows(n)     +=! X(n,d) * X(n,d)
+          columns(d)  +=! float(X(n,d))
+        }}"""
+    )["f"]
+    for length in LENGTHS:
+        exact = np.random.default_rng(length).integers(-1, 2, (9, length)).astype(np.float32)
+        X = exact.astype(storage)
+        kernel = f.compile(X, options=SERIAL)
+        assert (f"tc_widened_{dtype}_x{width // 4}(" in kernel.source) == (length >= width // 4)
+        low, high, rows, columns = (result.astype(np.float32) for result in kernel(X))
+        np.testing.assert_array_equal(low, exact.min(1))
+        np.testing.assert_array_equal(high, exact.max(1))
+        np.testing.assert_array_equal(rows, (exact * exact).sum(1))
+        np.testing.assert_array_equal(columns, exact.sum(0))
+
+
+@needs_conversions
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 65504])
+def test_a_special_value_reaches_the_extrema_of_its_row_alone(value: float) -> None:
+    f = tc.define("def f(half(N,D) X) -> (low, high) { low(n) min=! X(n,d)  high(n) max=! X(n,d) }")["f"]
+    X = np.ones((40, 40), np.float16)
+    np.fill_diagonal(X, value)
+    low, high = f(X)
+    np.testing.assert_array_equal(low, X.min(1))
+    np.testing.assert_array_equal(high, X.max(1))
+
+
+@needs_conversions
+def test_what_only_some_elements_read_is_not_read_in_blocks() -> None:
+    f = tc.define(
+        """def f(half(N,D) X, half(D) g) -> (half(N,D) Y) {
+          Y(n,d) = d < D / 2 ? X(n,d) * g(d) : X(n,d-D/2) where n in 0:N, d in 0:D
+        }"""
+    )["f"]
+    X, g = np.arange(6 * 128, dtype=np.float16).reshape(6, 128) / 64, np.full(128, 2, np.float16)
+    kernel = f.compile(X, g, options=SERIAL)
+    assert "tc_narrowed_float16" in kernel.source
+    assert "tc_widened_float16" not in kernel.source
+    np.testing.assert_array_equal(kernel(X, g), np.concatenate([X[:, :64] * g[:64], X[:, :64]], 1))
