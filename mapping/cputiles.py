@@ -19,6 +19,7 @@ from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import best_register_tile
+from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
 from tcomp.mapping.turning import turned_reads
@@ -91,6 +92,9 @@ def tile_sizes(
         return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
+    scanned = scanned_position(scop, main)
+    if scanned in positions:
+        return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
     source = None if recognise_contraction(main) is not None else _largest_source(scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)

@@ -3,6 +3,7 @@
 A reduction runs in one of two sunk forms.  Where its vector loop is a reduction index (a dot product), each element is
 initialised, reduced and finished in turn and its accumulator is a register.  Otherwise (an outer product) the stages
 run one after another over a register tile, rows by vectors, whose accumulators stay in registers across all of them.
+Elements of a cumulative reduction run one after another, too, along the coordinate with which its steps grow.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
 from tcomp.mapping.registertile import Loads, best_register_tile
+from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import strides_along
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, register_tile, row_coordinate, vector_position
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
@@ -40,14 +42,14 @@ from tcomp.scop import Scop, ScopStatement, union_set
 class Nest:
     """How one cluster runs inside the tiles of its group.
 
-    ``form`` is "pointwise", "dot" or "outer"; ``vector`` is the index of the main statement that the vector loop runs
-    over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the other side of a
-    register tile, and ``inner`` its size per coordinate (0: not tiled again).  ``panel`` are the coordinates of which
-    the panel of an update depends; None where there is no panel.  ``steps`` are the positions of the reduction
-    indices in the order of their loops, ``blocks`` those that run in blocks around the register tiles, with the sizes
-    of the blocks.  ``by_rows`` says that register tiles run along the rows of a tile, and not down its columns, one
-    panel for all of them.  ``results`` is the coordinate along which the results of a tile are neighbours, if it is not
-    that of the vector loop; they are finished when all are there.
+    ``form`` is "pointwise", "dot", "scan" or "outer"; ``vector`` is the index of the main statement that the vector
+    loop runs over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the
+    other side of a register tile, and ``inner`` its size per coordinate (0: not tiled again). ``panel`` are the
+    coordinates of which the panel of an update depends; None where there is no panel. ``steps`` are the positions
+    of the reduction indices in the order of their loops, ``blocks`` those that run in blocks around the register
+    tiles, with the sizes of the blocks. ``by_rows`` says that register tiles run along the rows of a tile, and not
+    down its columns, one panel for all of them. ``results`` is the coordinate along which the results of a tile are
+    neighbours, if it is not that of the vector loop; they are finished when all are there.
     """
 
     form: str
@@ -81,9 +83,10 @@ def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None
     main = main_statement(scop, cluster)
     if main.kind != "update":
         return None
-    if nest.form == "dot":
+    if nest.form in ("dot", "scan"):
+        kind = "reduce" if nest.form == "dot" else "scan"
         has_loops = bool(reduction_positions(cluster, main))
-        return TileOperation(f"reduce{cluster.number}", "reduce", main.name) if has_loops else None
+        return TileOperation(f"{kind}{cluster.number}", kind, main.name) if has_loops else None
     contraction = recognise_contraction(main)
     if contraction is None:
         return None
@@ -101,6 +104,9 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     if main.kind != "update":
         panel = None if turned_reads(scop, cluster) is None else frozenset[int]()
         return Nest("pointwise", vector, coordinate, untiled, panel=panel)
+    scanned = scanned_position(scop, main)
+    if scanned in positions:
+        return Nest("scan", scanned, positions.index(scanned), untiled)
     if coordinate is None:
         return Nest("dot", vector, None, untiled)
     assert vector is not None

@@ -34,7 +34,8 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True)
 class TileOperation:
-    """``kind`` is "reduce" (one element, all of its updates) or "contract" (a register tile of a sum of products).
+    """``kind`` is "reduce" (one element, all of its updates), "scan" (the same, where elements along a coordinate are
+    handed on what the one before has reduced) or "contract" (a register tile of a sum of products).
 
     ``mark`` names the subtree, ``statement`` the update that runs in it.
     """

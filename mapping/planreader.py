@@ -19,6 +19,7 @@ from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Gr
 from tcomp.mapping.planrows import Row, read_toml, read_tree
 from tcomp.mapping.promotion import references
 from tcomp.mapping.replay import replay
+from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.splitting import split
 from tcomp.mapping.tree import nodes_of
 from tcomp.operators import DTYPES
@@ -173,7 +174,8 @@ def _operation(scop: Scop, row: Row) -> TileOperation:
     if statement is None or statement.kind != "update":
         raise PlanError(f"{row.where}: {name} is no update of the program")
     contraction = recognise_contraction(statement) if kind == "contract" else None
-    if kind not in ("reduce", "contract") or (kind == "contract" and contraction is None):
+    scans = kind != "scan" or scanned_position(scop, statement) is not None
+    if kind not in ("reduce", "scan", "contract") or not scans or (kind == "contract" and contraction is None):
         raise PlanError(f"{row.where}: {name} is not of the kind {kind!r}")
     return TileOperation(mark, kind, name, contraction)
 

@@ -40,7 +40,7 @@ def check_structure(plan: Plan, buffered: bool) -> None:
         _require(set(place.prefixes) == {operation.statement}, f"operation {operation.mark} has {inside} below it")
         written = place.prefixes[operation.statement].reverse()
         written = written.apply_range(plan.scop.by_name[operation.statement].write)
-        single = operation.kind != "reduce" or bool(plan.phases) or bool(written.is_single_valued())
+        single = operation.kind == "contract" or bool(plan.phases) or bool(written.is_single_valued())
         _require(single, f"operation {operation.mark} reduces into several elements")
     for storage in {s.target: plan.scop.storages[s.target] for s in plan.scop.statements}.values():
         if storage.role == "temporary":

@@ -18,6 +18,7 @@ from tcomp.backends.panels import Panel, fill_functions
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
 from tcomp.backends.prelude import prelude
 from tcomp.backends.rowloops import RowLoops
+from tcomp.backends.scans import RunningValue, Scan, scan_below
 from tcomp.backends.source import Argument, Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
 from tcomp.backends.streaming import FENCE, stream_functions
@@ -91,6 +92,7 @@ class _Emitter:
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
+        self.scans: dict[str, RunningValue] = {}
         self.rows = RowLoops(plan, machine, self._speller, self._plain)
         self.uses_threads = False
 
@@ -154,6 +156,10 @@ class _Emitter:
             case Block():
                 self._block(node.children, depth)
             case For():
+                scan = scan_below(node, self.plan)
+                if scan is not None and scan.mark not in self.scans:
+                    self._scan(scan, node, depth)
+                    return
                 lines = self.rows.lines(node)
                 if lines is None:
                     self._loop(node, depth, self._node)
@@ -201,7 +207,11 @@ class _Emitter:
             self._parallel(node, depth)
             return
         operation = self.plan.operations.get(node.name)
-        if operation is not None and operation.kind == "reduce":
+        if node.name in self.scans:
+            for line in self.scans[node.name].steps():
+                self._put(depth, line)
+            return
+        if operation is not None and operation.kind in ("reduce", "scan"):
             self._reduce(node.body, depth)
             return
         if operation is not None and self._contract(node.body, self.scop.by_name[operation.statement], depth):
@@ -258,6 +268,17 @@ class _Emitter:
                 lines.append(FENCE)
         for line in lines:
             self._put(depth, line)
+
+    def _scan(self, scan: Scan, loop: For, depth: int) -> None:
+        """A loop over elements that hand on what they have reduced."""
+        running = RunningValue(scan, self.plan, functools.partial(self._speller, scan.call.statement))
+        self.scans[scan.mark] = running
+        self._put(depth, "{")
+        for line in running.declared():
+            self._put(depth + 1, line)
+        self._loop(loop, depth + 1, self._node)
+        self._put(depth, "}")
+        del self.scans[scan.mark]
 
     def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:
         self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))

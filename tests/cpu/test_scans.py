@@ -1,0 +1,98 @@
+"""Cumulative reductions: each step runs once, and nothing that only looks like one is taken for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SERIAL = tc.MappingOptions(parallel=False)
+
+
+def integers(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(shape).integers(-3, 4, shape).astype(dtype)
+
+
+def scans(kernel: Any) -> bool:
+    assert ("tc_running" in kernel.source) == any(o.kind == "scan" for o in kernel.compilation.plan.operations.values())
+    return "tc_running" in kernel.source
+
+
+SCANS: dict[str, tuple[str, Any]] = {
+    "sums": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1", lambda X: X.cumsum(1)),
+    "sums of those before": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i", lambda X: X.cumsum(1) - X),
+    "extrema": ("Y(n,i) max=! X(n,j) where i in 0:D, j in 0:i+1", lambda X: np.maximum.accumulate(X, 1)),
+    "every other step": ("Y(n,i) +=! X(n,j) where i in 0:D/2, j in 0:2*i+1", lambda X: X.cumsum(1)[:, ::2]),
+    "down the columns": ("Y(i,d) +=! X(j,d) where i in 0:N, j in 0:i+1", lambda X: X.cumsum(0)),
+    "from a step on": ("Y(n,i) +=! X(n,j) where i in 5:D, j in 3:i-1", lambda X: X[:, 3:-2].cumsum(1)),
+    "a limit": (
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:min(i+1,9)",
+        lambda X: np.concatenate([X[:, :9].cumsum(1), np.repeat(X[:, :9].sum(1)[:, None], X.shape[1] - 9, 1)], 1),
+    ),
+    "means": (
+        "S(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1  Y(n,i) = S(n,i) / (i + 1)",
+        lambda X: (X.cumsum(1) / np.arange(1, X.shape[1] + 1)).astype(np.float32),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_each_step_of_a_cumulative_reduction_runs_once(name: str) -> None:
+    statement, expected = SCANS[name]
+    f = tc.define(f"def f(float(N,D) X) -> (Y) {{ {statement} }}")["f"]
+    X = integers(11, 70)
+    kernel = f.compile(X)
+    assert scans(kernel)
+    np.testing.assert_array_equal(kernel(X), expected(X))
+    assert f.compile(X, plan=kernel.stages["place"]).source == kernel.source
+    tiled = f.compile(X, options=tc.MappingOptions(tile_sizes=(4, 13), parallel=False))
+    np.testing.assert_array_equal(tiled(X), expected(X))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "double", "int8", "uint32", "int64"])
+def test_scans_of_all_types(dtype: str) -> None:
+    f = tc.define(
+        f"""def f({dtype}(N,D) X) -> (s, low) {{
+          s(n,i)    +=! X(n,j) where i in 0:D, j in 0:i+1
+          low(n,i) min=! X(n,j) where i in 0:D, j in 0:i+1
+        }}"""
+    )["f"]
+    X = integers(3, 40, dtype={"float16": "f2", "double": "f8"}.get(dtype, dtype))
+    kernel = f.compile(X, options=SERIAL)
+    assert scans(kernel)
+    s, low = kernel(X)
+    np.testing.assert_array_equal(s, X.cumsum(1, dtype=s.dtype))
+    np.testing.assert_array_equal(low, np.minimum.accumulate(X, 1))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in i:D",
+        "Y(n,i) +=! X(n,j) where i in 0:D-4, j in i:i+5",
+        "Y(n,i) +=! X(n,j) + i where i in 0:D, j in 0:i+1",
+        "Y(n,i) +=! X(n,i-j) where i in 0:D, j in 0:i+1",
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:D-i",
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:D",
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:(i%9)+1",
+    ],
+)
+def test_what_is_no_cumulative_reduction_runs_every_step(statement: str) -> None:
+    f = tc.define(f"def f(float(N,D) X) -> (Y) {{ {statement} }}")["f"]
+    X = integers(5, 40)
+    kernel = f.compile(X, options=SERIAL)
+    assert not scans(kernel)
+    np.testing.assert_array_equal(kernel(X), f.reference(X))
+
+
+def test_a_plan_cannot_call_any_reduction_a_scan() -> None:
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(n) +=! X(n,d) }")["f"]
+    text = f.compile(sizes={"N": 4, "D": 9}).stages["place"]
+    assert "reduce" in text
+    with pytest.raises(tc.TcompError, match="is not of the kind 'scan'"):
+        f.compile(sizes={"N": 4, "D": 9}, plan=text.replace('kind = "reduce"', 'kind = "scan"'))
