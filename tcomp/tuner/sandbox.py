@@ -30,14 +30,10 @@ StateOut = TypeVar("StateOut", covariant=True)
 AnswerOut = TypeVar("AnswerOut", covariant=True)
 Answer = TypeVar("Answer")
 
-SILENT_SECONDS = 60.0
-"""After so long without a sign of life a sandbox that does nothing is given up."""
-
 ALIVE = Ellipsis
 """The sign of life: a constant that pickling keeps."""
 
 _ATTEMPTS = 2
-_END_SECONDS = 10.0
 _PROGRAM = """\
 import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -45,6 +41,16 @@ from tcomp.tuner.isolation import serve
 serve(int(sys.argv[2]), json.loads(sys.argv[3]))
 os._exit(0)  # taking the interpreter down would take a tenth of a second
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds for which a sandbox may be silent and do nothing, while it is to ``start`` and while it is to ``answer``,
+    before it is given up, and those in which it must ``end`` when nobody needs it any more, before it is killed."""
+
+    start: float = 60.0
+    answer: float = 60.0
+    end: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ class Sandbox:
         self._connection: Connection[Any, Any] | None = None
         self._setup: object = None
         self._closed = False
+        self.patience = Patience()
 
     def run(self, setup: Setup[State], task: Task[State, Answer], confines: Confines) -> Answer | Failure:
         """The answer of a task, or why there is none.  Raises TcompError if no process starts.
@@ -149,21 +156,21 @@ class Sandbox:
                 known = self._setup == setup
                 connection.send(Request(None if known else setup, task, confines))
                 self._setup = setup
-                answer: Answer | Failure = self._receive(connection)
+                answer: Answer | Failure = self._receive(connection, self.patience.answer)
                 return answer
             except (EOFError, OSError) as error:
                 self._forget()
                 failure = Failure(Outcome.CRASHED, f"its sandbox died ({error or 'without a word'})")
         return failure
 
-    def _receive(self, connection: Connection[Any, Any]) -> Any:
-        """The next answer.  Raises EOFError if the sandbox has died, or is silent and idle.
+    def _receive(self, connection: Connection[Any, Any], silent: float) -> Any:
+        """The next answer.  Raises EOFError if the sandbox has died, or is silent and idle for so many seconds.
 
         While a task runs it gives signs of life; while it makes a setup, it works.
         """
         worked = 0
         while True:
-            if not connection.poll(SILENT_SECONDS):
+            if not connection.poll(silent):
                 before, worked = worked, self._work()
                 if worked == before:
                     raise EOFError("it did not answer")
@@ -209,7 +216,7 @@ class Sandbox:
             connection.close()
         if process is not None:
             try:
-                process.wait(_END_SECONDS)
+                process.wait(self.patience.end)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -220,7 +227,7 @@ class Sandbox:
             self._open(errors)
             assert self._connection is not None
             try:
-                if self._receive(self._connection) is not None:
+                if self._receive(self._connection, self.patience.start) is not None:
                     raise EOFError
             except (EOFError, OSError):
                 self._end()

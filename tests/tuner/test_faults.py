@@ -12,11 +12,14 @@ from tcomp import MappingOptions
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.preparation import Limits
+from tcomp.tuner.timing import Effort
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 from tests.tuner.faulty import FAULTS, TARGET, options_with
 from tests.tuner.problems import problem
 
 LIMITS = Limits(compile=6.0, call=2.0, memory=2 << 30)
+EFFORT = Effort(least=2)
+"""A kernel that does not return has as much time as so many samples could take."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,8 @@ def executor() -> Iterator[Executor]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(str(tmp_path_factory.mktemp("kernels")), limits=LIMITS, modules=("tests.tuner.faultytarget",))
+    folder = str(tmp_path_factory.mktemp("kernels"))
+    return Bench(folder, limits=LIMITS, effort=EFFORT, modules=("tests.tuner.faultytarget",))
 
 
 def tried(executor: Executor, bench: Bench, options: MappingOptions) -> Trial | Compiled:

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.tuner import sandbox as sandbox_module
-from tcomp.tuner.sandbox import Confines, Failure, Sandbox
+from tcomp.tuner.sandbox import Confines, Failure, Patience, Sandbox
 from tcomp.tuner.trials import Outcome
 from tests.tuner.tasks import Busy, Counted, Fail, Isolating, Overdue, Refused, Tell
 
@@ -121,12 +120,10 @@ def test_a_task_that_kills_its_sandbox_fails(sandbox: Sandbox) -> None:
     assert told(sandbox)
 
 
-def test_a_sandbox_that_is_silent_is_given_up_if_it_does_nothing(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sandbox_that_is_silent_is_given_up_if_it_does_nothing(sandbox: Sandbox) -> None:
     told(sandbox)
-    monkeypatch.setattr(sandbox_module, "SILENT_SECONDS", 0.5)
-    answer: Any = sandbox.run(Busy(3.0), Tell(), CONFINES)
+    sandbox.patience = Patience(answer=0.5, end=0.5)
+    answer: Any = sandbox.run(Busy(2.0), Tell(), CONFINES)
     assert not isinstance(answer, Failure), answer.message
     _, server = answer[0]
     os.kill(server, signal.SIGSTOP)
@@ -149,7 +146,6 @@ def test_killing_a_sandbox_ends_a_wait_for_it(sandbox: Sandbox) -> None:
 def test_nothing_outlives_the_process_that_asked() -> None:
     program = """
 import os, threading, time
-from tcomp.tuner import sandbox as sandbox_module
 from tcomp.tuner.sandbox import Confines, Sandbox
 from tests.tuner.tasks import Counted, Fail
 threading.Thread(target=lambda: Sandbox({}).run(Counted(), Fail("grandchild"), Confines(30.0)), daemon=True).start()
