@@ -71,14 +71,18 @@ def cpu_tiling(machine: Machine) -> Tiling:
 
 
 def _packed_storages(scop: Scop, cluster: Cluster) -> frozenset[str]:
-    """The operands that a contraction packs: making them takes less than computing with them, wherever they lie."""
+    """What a cluster packs: the operands of a contraction, and of another update what has a border.
+
+    Making operands takes less than computing with them, wherever they lie; what has a border has vectors only in a
+    panel, which is made of what is in memory.
+    """
     columns, main = columns_of(scop, cluster), main_statement(scop, cluster)
-    if columns is None or columns.panel is None or operands_of(main) is None:
+    if columns is None or columns.panel is None:
         return frozenset()
     rows = rows_of(main, columns)
-    found = [columns.panel.tensor] if columns.packed else []
-    found += [rows.tensor] if rows is not None and rows.boundary is not None else []
-    return frozenset(found)
+    found = [columns.panel] if columns.packed else []
+    found += [] if rows is None or rows.boundary is None else [rows]
+    return frozenset(r.tensor for r in found if operands_of(main) is not None or r.boundary is not None)
 
 
 def tile_sizes(

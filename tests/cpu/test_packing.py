@@ -385,3 +385,17 @@ def test_channels_last_with_a_border_have_vectors(boundary: str) -> None:
     assert (kernel(pixels, K) == f.reference(pixels, K)).all()
     assert [c.storage for c in kernel.compilation.plan.copies] == ["I"]
     assert "tc_float32_x" in kernel.source
+
+
+def test_a_pool_with_a_border_has_what_it_reads_in_memory() -> None:
+    """In the tiles of the pool the convolution would run element by element, and the pool test every read."""
+    text = """def f(float(C,H,W) X, float(F,C,3,3) K) -> (Y) {
+        T(f,h,w) +=! constant_exterior(X,0)(c,h+i-1,w+j-1) * K(f,c,i,j) where c in 0:C, h in 0:H, w in 0:W
+        T(f,h,w) = relu(T(f,h,w))
+        Y(f,h,w) max=! constant_exterior(T,-9)(f,2*h+i-1,2*w+j-1)
+            where f in 0:F, h in 0:H/2, w in 0:W/2, i in 0:3, j in 0:3 }"""
+    f = tc.define(text)["f"]
+    pixels, K = integers((3, 20, 22)), integers((5, 3, 3, 3))
+    kernel = f.compile(pixels, K)
+    assert (kernel(pixels, K) == f.reference(pixels, K)).all()
+    assert {c.statement for c in kernel.compilation.plan.copies} == {"S0", "S2"}
