@@ -14,9 +14,22 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.accesses import Frame, box_set, element_map, prune_reads, reads_of
-from tcomp.grammar.function import Cast, Constant, Expr, Function, Index, Read, Statement, Tensor, map_children, walk
+from tcomp.grammar.function import (
+    Boundary,
+    Cast,
+    Constant,
+    Expr,
+    Function,
+    Index,
+    Read,
+    Statement,
+    Tensor,
+    map_children,
+    walk,
+)
 from tcomp.grammar.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.operators import INT64, REDUCTIONS, DType
+from tcomp.scattering import Points, gathered, points_of
 from tcomp.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
 
 
@@ -123,6 +136,10 @@ class _Builder:
     def _reduction(
         self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
     ) -> None:
+        points = points_of(statement, domain.domain, self.sizes.values) if version.full else None
+        if points is not None:
+            self._scattered(number, statement, points, version, value)
+            return
         tensor = self.tensors[statement.target]
         assert statement.reduction is not None
         final = tensor.role == "output" and version.number == self.last_version[tensor.name]
@@ -156,6 +173,40 @@ class _Builder:
         self._finish(
             number, accumulator, target, version, tensor.dtype, None if not plain else (element_domain, indices)
         )
+        self.current[tensor.name] = target
+
+    def _scattered(
+        self, number: int, statement: Statement, points: Points, version: _Version, value: Expr
+    ) -> None:  # fmt: skip
+        """A reduction whose points are spread over elements: what each contributes, then the points of each element."""
+        tensor, span, dtype = self.tensors[statement.target], statement.span, statement.accumulator
+        assert statement.reduction is not None
+        identity = Constant(REDUCTIONS[statement.reduction].identity(dtype), dtype, span)
+        first = f"S{number}t" if points.meet else f"S{number}"
+        box = Box(*zip(*(points.bounds[i] for i in points.indices), strict=True))
+        kept = self._temporary(f"{tensor.name}_points{number}", dtype, box)
+        subscripts: tuple[Expr, ...] = tuple(Index(i, INT64, span) for i in points.indices)
+        indices = (*points.indices, *points.steps)
+        self._add(f"{first}i", "init", points.box(points.indices), points.indices, kept, subscripts, identity, number)
+        self._add(
+            first, "update", points.box(indices), indices, kept, subscripts, value, number, statement.reduction
+        )  # fmt: skip
+        indices, domain, elements = points.indices, points.box(points.indices), statement.subscripts
+        if points.meet:
+            found = gathered(points, span)
+            indices, domain, elements = found.indices, found.domain, found.elements
+            read = Read(kept, found.points, dtype, span, Boundary("constant_exterior", identity))
+            count = len(indices)
+            kept = self._temporary(f"{tensor.name}_acc{number}", dtype, Box((0,) * count, found.extents[:count]))
+            subscripts = tuple(Index(i, INT64, span) for i in indices)
+            self._add(f"S{number}i", "init", found.every(count), indices, kept, subscripts, identity, number)
+            self._add(
+                f"S{number}", "update", found.every(len(found.extents)), (*indices, *found.steps), kept, subscripts,
+                read, number, statement.reduction,
+            )  # fmt: skip
+        target = self._target_storage(tensor, version)
+        result = _convert(Read(kept, subscripts, dtype, span), tensor.dtype)
+        self._add(f"S{number}f", "finish", domain, indices, target, elements, result, number)
         self.current[tensor.name] = target
 
     def _finish(

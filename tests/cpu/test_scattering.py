@@ -1,0 +1,79 @@
+"""Reductions whose points are spread over elements: transposed convolutions for one; and what stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.build import build
+from tcomp.grammar import define
+from tcomp.scop import Sizes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def transposed(window: int, stride: int, dtype: str = "float") -> str:
+    return f"""def f({dtype}(N,C,H,W) X, {dtype}(C,F,{window},{window + 1}) K) -> (Y) {{
+        Y(n,f,{stride}*h+i,2*w+j) +=! X(n,c,h,w) * K(c,f,i,j) }}"""
+
+
+def integers(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(shape).integers(-3, 4, shape).astype(dtype)
+
+
+def statements(text: str, sizes: dict[str, int]) -> list[str]:
+    return [s.name for s in build(define(text)["f"], Sizes(sizes)).statements]
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, 2), (3, 2), (4, 2), (3, 3), (5, 1), (4, 3)])
+def test_a_transposed_convolution(window: int, stride: int) -> None:
+    f = tc.define(transposed(window, stride))["f"]
+    X, K = integers((2, 5, 4, 9)), integers((5, 3, window, window + 1))
+    kernel = f.compile(X, K)
+    assert (kernel(X, K) == f.reference(X, K)).all()
+    assert "contract0" in kernel.compilation.plan.operations
+
+
+def test_points_that_do_not_meet_are_kept_once() -> None:
+    text = "def f(float(C,W) X, float(C,F,2) K) -> (Y) { Y(f,2*w+j) +=! X(c,w) * K(c,f,j) }"
+    assert statements(text, {"C": 8, "W": 5, "F": 3}) == ["S0i", "S0", "S0f"]
+    assert statements(text.replace("F,2", "F,3"), {"C": 8, "W": 5, "F": 3}) == ["S0ti", "S0t", "S0i", "S0", "S0f"]
+
+
+@pytest.mark.parametrize("dtype", ["double", "int32", "half"])
+def test_other_types(dtype: str) -> None:
+    numpy = {"double": np.float64, "int32": np.int32, "half": np.float16}[dtype]
+    f = tc.define(transposed(3, 2, dtype))["f"]
+    X, K = integers((1, 6, 5, 5), numpy), integers((6, 4, 3, 4), numpy)
+    assert (f(X, K) == f.reference(X, K)).all()
+
+
+@pytest.mark.parametrize("reduction", ["max", "min", "+"])
+def test_points_that_are_not_there_contribute_nothing(reduction: str) -> None:
+    """Not even what zero times infinity is, nor zero as an extremum."""
+    f = tc.define(f"def f(float(C,X) A, float(C,Y) B) -> (Z) {{ Z(2*x+y) {reduction}=! A(c,x) * B(c,y) }}")["f"]
+    A, B = integers((6, 12)) + 5, integers((6, 5)) + 4
+    assert (f(A, -B) == f.reference(A, -B)).all()
+    B[:, 3] = np.inf
+    assert (f(A, B) == f.reference(A, B)).all()
+
+
+UNCHANGED = {
+    "it adds to what is there": "Y(w) = 1.0 where w in 0:2*W+1  Y(2*w+j) += X(c,w) * K(c,j) where j in 0:3",
+    "elements without points": """T(w) = 7.0 where w in 0:4*W  T(4*w+j) +=! X(c,w) * K(c,j) where j in 0:3
+        Y(w) = T(w) where w in 0:4*W""",
+    "nothing to reduce before": "Y(2*w+j) +=! X(0,w) * K(0,j) where j in 0:3",
+    "points of a triangle": "Y(2*w+j) +=! X(c,w) * K(c,j) where w in 0:W, j in 0:3, c in 0:w+1",
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_other_reductions_stay_as_they_are(name: str) -> None:
+    text = f"def f(float(C,W) X, float(C,3) K) -> (Y) {{ {UNCHANGED[name]} }}"
+    f = tc.define(text)["f"]
+    X, K = integers((8, 8)), integers((8, 3))
+    assert (f(X, K) == f.reference(X, K)).all()
+    assert not any(s.endswith(("t", "ti")) for s in statements(text, {"C": 8, "W": 8}))
