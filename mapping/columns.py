@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import islpy as isl
+
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.operations import bare, recognise_contraction
@@ -90,13 +92,13 @@ def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
 
 
 def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | None:
-    """The index along which the results of a contraction are neighbours; None unless they are finished at the end.
+    """The index along which the results of a contraction are neighbours; None unless its cluster goes on with them.
 
     The accumulators of a tile may then lie in any order.  Narrower operands are always packed, so nothing is won.
     """
-    last = scop.by_name[cluster.statements[-1]]
     operands = operands_of(main)
-    if operands is None or last.kind != "finish" or main.tile_rank:
+    readers = {s.name for s in scop.statements for r in s.reads if r.get_tuple_name(isl.dim_type.out) == main.target}
+    if operands is None or main.tile_rank or not readers or not readers <= {*cluster.statements}:
         return None
     if any(read.dtype.bits < main.value.dtype.bits for read in operands):
         return None

@@ -399,3 +399,15 @@ def test_a_pool_with_a_border_has_what_it_reads_in_memory() -> None:
     kernel = f.compile(pixels, K)
     assert (kernel(pixels, K) == f.reference(pixels, K)).all()
     assert {c.statement for c in kernel.compilation.plan.copies} == {"S0", "S2"}
+
+
+def test_results_are_turned_where_a_contraction_goes_on_with_them() -> None:
+    """Channels are the columns though pixels are neighbours, whatever is done to the sums in the same tile."""
+    text = """def f(float(C,H,W) X, float(F,C,3,3) K, float(F) b, float(F,H,W) R) -> (Y) {
+        Y(f,h,w) +=! constant_exterior(X,0)(c,h+i-1,w+j-1) * K(f,c,i,j) where c in 0:C, h in 0:H, w in 0:W
+        Y(f,h,w) = relu(Y(f,h,w) + b(f) + R(f,h,w)) }"""
+    f = tc.define(text)["f"]
+    arguments = [integers(shape) for shape in ((20, 7, 7), (40, 20, 3, 3), (40,), (40, 7, 7))]
+    kernel = f.compile(*arguments)
+    assert (kernel(*arguments) == f.reference(*arguments)).all()
+    assert {c.storage for c in kernel.compilation.plan.copies} == {"X", "K"}
