@@ -16,7 +16,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.random_search import Proposed, generator
 from tcomp.tuner.ranking import pace
 from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.trials import Candidate, Compiled, Trial
 
 PARENTS = 3
 """Parents of a child."""
@@ -51,7 +51,7 @@ class GeneticSearch:
         """Children that were not tried; random candidates as long as there are few parents or few new children."""
         rng = generator(self._seed, trials)
         self._proposed.see(trials)
-        ran = [t for t in trials if t.outcome is Outcome.MEASURED]
+        ran = [t for t in trials if t.certain]
         parents = breeders(ran, self._breeding)
         found: list[Candidate] = []
         for _ in range(count):

@@ -99,7 +99,7 @@ class ModelSearch:
 
     def _pool(self, trials: Sequence[Trial], rng: random.Random) -> list[MappingOptions]:
         """Candidates that were not tried, each once, in random order."""
-        ran = sorted((t for t in trials if t.outcome is Outcome.MEASURED), key=pace)
+        ran = sorted((t for t in trials if t.certain), key=pace)
         best = [t.options for t in ran[: self._judgement.best]]
         found: dict[MappingOptions, None] = {}
         if best:

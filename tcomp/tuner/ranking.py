@@ -57,11 +57,11 @@ def pace(trial: Trial) -> float:
 
 
 def paces(trials: Sequence[Trial]) -> dict[str, float]:
-    """The pace of the code of each candidate that ran, or failed to; infinite if it failed."""
+    """The pace of the code of each candidate that ran, if it is beyond doubt, or failed to; infinite if it failed."""
     found: dict[str, float] = {}
     for trial in trials:
         source = trial.compiled.source
-        if source and trial.outcome not in (Outcome.DUPLICATE, Outcome.SKIPPED):
+        if source and not trial.doubtful and trial.outcome not in (Outcome.DUPLICATE, Outcome.SKIPPED):
             found[source] = min(pace(trial), found.get(source, math.inf))
     return found
 

@@ -185,8 +185,7 @@ def decide(finals: Sequence[Final]) -> Final | None:
 
 def provisional(trials: Sequence[Trial]) -> Trial | None:
     """The best trial so far, if it is clearly faster than the default options."""
-    certain = (t for t in trials if t.outcome is Outcome.MEASURED and not t.doubtful)
-    best = min(certain, key=lambda t: t.ratio, default=None)
+    best = min((t for t in trials if t.certain), key=lambda t: t.ratio, default=None)
     return best if best is not None and best.ratio * _PROVISIONAL_GAIN < 1 else None
 
 

@@ -138,6 +138,7 @@ class Sandbox:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
         self._setup: object = None
+        self._started = False
         self._closed = False
         self.patience = Patience()
 
@@ -148,10 +149,9 @@ class Sandbox:
         """
         failure = Failure(Outcome.CRASHED, "its sandbox was closed")
         for _ in range(_ATTEMPTS):
-            with self._lock:
-                if self._closed:
-                    return failure
-                connection = self._connection or self._start()
+            connection = self._connected()
+            if connection is None:
+                return failure
             try:
                 known = self._setup == setup
                 connection.send(Request(None if known else setup, task, confines))
@@ -203,41 +203,59 @@ class Sandbox:
         self.kill()
         self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self) -> bool:
+        """End the process; whether the sandbox was closed, too."""
         with self._lock:
             self._end()
+            return self._closed
 
     def _end(self) -> None:
-        """A sandbox whose connection is closed ends by itself, and ends what it started; killing it would not."""
+        """A sandbox whose connection is closed ends by itself, and ends what it started; killing it would not.
+
+        One that has not begun to work has started nothing.
+        """
         process, self._process = self._process, None
         connection, self._connection = self._connection, None
+        started, self._started = self._started, False
         self._setup = None
         if connection is not None:
             connection.close()
         if process is not None:
+            if not started:
+                process.kill()
             try:
                 process.wait(self.patience.end)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
-    def _start(self) -> Connection[Any, Any]:
-        """Raises TcompError."""
-        with os.fdopen(os.memfd_create("tcomp-sandbox"), "w+b") as errors:
-            self._open(errors)
-            assert self._connection is not None
-            try:
-                if self._receive(self._connection, self.patience.start) is not None:
-                    raise EOFError
-            except (EOFError, OSError):
-                self._end()
-                errors.seek(0)
-                words = errors.read().decode(errors="replace").strip().splitlines()
-                message = words[-1] if words else "it ends without a word"
-                raise TcompError(f"no sandbox for candidates starts: {message}") from None
-        return self._connection
+    def _connected(self) -> Connection[Any, Any] | None:
+        """The connection to the process, which is started if need be; None once the sandbox is closed.
 
-    def _open(self, errors: IO[bytes]) -> None:
+        Raises TcompError.
+        """
+        with os.fdopen(os.memfd_create("tcomp-sandbox"), "w+b") as errors:
+            with self._lock:
+                if self._closed:
+                    return None
+                if self._connection is not None:
+                    return self._connection
+                connection = self._open(errors)
+            try:
+                # Whoever closes the sandbox meanwhile need not wait for the start.
+                self._started = self._receive(connection, self.patience.start) is None
+            except (EOFError, OSError):
+                self._started = False
+            if self._started:
+                return connection
+            if self._forget():
+                return None
+            errors.seek(0)
+            words = errors.read().decode(errors="replace").strip().splitlines()
+            message = words[-1] if words else "it ends without a word"
+            raise TcompError(f"no sandbox for candidates starts: {message}")
+
+    def _open(self, errors: IO[bytes]) -> Connection[Any, Any]:
         """Start the process, which writes to ``errors`` why it cannot go on.  Raises TcompError."""
         # A child that is forked meanwhile would keep the sandbox's end of the connection open.
         with undivided():
@@ -262,3 +280,4 @@ class Sandbox:
                 ours.close()
                 raise TcompError(f"no sandbox for candidates starts: {error.strerror or error}") from None
             self._connection = Connection(ours.detach())
+            return self._connection

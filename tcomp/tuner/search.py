@@ -247,7 +247,7 @@ class Run:
 
     def _fastest(self) -> float:
         """The best time so far as a multiple of the default's."""
-        return min((t.ratio for t in self._trials), default=math.inf)
+        return min((t.ratio for t in self._trials if t.certain), default=math.inf)
 
     def _add(self, trial: Trial) -> None:
         """Keep a trial, at once."""
@@ -276,7 +276,8 @@ class Run:
 
     def _compare(self) -> tuple[Final, ...]:
         """Measure the best candidates again, and what was known before."""
-        latest = {t.options: t for t in self._trials if t.outcome is Outcome.MEASURED and t.options != self.default}
+        measured = [t for t in self._trials if t.outcome is Outcome.MEASURED and t.options != self.default]
+        latest = {t.options: t for t in [t for t in measured if t.certain] or measured}
         near = sorted((t for t in latest.values() if t.ratio < _NEAR), key=lambda t: t.ratio)[:FINALISTS]
         known = self._database.best(self._identity)
         if known is not None and known.options in latest and all(t.options != known.options for t in near):
@@ -321,7 +322,7 @@ class Run:
         self._database.keep(self._tuned(result.best, times, baseline, confirmed=True))
 
     def _tell(self, phase: Phase) -> None:
-        ran = [t for t in self._trials if t.outcome is Outcome.MEASURED]
+        ran = [t for t in self._trials if t.certain]
         best = min(ran, key=lambda t: t.ratio, default=None)
         self._watch(
             Progress(

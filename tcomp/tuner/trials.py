@@ -88,7 +88,7 @@ class Trial:
     ``times`` are seconds of single calls, warm, in the order in which they were taken.  ``worker`` names the machine
     and device that measured; ``when`` is seconds since the epoch.  ``baseline`` is the median time of the default
     options there, sampled in turn with ``times``; it is infinite where that is not known.  What was measured on a busy
-    machine may be ``doubtful``: it guides a search, but decides nothing.
+    machine may be ``doubtful``: then it teaches and decides nothing.
     """
 
     compiled: Compiled
@@ -100,6 +100,11 @@ class Trial:
     generation: int = 0
     baseline: float = math.inf
     doubtful: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether there is a time, and nothing makes it doubtful."""
+        return self.outcome is Outcome.MEASURED and not self.doubtful
 
     @property
     def options(self) -> MappingOptions:

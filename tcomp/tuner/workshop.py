@@ -66,7 +66,7 @@ class ExecutorWorkshop:
                     job = running.pop(future)
                     free.append(job.device)
                     trial = _trial(future, job)
-                    best = min(best, trial.ratio)
+                    best = min(best, trial.ratio) if trial.certain else best
                     self._note(trial)
                     yield trial
         finally:

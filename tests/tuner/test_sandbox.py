@@ -143,6 +143,21 @@ def test_killing_a_sandbox_ends_a_wait_for_it(sandbox: Sandbox) -> None:
     assert isinstance(answers[0], Failure)
 
 
+def test_killing_a_sandbox_ends_its_start() -> None:
+    """Its imports do not end."""
+    sandbox = Sandbox({}, ["tests.tuner.slowstart"])
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(sandbox.run(Counted(), Tell(), CONFINES)))
+    thread.start()
+    time.sleep(0.3)
+    begin = time.monotonic()
+    sandbox.kill()
+    assert time.monotonic() - begin < sandbox.patience.end
+    thread.join(sandbox.patience.end)
+    assert not thread.is_alive()
+    assert isinstance(answers[0], Failure)
+
+
 def test_nothing_outlives_the_process_that_asked() -> None:
     program = """
 import os, threading, time
