@@ -83,7 +83,9 @@ FAULTS: Mapping[str, Fault] = {
     "writes to address 8": Fault(_first("*(volatile int *)8 = 0;"), Outcome.CRASHED, "SIGSEGV while its first call"),
     "traps": Fault(_first("__builtin_trap();"), Outcome.CRASHED, "SIGILL"),
     "overflows the stack": Fault(
-        _first("volatile char much[1 << 28]; for (int i = 0; i < 1 << 28; i += 64) much[i] = 1;"),
+        _first(
+            "int deeper(int n) { volatile char much[1 << 16]; much[n] = 1; return deeper(n) + much[n]; } deeper(0);"
+        ),
         Outcome.CRASHED,
         "SIGSEGV",
     ),
