@@ -56,7 +56,7 @@ def test_a_fault_loses_its_candidate_alone(executor: Executor, bench: Bench, nam
 
 
 def test_without_the_interpreter_the_default_options_say_what_is_right(executor: Executor, tmp_path: Path) -> None:
-    limits = Limits(reference=0.001, call=2.0)
+    limits = Limits(reference=1e-6, call=2.0)
     bench = Bench(str(tmp_path), limits=limits, modules=("tests.tuner.faultytarget",))
     sound = tried(executor, bench, MappingOptions(tile_sizes=(8, 8)))
     assert isinstance(sound, Trial)
