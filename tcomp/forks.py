@@ -114,8 +114,15 @@ def _renew() -> None:
 
 def _end() -> None:
     """Let no daemon thread be inside isl when the interpreter ends: it is unwound where it next needs the interpreter,
-    and the objects of isl on the way are destroyed with nobody's lock held."""
-    ISL.value.acquire(timeout=FORK_SECONDS)
+    and the objects of isl on the way are destroyed with nobody's lock held.
+
+    Who comes from now on waits for a lock that is never released: a thread that takes the old one again and again would
+    always have it before one that waits for it.
+    """
+    before, never = ISL.value, threading.RLock()
+    never.acquire()
+    ISL.value = never
+    before.acquire(timeout=FORK_SECONDS)
 
 
 atexit.register(_end)
