@@ -141,7 +141,7 @@ class NumpyKind(ArrayKind):
         return array
 
     def conversion(self, dtype: DType) -> str:
-        return f"astype({dtype.name!r})"
+        return _conversion(dtype)
 
     def transfer(self, name: str, place: Place) -> str:
         return f"cupy.asarray({name})"
@@ -291,7 +291,7 @@ class CupyKind(ArrayKind):
         return number
 
     def conversion(self, dtype: DType) -> str:
-        return f"astype({dtype.name!r})"
+        return _conversion(dtype)
 
     def transfer(self, name: str, place: Place) -> str:
         if place.memory is Memory.MAIN:
@@ -300,6 +300,11 @@ class CupyKind(ArrayKind):
 
 
 NUMPY = NumpyKind()
+
+
+def _conversion(dtype: DType) -> str:
+    """How NumPy's kind of array is converted; NumPy has no name for bfloat16."""
+    return f"astype({'ml_dtypes.bfloat16' if dtype.name == 'bfloat16' else repr(dtype.name)})"
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> DType:

@@ -97,6 +97,7 @@ def test_misaligned_inputs_are_copied_and_misaligned_outputs_refused(value: np.n
 
 def test_type_error_says_how_to_convert() -> None:
     assert "help: convert it: A.astype('float32')" in message_of(np.zeros((2, 2)))
+    assert "help: convert it: A.astype(ml_dtypes.bfloat16)" in message_of(np.zeros((2, 2)), DTYPES["bfloat16"])
 
 
 def test_strides_of_dimensions_without_steps_do_not_matter() -> None:
