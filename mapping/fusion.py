@@ -82,6 +82,9 @@ class _Fuser:
             if consumers and consumers <= inside and self._is_packed(candidate, consumers):
                 self._note(candidate, "what reads it packs it, strides or boundaries included")
                 continue
+            if consumers and consumers <= inside and self._is_spread(candidate):
+                self._note(candidate, "its results are spread over elements, and have tiles of their own")
+                continue
             if (
                 self._is_stored(candidate)
                 or not consumers
@@ -105,6 +108,11 @@ class _Fuser:
         """Whether one of its consumers packs what a cluster computes: panels are made of what is in global memory."""
         written = {self.scop.by_name[s].target for s in self.clusters[number].statements}
         return any(self.tiling.packs(self.scop, self.clusters[c]) & written for c in consumers)
+
+    def _is_spread(self, number: int) -> bool:
+        """Whether a cluster's coordinates are not those of the elements that it finishes."""
+        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
+        return any(s.kind == "finish" and not s.plain for s in statements)
 
     def _is_stored(self, number: int) -> bool:
         """Whether a cluster's results must go through global memory, to a later kernel."""
