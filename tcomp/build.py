@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.accesses import Frame, box_set, element_map, prune_reads, reads_of
 from tcomp.grammar.function import (
+    Binary,
     Boundary,
     Cast,
     Constant,
@@ -136,7 +137,7 @@ class _Builder:
     def _reduction(
         self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
     ) -> None:
-        points = points_of(statement, domain.domain, self.sizes.values) if version.full else None
+        points = points_of(statement, domain.domain, self.sizes.values)
         if points is not None:
             self._scattered(number, statement, points, version, value)
             return
@@ -204,9 +205,12 @@ class _Builder:
                 f"S{number}", "update", found.every(len(found.extents)), (*indices, *found.steps), kept, subscripts,
                 read, number, statement.reduction,
             )  # fmt: skip
+        result: Expr = Read(kept, subscripts, dtype, span)
+        if not statement.initialise:
+            before = Read(self.current[tensor.name], elements, tensor.dtype, span)
+            result = Binary(statement.reduction, _convert(before, dtype), result, dtype, span)
         target = self._target_storage(tensor, version)
-        result = _convert(Read(kept, subscripts, dtype, span), tensor.dtype)
-        self._add(f"S{number}f", "finish", domain, indices, target, elements, result, number)
+        self._add(f"S{number}f", "finish", domain, indices, target, elements, _convert(result, tensor.dtype), number)
         self.current[tensor.name] = target
 
     def _finish(

@@ -82,8 +82,9 @@ class Points:
 
 
 def points_of(statement: Statement, domain: isl.Set, sizes: Mapping[str, int]) -> Points | None:
-    """The points of a reduction that starts afresh; None where elements have indices, or some have no points."""
-    if statement.reduction is None or not statement.initialise or domain.is_empty():
+    """The points of a reduction; None where elements have indices of their own, or points meet beside elements that
+    have none."""
+    if statement.reduction is None or domain.is_empty():
         return None
     bounds: dict[str, tuple[int, int]] = {}
     for d, index in enumerate(statement.indices):
@@ -97,9 +98,10 @@ def points_of(statement: Statement, domain: isl.Set, sizes: Mapping[str, int]) -
     if len(known) < len(sides) or len({*named}) < len(named) or all(s.near is None for s in known):
         return None
     steps = tuple(i for i in statement.indices if i not in named)
-    if math.prod(bounds[i][1] for i in steps) < LEAST_STEPS or any(s.extents[1] < s.step for s in known):
+    if math.prod(bounds[i][1] for i in steps) < LEAST_STEPS:
         return None
-    return Points(known, steps, bounds)
+    points = Points(known, steps, bounds)
+    return None if points.meet and any(s.extents[1] < s.step for s in known) else points
 
 
 def _side(subscript: Expr, bounds: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> Side | None:

@@ -61,12 +61,25 @@ def test_points_that_are_not_there_contribute_nothing(reduction: str) -> None:
     assert (f(A, B) == f.reference(A, B)).all()
 
 
+@pytest.mark.parametrize(("window", "stride"), [(3, 2), (2, 2), (2, 4)])
+@pytest.mark.parametrize("reduction", ["+", "max"])
+def test_points_go_on_from_what_is_there(reduction: str, window: int, stride: int) -> None:
+    text = f"""def f(float(C,W) X, float(C,{window}) K) -> (Y) {{
+        T(w) = 7.5 where w in 0:{stride}*W+5  T({stride}*w+j+1) {reduction}= X(c,w) * K(c,j)
+        Y(w) = T(w) where w in 0:{stride}*W+5 }}"""
+    f = tc.define(text)["f"]
+    X, K = integers((8, 9)), integers((8, window))
+    assert (f(X, K) == f.reference(X, K)).all()
+    assert "S1i" in statements(text, {"C": 8, "W": 9})
+    assert ("S1t" in statements(text, {"C": 8, "W": 9})) == (window > stride)
+
+
 UNCHANGED = {
-    "it adds to what is there": "Y(w) = 1.0 where w in 0:2*W+1  Y(2*w+j) += X(c,w) * K(c,j) where j in 0:3",
-    "elements without points": """T(w) = 7.0 where w in 0:4*W  T(4*w+j) +=! X(c,w) * K(c,j) where j in 0:3
-        Y(w) = T(w) where w in 0:4*W""",
     "nothing to reduce before": "Y(2*w+j) +=! X(0,w) * K(0,j) where j in 0:3",
     "points of a triangle": "Y(2*w+j) +=! X(c,w) * K(c,j) where w in 0:W, j in 0:3, c in 0:w+1",
+    "points meet beside holes": """T(h,w) = 0.0 where h in 0:2*W+1, w in 0:4*W
+        T(2*h+i,4*w+j) +=! X(c,w) * X(c,h) * K(c,j) where i in 0:3, j in 0:3
+        Y(h,w) = T(h,w) where h in 0:2*W+1, w in 0:4*W""",
 }
 
 
@@ -77,3 +90,13 @@ def test_other_reductions_stay_as_they_are(name: str) -> None:
     X, K = integers((8, 8)), integers((8, 3))
     assert (f(X, K) == f.reference(X, K)).all()
     assert not any(s.endswith(("t", "ti")) for s in statements(text, {"C": 8, "W": 8}))
+
+
+def test_spread_points_keep_their_own_tiles() -> None:
+    """In the tiles of what reads a part of the elements, a row of them would be a register tile."""
+    f = tc.define("""def f(float(C,W) X, float(C,F,2) K) -> (O) {
+        Y(g,2*w+j) +=! X(c,w) * K(c,g,j)  O(g,w) = Y(g,w+1) where g in 0:F, w in 0:2*W-2 }""")["f"]
+    X, K = integers((16, 40)), integers((16, 24, 2))
+    kernel = f.compile(X, K)
+    assert (kernel(X, K) == f.reference(X, K)).all()
+    assert len(kernel.compilation.plan.groups) == 2
