@@ -21,12 +21,22 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import coefficient
-from tcomp.mapping.tilesizes import even_share, main_statement, reduction_positions, row_coordinate
+from tcomp.mapping.tilesizes import (
+    even_share,
+    main_statement,
+    reduction_positions,
+    row_coordinate,
+    row_tile,
+    runs_in_long_rows,
+)
 from tcomp.mapping.turning import turned_reads
 from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
 """Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
+
+ROW_TILE, TILES_OF_A_THREAD = 512, 2
+"""Extent of the vector loop in a tile that runs row by row, and how many such tiles there should be at least."""
 
 POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
 """The same for a tile that streams: rows long enough for the processor's prefetching, and for whole pages."""
@@ -117,12 +127,17 @@ def tile_sizes(
     if main.kind != "update":
         room = _room(machine, scop, cluster, members)
         return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
+    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
+        width = extents(main.domain)[vector]
+        long = min(ROW_TILE, math.prod(full) // (TILES_OF_A_THREAD * machine.threads), width)
+        if runs_in_long_rows(scop, cluster, vector, long):
+            width = even_share(width, long, row_tile(machine, scop, main))
+            return tuple(width if is_vector else 1 for is_vector in vectors)
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
     sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
-    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
 
 

@@ -32,10 +32,21 @@ from tcomp.mapping.plan import Cluster, Footprint, Plan
 from tcomp.mapping.registertile import Loads, best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import strides_along
-from tcomp.mapping.tilesizes import main_statement, reduction_positions, register_tile, row_coordinate, vector_position
+from tcomp.mapping.tilesizes import (
+    main_statement,
+    reduction_positions,
+    register_tile,
+    row_coordinate,
+    row_tile,
+    runs_in_long_rows,
+    vector_position,
+)
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.mapping.turning import turned_reads
 from tcomp.scop import Scop, ScopStatement, union_set
+
+ROWS_OF_A_BLOCK = 16
+"""Steps of a reduction in long rows between two loads of its accumulators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,9 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) and d != results else sizes.get(d, 1) for d in range(cluster.rank))
     steps = tuple(steps_in_order(scop, cluster, columns))
     if columns is None or columns.panel is None:
-        return Nest("outer", vector, coordinate, inner, row, None, steps, results=results)
+        long = columns is None and runs_in_long_rows(scop, cluster, vector, shape[coordinate])
+        parts = (*((step, 1) for step in steps[:-1]), (steps[-1], ROWS_OF_A_BLOCK)) if long else ()
+        return Nest("outer", vector, coordinate, inner, row, None, steps, parts, results=results)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
@@ -160,6 +173,8 @@ def _register_tile(
         tile = best_register_tile(*shape, loads, machine, (row_cut, column_cut))
         if tile is not None:
             return tile.rows, tile.columns
+    if runs_in_long_rows(scop, cluster, cluster.coordinates[main.name][sides[1]], shape[1]):
+        return 1, row_tile(machine, scop, main)
     return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
 
 

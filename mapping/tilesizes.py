@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tcomp.mapping.footprint import extents
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import strides_along
 from tcomp.scop import Scop, ScopStatement
@@ -53,6 +54,34 @@ def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]
     coordinates = cluster.coordinates[statement.name]
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
+
+def runs_in_long_rows(scop: Scop, cluster: Cluster, vector: int, columns: int) -> bool:
+    """Whether a reduction runs over a tile of so many columns row by row, some rows between two loads of accumulators.
+
+    It does if they are long, and no two elements read the same where the vector loop moves, as in sums down columns.
+    """
+    main = main_statement(scop, cluster)
+    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    if columns < LONG_ROW or steps < LEAST_STEPS:
+        return False
+    reads = [list(strides_along(scop, main, main.indices[p], scop.sizes))[1:] for p in cluster.coordinates[main.name]]
+    moved = list(strides_along(scop, main, main.indices[vector], scop.sizes))[1:]
+    return all(step == 0 or 0 not in along for step, *along in zip(moved, *reads, strict=True))
+
+
+def row_tile(machine: Machine, scop: Scop, statement: ScopStatement) -> int:
+    """Columns of a register tile of one row: as many vectors as hide how long one operation takes."""
+    return ROW_VECTORS * machine.vector_bytes // scop.storages[statement.target].dtype.itemsize
+
+
+LONG_ROW = 256
+"""Columns of a tile from which on they are fetched better row by row than in strips."""
+
+LEAST_STEPS = 64
+"""Steps of a reduction for which that is worth a loop more."""
+
+ROW_VECTORS = 4
+"""Vectors of a register tile of one row."""
 
 FEW_ROWS = 4
 """Rows below which a register tile has too little to do between two loads."""

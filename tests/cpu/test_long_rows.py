@@ -1,0 +1,60 @@
+"""Reductions down columns run row by row where rows are long, and in strips where they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.mapping.machine import this_machine
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+BLOCK = r"floor\(\(i\d\)/16\)"
+"""A block of rows in the text of a schedule."""
+
+BY_ROWS: dict[str, tuple[str, tuple[int, ...], Callable[[Array], Array]]] = {
+    "sums": ("Y(d) +=! X(n,d)", (100, 2100), lambda X: X.sum(0)),
+    "extrema": ("Y(d) max=! X(n,d)", (65, 1031), lambda X: X.max(0)),
+    "squares": ("Y(d) +=! X(n,d) * X(n,d) - X(n,d)", (70, 1300), lambda X: (X * X - X).sum(0)),
+    "sums in the middle": ("Y(a,c) +=! X(a,b,c)", (3, 67, 530), lambda X: X.sum(1)),
+    "two reductions": ("Y(c) +=! X(a,b,c)", (9, 11, 1100), lambda X: X.sum((0, 1))),
+    "a triangle": (
+        "Y(d) +=! X(n,d) where d in 0:D, n in 0:min(d+1,N)",
+        (80, 1200),
+        lambda X: np.tril(X.T, 0).sum(1) if X.shape[0] > X.shape[1] else np.triu(X).sum(0),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes kernels for two threads, as many as there are processors."""
+    other = replace(this_machine(), threads=2)
+    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_sums_down_long_columns(name: str) -> None:
+    statement, shape, expected = BY_ROWS[name]
+    sizes = "N,D" if len(shape) == 2 else "A,B,C"
+    f = tc.define(f"def f(float({sizes}) X) -> (Y) {{ {statement} }}")["f"]
+    X = np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
+    kernel = f.compile(X)
+    assert re.search(BLOCK, kernel.stages["nest"])
+    np.testing.assert_array_equal(kernel(X), expected(X))
+    assert f.compile(X, plan=kernel.stages["place"]).source == kernel.source
+
+
+@pytest.mark.parametrize("shape", [(100, 300), (30, 4000)])
+def test_short_rows_and_few_steps_run_in_strips(shape: tuple[int, int]) -> None:
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(d) +=! X(n,d) }")["f"]
+    X = np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
+    kernel = f.compile(X)
+    assert not re.search(BLOCK, kernel.stages["nest"])
+    np.testing.assert_array_equal(kernel(X), X.sum(0))
