@@ -30,6 +30,9 @@ _PATIENCE = 4.0
 
 _DEAR_REFERENCE = 4.0
 
+_WOKEN_SECONDS = 5e-4
+"""Calls that are shorter come after a call that is not timed: threads that have slept since the last sample wake up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -54,7 +57,10 @@ class Effort:
 
 
 class Stopwatch(Protocol):
-    """Times a kernel: the seconds of one call, as the mean of ``calls`` that follow one another."""
+    """Times a kernel: the seconds of one call, as the mean of ``calls`` that follow one another.
+
+    If they are several, they follow one that is not timed.
+    """
 
     def __call__(self, calls: int) -> float: ...
 
@@ -107,7 +113,7 @@ def _sampled(
     candidate: Stopwatch, reference: Stopwatch, once: float, usual: float, effort: Effort, best: float
 ) -> _Pairs:
     """Samples until they suffice, or the time is over; ``once`` and ``usual`` are the seconds of a call of either."""
-    pairs = _Pairs(candidate, reference, _calls(once), _calls(usual), _interval(usual, once))
+    pairs = _Pairs(_Sampler(candidate, once), _Sampler(reference, usual))
     least = effort.enough(once + usual)
     begin = time.perf_counter()
     while not _known(pairs.quiet, least, effort, best):
@@ -159,27 +165,24 @@ Pair = tuple[float, float]
 
 
 class _Pairs:
-    """Samples of candidate and reference in turn; of a reference that takes much longer, one in ``interval``.
+    """Samples of candidate and reference in turn; a sample of a reference that takes much longer serves for several.
 
     A pair is quiet if both of its samples are.
     """
 
-    def __init__(
-        self, candidate: Stopwatch, reference: Stopwatch, calls: int, reference_calls: int, interval: int
-    ) -> None:
+    def __init__(self, candidate: _Sampler, reference: _Sampler) -> None:
         self.quiet: list[Pair] = []
         self.disturbed: list[Pair] = []
-        self._candidate, self._calls = candidate, calls
-        self._reference, self._reference_calls = reference, reference_calls
-        self._interval = interval
-        self._latest, self._latest_quiet = math.nan, False
+        self._candidate, self._reference = candidate, reference
+        self._latest, self._latest_quiet, self._served = math.nan, False, 0
 
     def take(self) -> None:
         """One sample more."""
-        number = len(self.quiet) + len(self.disturbed)
-        if number % self._interval == 0 or not self._latest_quiet:
-            self._latest, self._latest_quiet = _sample(self._reference, self._reference_calls)
-        seconds, quiet = _sample(self._candidate, self._calls)
+        if not self._latest_quiet or self._served >= _interval(self._reference.seconds, self._candidate.seconds):
+            self._latest, self._latest_quiet = self._reference.sample()
+            self._served = 0
+        self._served += 1
+        seconds, quiet = self._candidate.sample()
         (self.quiet if quiet and self._latest_quiet else self.disturbed).append((seconds, self._latest))
 
     def times(self, least: int) -> Times:
@@ -192,15 +195,29 @@ class _Pairs:
         return Times(*fastest, share, doubtful=True)
 
 
-def _sample(stopwatch: Stopwatch, calls: int) -> tuple[float, bool]:
-    """What a stopwatch shows, and whether nothing disturbed it."""
-    begin, waited = time.perf_counter(), _waited()
-    seconds = stopwatch(calls)
-    return seconds, _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin)
+class _Sampler:
+    """Samples of one kernel, whose call takes about so many ``seconds``.
+
+    That is at first what a few calls have shown, of which others may have disturbed each.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, seconds: float) -> None:
+        self.seconds = seconds
+        self._stopwatch = stopwatch
+
+    def sample(self) -> tuple[float, bool]:
+        """The seconds of a call, and whether nothing disturbed it."""
+        begin, waited = time.perf_counter(), _waited()
+        seconds = self._stopwatch(_calls(self.seconds))
+        quiet = _waited() - waited <= _WAITING_SHARE * (time.perf_counter() - begin)
+        if quiet:
+            self.seconds = min(self.seconds, seconds)
+        return seconds, quiet
 
 
 def _calls(once: float) -> int:
-    return max(1, math.ceil(SAMPLE_SECONDS / max(once, 1e-9)))
+    """How many calls make a sample; before more than one, a stopwatch makes one more."""
+    return max(1 if once > _WOKEN_SECONDS else 2, math.ceil(SAMPLE_SECONDS / max(once, 1e-9)))
 
 
 def _interval(usual: float, once: float) -> int:

@@ -131,6 +131,18 @@ def test_what_is_compared_with_a_disturbed_reference_is_doubtful(monkeypatch: py
     assert times.disturbed == 1
 
 
+def test_a_reference_that_looked_slow_at_first_is_timed_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call after a pause takes ten times as long; what is told of the reference was taken on a busy machine."""
+    machine = Machine(monkeypatch)
+    plain = machine.kernel(2e-5)
+
+    def reference(calls: int) -> float:
+        return 10 * plain(1) if calls == 1 else plain(calls)
+
+    times = timing.compared(plain, reference, 1e-2, EFFORT, math.inf)
+    assert times.ratio == pytest.approx(1)
+
+
 def test_where_all_samples_are_disturbed_the_fastest_count(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = random.Random(0)
     machine = Machine(monkeypatch)
