@@ -23,13 +23,20 @@ class Bench(Protocol):
     def measure(self, compiled: Compiled) -> Trial: ...
 
 
-def searched(strategy: Strategy, bench: Bench, measured: int, batch: int) -> Curve:
-    """The curve of a search from nothing, in rounds of ``batch`` candidates, until so many were measured.
+NEAR = 1.02
+"""A search has reached a time when its best takes no more than so many times as long: times are no better known."""
 
-    The default options are no seed here: a search that begins with good options needs no candidates to reach them.
+
+def searched(strategy: Strategy, bench: Bench, measured: int, batch: int, first: Candidate | None = None) -> Curve:
+    """The curve of a search in rounds of ``batch`` candidates, until so many were measured.
+
+    It begins with nothing, or after ``first``, as runs do after the default options; that is not part of the curve.
     """
     trials: list[Trial] = []
-    sources: set[str] = set()
+    if first is not None:
+        (compiled,) = bench.compile([first])
+        trials.append(replace(bench.measure(compiled), compiled=compiled))
+    sources = {t.compiled.source for t in trials}
     curve: list[float] = []
     while len(curve) < measured:
         proposed = strategy.propose(trials, batch)
@@ -54,8 +61,8 @@ def searched(strategy: Strategy, bench: Bench, measured: int, batch: int) -> Cur
 
 
 def needed(curve: Curve, goal: float) -> int | None:
-    """How many candidates a search measured until one took no longer than that; None if it found none."""
-    return next((count for count, best in enumerate(curve, 1) if best <= goal), None)
+    """How many candidates a search measured until one was near that; None if none was."""
+    return next((count for count, best in enumerate(curve, 1) if best <= NEAR * goal), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,44 +70,63 @@ class Summary:
     """What one strategy did on one workload.
 
     ``share`` maps a number of measured candidates to the best time of all over the best by then, the median over the
-    seeds; ``needed`` is how many candidates each seed needed for what as many candidates at random reach in the same
-    seed, over what random search needed for it (infinite if it did not get there).
+    seeds; ``needed`` is how many candidates each seed needed to come near what as many candidates at random reach in
+    the same seed, over what random search needed for that (infinite if it did not get there).  Where both begin with
+    the default options and these are near it, nobody needs a candidate: such seeds are ``settled``, and no part of it.
     """
 
     workload: str
     strategy: str
     share: Mapping[int, float]
     needed: tuple[float, ...]
+    settled: int = 0
 
 
 def summary(
-    workload: str, strategy: str, curves: Sequence[Curve], chance: Sequence[Curve], best: float, counts: Sequence[int]
+    workload: str,
+    strategy: str,
+    curves: Sequence[Curve],
+    chance: Sequence[Curve],
+    best: float,
+    counts: Sequence[int],
+    start: float = math.inf,
 ) -> Summary:
-    """The summary of a strategy's curves, one for each seed, beside those of random search."""
-    share = {count: statistics.median(best / curve[min(count, len(curve)) - 1] for curve in curves) for count in counts}
+    """The summary of a strategy's curves, one for each seed, beside those of random search.
+
+    ``start`` is the pace of what searches begin with, where they do.
+    """
+    share = {
+        count: statistics.median(best / min(start, curve[min(count, len(curve)) - 1]) for curve in curves)
+        for count in counts
+    }
     ratios = []
-    for mine, theirs in zip(curves, chance, strict=True):
-        goal = theirs[-1]
+    goals = [(mine, theirs, theirs[-1]) for mine, theirs in zip(curves, chance, strict=True)]
+    open_goals = [(mine, theirs, goal) for mine, theirs, goal in goals if start > NEAR * goal]
+    for mine, theirs, goal in open_goals:
         first, reached = needed(theirs, goal), needed(mine, goal)
         assert first is not None
         ratios.append(math.inf if reached is None else reached / first)
-    return Summary(workload, strategy, share, tuple(ratios))
+    return Summary(workload, strategy, share, tuple(ratios), len(goals) - len(open_goals))
 
 
 def report(summaries: Sequence[Summary]) -> str:
     """A table with a line for each workload and strategy, and the medians over all."""
     counts = list(summaries[0].share)
     strategies = list(dict.fromkeys(s.strategy for s in summaries))
-    titles = ["workload", "strategy", *(f"after {count}" for count in counts), "needed / random's"]
-    rows = [[s.workload, s.strategy, *(f"{s.share[c]:.3f}" for c in counts), _ratio(s.needed)] for s in summaries]
+    titles = ["workload", "strategy", *(f"after {count}" for count in counts), "needed / random's", "settled"]
+    rows = [
+        [s.workload, s.strategy, *(f"{s.share[c]:.3f}" for c in counts), _ratio(s.needed), str(s.settled or "")]
+        for s in summaries
+    ]
     for strategy in strategies:
         own = [s for s in summaries if s.strategy == strategy]
         shares = [f"{statistics.median(s.share[c] for s in own):.3f}" for c in counts]
-        rows.append(["median", strategy, *shares, _ratio([ratio for s in own for ratio in s.needed])])
+        settled = str(sum(s.settled for s in own) or "")
+        rows.append(["median", strategy, *shares, _ratio([ratio for s in own for ratio in s.needed]), settled])
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [titles, *rows]]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _ratio(found: Sequence[float]) -> str:
-    return f"{statistics.median(found):.2f}"
+    return f"{statistics.median(found):.2f}" if found else "-"

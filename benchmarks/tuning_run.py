@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.space import space_of
 from tcomp.tuner.strategies import STRATEGIES, Background, strategy_named
-from tcomp.tuner.trials import Problem
+from tcomp.tuner.trials import Candidate, Problem
 from tcomp.tuner.workshop import ExecutorWorkshop
 
 BATCH = 8
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     curves: dict[str, dict[str, list[Curve]]] = {}
     best: dict[str, float] = {}
     options.database.parent.mkdir(parents=True, exist_ok=True)
+    strategies = options.strategies.split(",")
     with Database(options.database) as database, local_executor(options.jobs) as executor:
         for case in cases:
             problem = problem_of(case, parallel=options.threads > 1)
@@ -49,16 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 workshop = ExecutorWorkshop(problem, Bench(folder, describe), executor)
                 memory = Memory(problem, workshop, database)
                 curves[case.key] = {
-                    name: [curve(problem, name, seed, memory, options.measured) for seed in range(options.seeds)]
-                    for name in STRATEGIES
+                    name: [
+                        curve(problem, name, seed, memory, options.measured, warm=options.warm)
+                        for seed in range(options.seeds)
+                    ]
+                    for name in strategies
                 }
                 best[case.key] = memory.best
             sys.stderr.write(f"{case.key}: the best takes {memory.best:.3f} of what the default options take\n")
     counts = [count for count in (4, 8, 16, 32, 64) if count < options.measured] + [options.measured]
     rows = [
-        summary(key, name, found[name], found["random"], best[key], counts)
+        summary(key, name, found[name], found["random"], best[key], counts, 1.0 if options.warm else math.inf)
         for key, found in curves.items()
-        for name in STRATEGIES
+        for name in strategies
     ]
     print(report(rows), end="")
     if options.plot:
@@ -75,20 +80,22 @@ def problem_of(case: Case, *, parallel: bool) -> Problem:
     return Problem(default, device_model("cpu", MAIN), given=given)
 
 
-def curve(problem: Problem, name: str, seed: int, memory: Memory, measured: int) -> Curve:
-    """The curve of one strategy with one seed."""
+def curve(problem: Problem, name: str, seed: int, memory: Memory, measured: int, *, warm: bool) -> Curve:
+    """The curve of one strategy with one seed, from nothing or, if ``warm``, after the default options."""
     default = problem.specialisation
     made = default.lower()
     fixed = () if default.options.parallel else ("parallel",)
     space = space_of(made, default.options, default.target, fixed)
     strategy = strategy_named(name, Background(space, facts_of(made, default.target), seed))
-    return searched(strategy, memory, measured, BATCH)
+    return searched(strategy, memory, measured, BATCH, Candidate(default.options, "default") if warm else None)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tuning.py", description=__doc__)
     parser.add_argument("--workloads", default="", help="keys such as W5,W8; all 18 unless given")
     parser.add_argument("--measured", type=int, default=48, help="candidates that a search measures")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="their names; random is among them")
+    parser.add_argument("--warm", action="store_true", help="begin with the default options, as runs of the tuner do")
     parser.add_argument("--seeds", type=int, default=3, help="searches of each strategy")
     parser.add_argument("--threads", type=int, default=1, help="1 keeps kernels on one thread; more searches that, too")
     parser.add_argument("--jobs", type=int, default=None, help="processes that compile; one for each processor")

@@ -158,6 +158,8 @@ def main() -> None:
     def some_time(_process: subprocess.Popen[str], _before: int) -> None:
         time.sleep(rng.uniform(0.0, options.longest))
 
+    # A shell lets what it starts in the background ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="tcomp-test-") as name:
         found = killed_again_and_again(Path(name), [some_time] * options.kills)
         interrupted(Path(name), found)

@@ -71,6 +71,11 @@ class TestSearched:
         found = searched(Downwards(), memory(tmp_path / "db", Workshop()), 20, 4)
         assert found == (9, 8, 8, 6, 4, 2, 1)
 
+    def test_what_it_begins_with_is_known_and_not_part_of_the_curve(self, tmp_path: Path) -> None:
+        first = Candidate(MappingOptions(tile_sizes=(6,)), "default")
+        found = searched(Downwards(), memory(tmp_path / "db", Workshop()), 20, 4, first)
+        assert found == (9, 8, 8, 4, 2, 1)
+
     def test_it_stops_in_time(self, tmp_path: Path) -> None:
         assert searched(Downwards(), memory(tmp_path / "db", Workshop()), 3, 2) == (9, 8, 8)
 
@@ -92,8 +97,16 @@ class TestSummary:
         assert found.needed == (1 / 4, math.inf)
         assert summary("W0", "random", chance, chance, 1.0, (4,)).needed == (1.0, 1.0)
 
+    def test_what_the_default_options_settle_is_no_part_of_it(self) -> None:
+        chance, mine = [(8.0, 0.9), (8.0, 0.99)], [(0.8, 0.8), (0.9, 0.9)]
+        found = summary("W0", "model", mine, chance, 0.5, (1, 2), start=1.0)
+        assert (found.needed, found.settled) == ((1 / 2,), 1)
+        assert found.share[1] == pytest.approx((0.5 / 0.8 + 0.5 / 0.9) / 2)
+        assert summary("W0", "random", chance, chance, 0.5, (1,), start=1.0).share == {1: 0.5}
+
     def test_candidates_until_a_time_is_reached(self) -> None:
         assert needed((3.0, 2.0, 2.0, 1.0), 2.0) == 2 and needed((3.0,), 2.0) is None
+        assert needed((3.0, 2.03), 2.0) == 2, "times are no better known"
 
     def test_the_table_ends_with_the_medians(self) -> None:
         curves = [(2.0, 1.0)]
