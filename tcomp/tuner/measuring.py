@@ -71,12 +71,11 @@ class Measure:
     def run(self, state: Prepared, progress: Progress) -> Measurement:
         """Raises TcompError if the kernel does not compile or run, and LostError if its results are wrong."""
         progress("loading kernels", 2 * self.limits.compile)
-        default = Subject(state, state.problem.specialisation.options)
         subject = Subject(state, self.options)
-        progress("being simulated", 2 * self.limits.simulate)
-        simulated = _simulated(subject, default)
-        if simulated is not None:
-            return Measurement((simulated[0],), simulated[1], state.note)
+        if state.usual is not None:
+            progress("being simulated", self.limits.simulate)
+            return Measurement((_simulated(subject),), state.usual, state.note)
+        default = Subject(state, state.problem.specialisation.options)
         progress("waiting for its turn", 2 * _LONGEST_TURN)
         with exclusive(_turnstile(self.turn), _LONGEST_TURN):
             return self._measured(subject, default, state.note, progress)
@@ -112,19 +111,14 @@ class Measure:
         return Measurement((), baseline, message, slow=True)
 
 
-def _simulated(subject: Subject, default: Subject) -> tuple[float, float] | None:
-    """What candidate and default options would take on a device; None where a clock tells.
-
-    Raises LostError for a wrong result.
-    """
+def _simulated(subject: Subject) -> float:
+    """What a candidate would take on a device.  Raises LostError for a wrong result."""
     try:
         seconds = subject.estimate()
     except SimulationError as error:
         raise LostError(Outcome.WRONG, error.message) from None
-    if seconds is None:
-        return None
     _verify(subject, "")
-    return seconds, default.estimate() or math.inf
+    return math.inf if seconds is None else seconds
 
 
 def _verify(subject: Subject, when: str) -> None:

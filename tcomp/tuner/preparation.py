@@ -47,8 +47,9 @@ class Prepared:
     """Arguments and expected results.
 
     ``values`` has one array or ``const`` value per parameter, ``contents`` what outputs hold before a call, where that
-    is read.  ``note`` says on what the expected results rest, if not on the interpreter.  ``placed`` holds the values
-    where kernels read them, once a child has brought them there.
+    is read.  ``note`` says on what the expected results rest, if not on the interpreter.  ``usual`` is what the default
+    options take by estimate, in seconds, None where a clock tells.  ``placed`` holds the values where kernels read
+    them, once a child has brought them there.
     """
 
     problem: Problem
@@ -56,6 +57,7 @@ class Prepared:
     contents: Mapping[str, Array]
     expected: tuple[Expected, ...]
     note: str = ""
+    usual: float | None = None
     placed: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
@@ -98,7 +100,19 @@ class Preparation:
         model = Model.RANDOM_ORDER if given is None else Model.WORST_CASE
         confines = Confines(self.limits.reference, self.limits.memory)
         found = isolate(lambda progress: self._interpret(ready, model, progress), confines)
-        return self._with_belief(ready, found.message, isolate) if isinstance(found, Failure) else ready
+        right = self._with_belief(ready, found.message, isolate) if isinstance(found, Failure) else ready
+        return replace(right, usual=self._estimated(right, isolate))
+
+    def _estimated(self, ready: Prepared, isolate: Isolate) -> float | None:
+        """What the default options take by estimate.  Raises TcompError if there is anything wrong with them."""
+        if estimate_of(ready.problem.specialisation.target) is None:
+            return None
+        seconds = self.limits.compile + self.limits.simulate
+        options = ready.problem.specialisation.options
+        found = isolate(lambda _: Subject(ready, options).estimate(), Confines(seconds, self.limits.memory))
+        if isinstance(found, Failure):
+            raise TcompError(f"the default options cannot be simulated: {found.message}")
+        return found
 
     def _interpret(self, ready: Prepared, model: Model, progress: Progress) -> None:
         """Fill in what is right, from the interpreter.  Raises TcompError."""
