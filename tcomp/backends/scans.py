@@ -89,7 +89,7 @@ class RunningValue:
         return [f"{C_VALUE_TYPES[dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {lower};"]
 
     def steps(self) -> list[str]:
-        """What runs at one element."""
+        """What runs at one element: most often a single step, which compilers would take for a long loop."""
         statement, steps = self._statement, self.scan.steps
         dtype = self.plan.scop.storages[statement.target].dtype
         arguments = [substitute(a, steps.iterator, Variable(NEXT)) for a in self.scan.call.arguments]
@@ -97,8 +97,13 @@ class RunningValue:
         target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         term = combine(self._reduction, VALUE, speller.value(statement.value), dtype)
         result = combine(self._reduction, load(target, dtype), VALUE, dtype)
+        upper = loop_text(steps.upper)
         return [
-            f"for (; {NEXT} < {loop_text(steps.upper)}; {NEXT}++)",
+            f"for (; {NEXT} < {upper} - 1; {NEXT}++)",
             f"  {VALUE} = {term};",
+            f"if ({NEXT} < {upper}) {{",
+            f"  {VALUE} = {term};",
+            f"  {NEXT}++;",
+            "}",
             f"{target} = {store(result, dtype)};",
         ]
