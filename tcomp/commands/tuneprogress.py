@@ -71,7 +71,7 @@ def lines_of(progress: Progress, place: str, now: float) -> list[str]:
         f"{progress.label}{place}",
         f"{progress.phase.value}, generation {progress.generation}: {counts}; {clock}",
     ]
-    if progress.measured:
+    if progress.curve:
         gain = f" ({progress.default / progress.best:.2f}x)" if progress.default < math.inf else ""
         lines.append(
             f"default {readable_seconds(progress.default)}, best {readable_seconds(progress.best)}{gain}, "

@@ -22,9 +22,10 @@ class Phase(enum.Enum):
 class Progress:
     """Where a run is.
 
-    ``default``, ``best`` and ``median`` are seconds of a call, infinite as long as there is none; ``options`` are those
-    of the best.  ``end`` is when the time is spent, as ``time.monotonic`` has it.  ``curve`` is, after each measured
-    candidate, the time of the best so far as a multiple of the default's.
+    ``compiled`` candidates gave code that was not known yet.  ``default``, ``best`` and ``median`` are seconds of a
+    call, infinite as long as there is none; ``options`` are those of the best.  ``end`` is when the time is spent, as
+    ``time.monotonic`` has it.  ``curve`` is, after each measured candidate, the time of the best so far as a multiple
+    of the default's.
     """
 
     label: str

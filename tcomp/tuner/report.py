@@ -13,7 +13,7 @@ from tcomp.errors import TcompError
 from tcomp.tuner.charts import Axis, Chart, counting, listing, logarithmic
 from tcomp.tuner.influence import Influence, influences
 from tcomp.tuner.roofs import Roofs, Work, roofs_of, work_of
-from tcomp.tuner.trials import Outcome, Trial
+from tcomp.tuner.trials import Trial
 from tcomp.tuner.wording import readable_rate, readable_seconds
 from tcomp.version import __version__
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tcomp.tuner.result import TuningResult
 
 _MOST_CHARTED = 8
+_LEAST_SHARE = 0.01
 _DECADES = 1.5
 _GOLDEN, _SPREAD = 0.618, 0.4
 
@@ -78,7 +79,7 @@ def _contents(results: Sequence[TuningResult]) -> str:
 
 def _section(result: TuningResult, number: int) -> str:
     """Everything about one problem."""
-    ran = [t for t in result.history if t.outcome is Outcome.MEASURED and 0 < t.ratio < math.inf]
+    ran = [t for t in result.history if t.certain and 0 < t.ratio < math.inf]
     specialisation = result.problem.with_options(result.best)
     compilation = specialisation.lower()
     parts = [
@@ -129,8 +130,10 @@ def _told(trial: Trial) -> str:
 
 def _options(result: TuningResult, ran: Sequence[Trial]) -> list[str]:
     """Which options mattered, and each candidate by the values of these."""
-    found = influences(ran)
-    if not found:
+    every = influences(ran)
+    found = [i for i in every if i.share >= _LEAST_SHARE]
+    others = ", ".join(i.name for i in every if i.share < _LEAST_SHARE)
+    if not every:
         return []
     rows = [
         (
@@ -144,10 +147,11 @@ def _options(result: TuningResult, ran: Sequence[Trial]) -> list[str]:
         "<h3>Which options mattered</h3><p>The part of the spread of the times that goes with each option alone.</p>"
     )
     y = _time_axis(ran)
-    small = "".join(f"<div>{_by_value(result, i, y)}</div>" for i in found[:_MOST_CHARTED])
+    small = "".join(f"<div>{_by_value(result, i, y)}</div>" for i in every[:_MOST_CHARTED])
     return [
         heading,
         _table(("option", "", "share"), rows),
+        f"<p>Less than {_LEAST_SHARE:.0%}: {escape(others)}.</p>" if others else "",
         "<h3>Every candidate by option</h3>",
         f'<div class="small">{small}</div>',
     ]
@@ -210,7 +214,7 @@ def _roof_chart(result: TuningResult, work: Work, roofs: Roofs) -> str:
 
 
 def _candidates(result: TuningResult) -> str:
-    order = sorted(result.history, key=lambda t: (t.ratio, t.when))
+    order = sorted(result.history, key=lambda t: (t.doubtful, t.ratio, t.when))
     rows = [
         (
             f"{1 / t.ratio:.2f}" if t.ratio < math.inf else "",

@@ -119,7 +119,8 @@ class TuningResult:
         elif self.finals:
             rounds = max(len(f.times) for f in self.finals)
             gains = ", ".join(f"{f.gain:.2f}" for f in self.finals)
-            lines.append(f"  finalists, in turn with the default, {rounds} rounds: {gains} times as fast")
+            counted = "1 round" if rounds == 1 else f"{rounds} rounds"
+            lines.append(f"  finalists, in turn with the default, {counted}: {gains} times as fast")
         how = f"  {self.strategy} search, {self.spent:.0f} s"
         lines.append(f"{how}, interrupted: the finalists were not compared" if self.interrupted else how)
         lines += [f"  note: {note}" for note in self.notes[: 10 - len(lines)]]
@@ -140,8 +141,9 @@ class TuningResult:
         return f"best: {readable_seconds(self.seconds)} a call; {gain}"
 
     def _tried(self) -> str:
-        compiled = sum(t.outcome is not Outcome.REJECTED for t in self.history)
-        text = f"{_candidates(len(self.history))}, {compiled} compiled, {self.count(*RAN)} measured"
+        kernels = len({t.compiled.source for t in self.history if t.compiled.source})
+        different = "1 kernel" if kernels == 1 else f"{kernels} different kernels"
+        text = f"{_candidates(len(self.history))}, {different}, {self.count(*RAN)} measured"
         return f"{text}; {_candidates(self.earlier)} before this run" if self.earlier else text
 
     def to_plain(self) -> dict[str, Any]:

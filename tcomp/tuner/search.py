@@ -329,7 +329,7 @@ class Run:
                 self._label,
                 phase,
                 self._generation,
-                sum(t.compiled.failure is None for t in self._trials),
+                sum(t.compiled.failure is None and t.outcome is not Outcome.DUPLICATE for t in self._trials),
                 sum(t.outcome in RAN for t in self._trials),
                 sum(t.outcome in FAILED for t in self._trials),
                 math.inf if best is None else best.baseline,
