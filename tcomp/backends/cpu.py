@@ -207,7 +207,7 @@ class _Emitter:
             self._parallel(node, depth)
             return
         operation = self.plan.operations.get(node.name)
-        if node.name in self.scans:
+        if node.name in self.scans and node.body is self.scans[node.name].scan.steps:
             for line in self.scans[node.name].steps():
                 self._put(depth, line)
             return

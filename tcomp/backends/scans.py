@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.loops import Block, Execute, For, If, LoopNode, Scope, Variable, substitute, variables
+from tcomp.loops import Block, Execute, For, If, LoopNode, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.operations import TileOperation
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.scans import scanned_position
@@ -32,13 +32,18 @@ class Scan:
 
 
 def scan_below(loop: For, plan: Plan) -> Scan | None:
-    """The scan along a loop; None if there is none, or if its steps are not counted alike for all elements."""
+    """The scan along a loop; None if there is none, or if its steps are not counted alike for all elements.
+
+    The mark of a scan may also be around what starts its elements.
+    """
     if loop.step != 1:
         return None
     for scope, operation in _operations(loop.body, plan):
         steps = scope.body
         if operation.kind != "scan" or not isinstance(steps, For) or not isinstance(steps.body, Execute):
             continue
+        if [n.statement for n in walk(loop.body) if isinstance(n, Execute)].count(operation.statement) != 1:
+            return None
         position = scanned_position(plan.scop, plan.scop.by_name[operation.statement])
         arguments = steps.body.arguments
         alike = steps.step == 1 and loop.iterator not in variables(steps.lower) | variables(arguments[-1])

@@ -54,6 +54,15 @@ def test_each_step_of_a_cumulative_reduction_runs_once(name: str) -> None:
     np.testing.assert_array_equal(tiled(X), expected(X))
 
 
+def test_a_dimension_of_one_element_beside_a_scan() -> None:
+    """Its loop is around what starts and what finishes an element, too, and so is the mark of the scan."""
+    f = tc.define("def f(float(N,M) X) -> (Y) { Y(i,k) +=! X(j,k) where i in 0:N, j in 0:i+1 }")["f"]
+    X = integers(9, 1)
+    kernel = f.compile(X, options=SERIAL)
+    assert scans(kernel)
+    np.testing.assert_array_equal(kernel(X), X.cumsum(0))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "double", "int8", "uint32", "int64"])
 def test_scans_of_all_types(dtype: str) -> None:
     f = tc.define(
