@@ -118,11 +118,12 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     # A child that is forked meanwhile would keep open the pipes on whose end this process and the new one wait.
     try:
-        with undivided(), _file(text.encode()) as file:
+        # Python 3.11.2 leaves what it opens for DEVNULL open if there are no descriptors for a pipe.
+        with undivided(), _file(text.encode()) as file, Path(os.devnull).open("wb") as nowhere:
             return subprocess.Popen(
                 command,
                 stdin=file,
-                stdout=subprocess.PIPE if output else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if output else nowhere,
                 stderr=subprocess.STDOUT if output else subprocess.PIPE,
                 bufsize=0,
                 env=environment,
