@@ -44,8 +44,19 @@ class _Workspace(threading.local):
             self._arena, self._address, self._size = arena, address, count
         return address, arena
 
+    def dirty(self, count: int) -> None:
+        """Make every byte of at least so many that the next kernel gets 255: a NaN, and -1."""
+        self.scratch(count)
+        if self._arena is not None:
+            self._arena[...] = 255
+
 
 _WORKSPACE = _Workspace()
+
+
+def dirty_scratch(count: int = 1 << 20) -> None:
+    """Leave nothing in this thread's scratch memory that a kernel could take for its own; for tests of kernels."""
+    _WORKSPACE.dirty(count)
 
 
 @dataclass(frozen=True, slots=True)

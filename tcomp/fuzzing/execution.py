@@ -16,7 +16,7 @@ import numpy as np
 
 from tcomp.backends import native
 from tcomp.backends.cpu import CpuBackend
-from tcomp.backends.host_runtime import HostRuntime
+from tcomp.backends.host_runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.binding import Binding
@@ -115,6 +115,7 @@ def _out(data: Data) -> dict[str, Array] | None:
 def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array], Compilation]:
     operation = Operation(program.function)
     arguments, out = data.arguments, _out(data)
+    dirty_scratch()
     if case.machine is None and not case.simulated:
         kernel = operation.compile(*arguments, out=out, target=case.target, options=case.options)
         results = operation(*arguments, out=out, target=case.target, options=case.options)

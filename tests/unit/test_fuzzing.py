@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 
 from tcomp import cli, grammar
 from tcomp.backends.cpu import CpuBackend
+from tcomp.backends.host_runtime import HostProgram, dirty_scratch
 from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
 from tcomp.driver import lower
 from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
@@ -325,6 +327,20 @@ class TestWorkers:
     def test_a_case_is_run(self, case: Case) -> None:
         with Worker(60.0) as worker:
             assert worker.run(case).outcome == Outcome(Verdict.PASSED)
+
+
+def test_no_scratch_memory_is_as_a_kernel_would_like_it() -> None:
+    """A kernel that reads what it has not written would often find zeros there."""
+    found: list[bytes] = []
+
+    def kernel(scratch: int, report: int) -> int:
+        found.append(ctypes.string_at(scratch, 64))
+        return 0
+
+    program = HostProgram(kernel, 64, native=False)
+    dirty_scratch()
+    assert program([]) is None
+    assert found == [b"\xff" * 64]
 
 
 class TestCampaign:
