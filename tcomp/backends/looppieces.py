@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tcomp.grammar.function import Binary, Boundary, Cast, Constant, Expr, Index, Read, Select, Size, Unary, walk
+from tcomp.grammar.forms import to_form
+from tcomp.grammar.function import Binary, Boundary, Expr, Read, Select, walk
 from tcomp.loops import Execute, For, Let, LoopExpr, Number, Operation, Variable
 from tcomp.loops import walk as nodes_below
 from tcomp.mapping.plan import Plan
@@ -109,23 +110,16 @@ class _Conditions:
 
     def _line(self, expr: Expr, arguments: Mapping[str, LoopExpr]) -> _Line | None:
         """An integer expression as a function of the iterator; None if it depends on anything else."""
-        if expr.dtype.is_float:
+        form = None if expr.dtype.is_float else to_form(expr, self.plan.scop.sizes)
+        if form is None:
             return None
-        match expr:
-            case Constant():
-                return _Line(0, int(expr.value))
-            case Size():
-                return _Line(0, self.plan.scop.sizes[expr.name])
-            case Index():
-                return self._of_iterator(arguments[expr.name])
-            case Cast(operand=operand):
-                return self._line(operand, arguments)
-            case Unary(op="-", operand=operand):
-                inner = self._line(operand, arguments)
-                return None if inner is None else inner.times(-1)
-            case Binary(op="+" | "-" | "*" | "/" as op, lhs=lhs, rhs=rhs):
-                return _combined(op, self._line(lhs, arguments), self._line(rhs, arguments))
-        return None
+        total = _Line(0, form.constant)
+        for index, coefficient in form.terms:
+            line = self._of_iterator(arguments[index]) if isinstance(index, str) else None
+            if line is None:
+                return None
+            total += line.times(coefficient)
+        return total
 
     def _of_iterator(self, value: LoopExpr) -> _Line | None:
         match value:
@@ -150,8 +144,6 @@ def _combined(op: str, a: _Line | None, b: _Line | None) -> _Line | None:
             return b.times(a.start)
         case "*" if not b.slope:
             return a.times(b.start)
-        case "/" if not a.slope and not b.slope and b.start:
-            return _Line(0, a.start // b.start)
     return None
 
 
