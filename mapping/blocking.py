@@ -44,20 +44,23 @@ FAR = 16
 LINE_STEPS = 16
 """Steps along which an operand is contiguous that belong into a block together, so that lines are fetched once."""
 
-NEAR_SHARE = 1 / 3
-"""Part of the nearest cache that the panel of a whole tile may take to stay there while rows pass by."""
+NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
+"""Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
 
 
 def panel_stays_near(scop: Scop, cluster: Cluster, columns: Columns, width: int, machine: Machine) -> bool:
-    """Whether so many columns are a panel that stays in the nearest cache whatever else a tile reads and writes.
+    """Whether so many columns are a panel that stays near whatever else a tile reads and writes.
 
-    Results are then written row by row, in the order of memory.
+    Results are then written row by row, in the order of memory, and what the rows read is fetched once.  A panel that
+    is packed because its steps lie far apart may take part of the second-level cache, from which each register tile
+    would read its own columns, too: packing all at once fetches whole rows of memory.
     """
     main = main_statement(scop, cluster)
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     dot = dot_product(scop, cluster, columns, machine)
-    steps = steps if dot is None else -(-steps // dot.size)
-    return width * steps * scop.storages[main.target].dtype.itemsize <= NEAR_SHARE * machine.nearest_cache
+    size = width * (steps if dot is None else -(-steps // dot.size)) * scop.storages[main.target].dtype.itemsize
+    afar = dot is None and not columns.packed and is_read_afar(scop, cluster, columns)
+    return size <= max(NEAR_SHARE * machine.nearest_cache, MIDDLE_SHARE * machine.middle_cache if afar else 0)
 
 
 def reduction_blocks(

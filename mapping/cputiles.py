@@ -61,6 +61,10 @@ LEAST_PRODUCTS = 1 << 16
 OVERLAPS = 8
 """How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
 
+TALL_SIDE, NARROW_SIDE = 512, 128
+"""The same where a panel is packed only because its steps lie far apart: it should serve more rows, and what is packed
+for the whole tile should stay in the second-level cache."""
+
 TURNED_SIDE = 64
 """The same where results are turned, ``LANES`` of them at a time: these times both stay in the second-level cache."""
 
@@ -230,8 +234,9 @@ def _tiles_of_contraction(
 ) -> tuple[int, ...]:
     """Tiles that reuse a panel over many rows, in whole register tiles, and enough of them for all threads.
 
-    The columns and the rows get up to ``SIDE``; so do other coordinates that do not change the panel, together with
-    the rows.  What changes it is not tiled, unless nothing is packed and the rows are few.
+    The columns and the rows get up to ``SIDE``, or fewer columns and more rows; so do other coordinates that do not
+    change the panel, together with the rows.  What changes it is not tiled, unless nothing is packed and the rows are
+    few.
     """
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
@@ -254,13 +259,14 @@ def _tiles_of_contraction(
     ]
     units = {column: width, row: height}
     sizes = dict.fromkeys(members, 1)
-    side = SIDE
+    afar = is_read_afar(scop, cluster, columns)
+    tall, side = (TALL_SIDE, NARROW_SIDE) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
-        along, side = positions.index(columns.results), TURNED_SIDE
+        along, tall, side = positions.index(columns.results), TURNED_SIDE, TURNED_SIDE
         if along in members:
             sizes[along] = units[along] = min(whole[columns.results], LANES)
     sizes[column] = even_share(whole[columns.position], side, width)
-    left = side
+    left = tall
     for d in sorted(free, key=lambda d: (d != row, -d)):
         sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
         left = max(1, left // sizes[d])
@@ -268,7 +274,7 @@ def _tiles_of_contraction(
         sizes[row] = even_share(whole[positions[row]], SIDE, height)
     steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
     extent = {d: whole[positions[d]] for d in members}
-    packed = columns.packed or is_read_afar(scop, cluster, columns)
+    packed = columns.packed or afar
     while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
         if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
             break

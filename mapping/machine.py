@@ -32,9 +32,10 @@ class Machine:
 
     ``vector_bytes`` is the width of a vector register and ``registers`` their number.  ``datapath_bytes`` is what one
     of the units that multiply and add takes in a cycle; wider vectors pass through it in parts.  ``threads`` may run at
-    a time.  ``nearest_cache`` and ``last_cache`` are the bytes of the first and of the last data cache.  ``dots`` names
-    its instructions for sums of products of narrow integers, one of ``DOTS``; ``widens`` says that it has those of AVX2
-    and F16C that load narrow elements as vectors of 32 bits, and ``bfloat16`` that it adds products of pairs of them.
+    a time.  ``nearest_cache``, ``middle_cache`` and ``last_cache`` are the bytes of the first, the second and the last
+    data cache, of which threads share the last.  ``dots`` names its instructions for sums of products of narrow
+    integers, one of ``DOTS``; ``widens`` says that it has those of AVX2 and F16C that load narrow elements as vectors
+    of 32 bits, and ``bfloat16`` that it adds products of pairs of them.
     """
 
     vector_bytes: int
@@ -42,6 +43,7 @@ class Machine:
     datapath_bytes: int
     threads: int
     nearest_cache: int = 32 << 10
+    middle_cache: int = 512 << 10
     last_cache: int = 32 << 20
     dots: str = ""
     widens: bool = False
@@ -61,15 +63,16 @@ def this_machine() -> Machine:
     threads = len(os.sched_getaffinity(0))
     caches = _cache_sizes()
     nearest, last = caches.get(min(caches, default=0), 32 << 10), caches.get(max(caches, default=0), 32 << 20)
+    middle = caches.get(2, 512 << 10)
     if "avx512f" in flags:
         halved = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
         dots = next((name for name, needed in _WIDE_DOTS if needed <= set(flags)), "")
-        return Machine(64, 32, 32 if halved else 64, threads, nearest, last, dots, True, "avx512_bf16" in flags)
+        return Machine(64, 32, 32 if halved else 64, threads, nearest, middle, last, dots, True, "avx512_bf16" in flags)
     if "avx2" in flags:
         dots = "avx_vnni" if "avx_vnni" in flags else "avx2"
-        return Machine(32, 16, 32, threads, nearest, last, dots, "f16c" in flags)
+        return Machine(32, 16, 32, threads, nearest, middle, last, dots, "f16c" in flags)
     registers = 32 if platform.machine() in ("aarch64", "arm64") else 16
-    return Machine(16, registers, 16, threads, nearest, last)
+    return Machine(16, registers, 16, threads, nearest, middle, last)
 
 
 def processor_name() -> str:

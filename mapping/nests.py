@@ -145,7 +145,11 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
     blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
-    by_rows = operands_of(main) is not None and panel_stays_near(scop, cluster, columns, shape[coordinate], machine)
+    by_rows = (
+        not blocks
+        and operands_of(main) is not None
+        and panel_stays_near(scop, cluster, columns, shape[coordinate], machine)
+    )
     return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
 
 

@@ -44,6 +44,7 @@ def random_machine(choices: Choices) -> Machine:
         datapath_bytes=choices.pick((width, max(16, width // 2))),
         threads=choices.pick((2, 1, 3, 16)),
         nearest_cache=choices.pick((32 << 10, 1 << 10, 256 << 10)),
+        middle_cache=choices.pick((512 << 10, 4 << 10)),
         last_cache=choices.pick((32 << 20, 16 << 10)),
         dots=here.dots if special else "",
         widens=here.widens and special,

@@ -68,6 +68,15 @@ def test_rows_far_apart_are_brought_together() -> None:
     assert not plan_of(text, {"M": 512, "K": 512, "N": 64}).copies
 
 
+def test_a_tile_packs_all_its_columns_at_once_where_they_fit_the_second_cache() -> None:
+    """Each panel then serves all rows of a tile; otherwise each register tile's columns are packed alone."""
+    function = define("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")["f"]
+    for cache, width in ((1 << 20, 128), (64 << 10, 32)):
+        backend = replace(CPU, machine=replace(CPU.machine, nearest_cache=48 << 10, middle_cache=cache))
+        plan = lower(function, Sizes({"M": 1024, "K": 1024, "N": 1024}), tc.MappingOptions(), backend).plan
+        assert [c.shape for c in plan.copies] == [(1024, width)]
+
+
 def test_what_few_rows_use_is_not_packed() -> None:
     assert plan_of(TRANSPOSED, {"M": 64, "K": 64, "N": 64}).copies
     assert not plan_of(TRANSPOSED, {"M": 2, "K": 64, "N": 64}).copies
