@@ -83,12 +83,13 @@ def reduction_blocks(
     if dot is not None or (other is not None and steps_collide(scop, main, other, positions)):
         share, slack = PACKED_SHARE, PACKED_SLACK
     most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
-    streamed = dot is None and _is_streamed(scop, main, columns, positions, machine)
-    if streamed and rows <= STREAMED_ROWS * height:
+    streamed = is_streamed(scop, cluster, columns, machine) and rows <= STREAMED_ROWS * height
+    if streamed:
         most, slack = STREAMED_STEPS, SLACK
     if math.prod(sizes[p] for p in positions) <= slack * most:
         return ()
-    least = {p: min(sizes[p], LINE_STEPS) if _in_lines(scop, main, p) else 1 for p in positions}
+    lines = not streamed or rows > 1
+    least = {p: min(sizes[p], LINE_STEPS) if lines and _in_lines(scop, main, p) else 1 for p in positions}
     shape = dict(least)
     for position in reversed(positions):
         others = math.prod(shape[p] for p in positions if p != position)
@@ -169,12 +170,14 @@ def _even(extent: int, most: int) -> int:
     return -(-extent // count)
 
 
-def _is_streamed(scop: Scop, statement: ScopStatement, columns: Columns, steps: list[int], machine: Machine) -> bool:
+def is_streamed(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
     """Whether the panel comes from far away, in rows that are longer than a tile is wide."""
-    read = columns.panel
+    main, read = main_statement(scop, cluster), columns.panel
     if read is None or columns.packed or scop.storages[read.tensor].bytes < FAR * machine.nearest_cache:
         return False
-    return steps_apart(scop, statement, read, steps) >= PAGE
+    if dot_product(scop, cluster, columns, machine) is not None:
+        return False
+    return steps_apart(scop, main, read, steps_in_order(scop, cluster, columns)) >= PAGE
 
 
 def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
-from tcomp.mapping.blocking import is_read_afar, panel_loads, rows_of
+from tcomp.mapping.blocking import PAGE, is_read_afar, is_streamed, panel_loads, rows_of
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
@@ -35,7 +35,7 @@ from tcomp.scop import Scop, ScopStatement
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
 """Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
 
-ROW_TILE, TILES_OF_A_THREAD = 512, 2
+ROW_TILE, TILES_OF_A_THREAD = 2048, 2
 """Extent of the vector loop in a tile that runs row by row, and how many such tiles there should be at least."""
 
 POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
@@ -135,7 +135,7 @@ def tile_sizes(
     first = None
     if vector is not None and vector in positions:
         width = extents(main.domain)[vector]
-        long = min(ROW_TILE, math.prod(full) // (TILES_OF_A_THREAD * machine.threads), width)
+        long = min(ROW_TILE, _share(machine, math.prod(full)), width)
         if runs_in_long_rows(scop, cluster, vector, long):
             width = even_share(width, long, row_tile(machine, scop, main))
             return tuple(width if is_vector else 1 for is_vector in vectors)
@@ -259,6 +259,11 @@ def _tiles_of_contraction(
     ]
     units = {column: width, row: height}
     sizes = dict.fromkeys(members, 1)
+    if rows_there == 1 and is_streamed(scop, cluster, columns, machine):
+        page = PAGE // scop.storages[main.target].dtype.itemsize
+        length = whole[columns.position]
+        sizes[column] = even_share(length, min(page, _share(machine, length)), width)
+        return tuple(sizes[m] for m in members)
     afar = is_read_afar(scop, cluster, columns)
     tall, side = (TALL_SIDE, NARROW_SIDE) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
@@ -288,6 +293,11 @@ def _tiles_of_contraction(
             break
         sizes[cut] = smaller
     return tuple(sizes[m] for m in members)
+
+
+def _share(machine: Machine, extent: int) -> int:
+    """How long a tile is at most of which every thread has ``TILES_OF_A_THREAD``, if there are several threads."""
+    return extent if machine.threads == 1 else extent // (TILES_OF_A_THREAD * machine.threads)
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:

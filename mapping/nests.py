@@ -45,7 +45,7 @@ from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.mapping.turning import turned_reads
 from tcomp.scop import Scop, ScopStatement, union_set
 
-ROWS_OF_A_BLOCK = 16
+ROWS_OF_A_BLOCK = 8
 """Steps of a reduction in long rows between two loads of its accumulators."""
 
 

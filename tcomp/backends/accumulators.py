@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.spelling import Gather, Speller, loop_text
-from tcomp.backends.tilenests import Nest, constant_extent, loop_head
+from tcomp.backends.tilenests import Nest, constant_extent, heads_of_steps, loop_head
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
@@ -62,9 +62,8 @@ class Accumulation:
         for r, v, place in cells:
             yield f"{'  ' * depth}{kind} tc_sum{r}_{v} = {place};"
         outside = depth
-        for loop in self.nest.steps:
-            yield "  " * depth + loop_head(loop)
-            depth += 1
+        yield from ("  " * depth + line for line in heads_of_steps(self.nest, tile.rows))
+        depth += len(self.nest.steps)
         for r in range(tile.rows):
             yield from ("  " * depth + line for line in self._row(r, offsets, tile, along))
         while depth > outside:

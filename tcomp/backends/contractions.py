@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.spelling import loop_text
-from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, loop_head
+from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
@@ -206,10 +206,8 @@ class Contraction:
             where = f"{target.name} + {r * target.row + offsets[v]}"
             value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
             yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
-        depth = 0
-        for loop in self.nest.steps:
-            yield "  " * depth + loop_head(loop)
-            depth += 1
+        yield from heads_of_steps(self.nest, tile.rows)
+        depth = len(self.nest.steps)
         inside = "  " * depth
         first, second = operands
         for o in operands:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.backends.spelling import loop_text
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
 from tcomp.scop import ScopStatement
+
+MOST_UNROLLED = 16
+"""Steps of a loop that is unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,19 @@ def loop_head(loop: For | Let) -> str:
         return f"{{ const long {name} = {loop_text(loop.value)};"
     step = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
     return f"for (long {name} = {loop_text(loop.lower)}; {name} < {loop_text(loop.upper)}; {step}) {{"
+
+
+def heads_of_steps(nest: Nest, rows: int) -> Iterator[str]:
+    """The heads of the loops of a reduction, each one level deeper, in a register tile of so many rows.
+
+    A short innermost loop over one row is unrolled, so that more loads are under way.  With more rows, steps read
+    what others have read, and gcc would rather spill accumulators than read it again.
+    """
+    for depth, loop in enumerate(nest.steps):
+        extents = extents_of(loop) if isinstance(loop, For) and depth == len(nest.steps) - 1 else ()
+        if rows == 1 and extents and extents[0] <= MOST_UNROLLED:
+            yield "  " * depth + f"#pragma GCC unroll {MOST_UNROLLED}"
+        yield "  " * depth + loop_head(loop)
 
 
 def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.mapping.machine import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VECTOR = re.compile(r"\btc_c\d+_\d+ (\+=|= tc_dot_)")
@@ -315,6 +317,24 @@ def test_what_is_read_once_from_far_away_is_read_in_its_order() -> None:
     assert "block0" not in marks_of({"M": 100, "K": 1000, "N": 1024})
     A, B = integers((8, 1000)), integers((1000, 1024))
     assert (tc.define(MATMUL)["f"](A, B) == A @ B).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(1000, 3001), (2048, 1024), (517, 2500)])
+def test_one_row_takes_a_large_matrix_a_few_long_rows_at_a_time(
+    shape: tuple[int, int], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight or so rows go by side by side, a page of each, and their steps are unrolled."""
+    other = replace(this_machine(), threads=threads)
+    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    kernel = tc.define("def f(float(K) x, float(K,N) A) -> (y) { y(n) +=! x(k) * A(k,n) }")["f"].compile(
+        sizes=dict(zip("KN", shape, strict=True))
+    )
+    (steps,) = {int(size) for size in re.findall(r"floor\(\(i1\)/(\d+)\)", kernel.stages["nest"])}
+    assert steps in range(4, 13) and "#pragma GCC unroll" in kernel.source
+    assert kernel.compilation.nest.startswith("p0") or (threads, shape[1]) == (1, 1024), "threads share the columns"
+    x, A = integers(shape[:1]), integers(shape)
+    assert (kernel(x, A) == x @ A).all()
 
 
 @pytest.mark.parametrize("depth", [1, 2, 8, 100])

@@ -15,7 +15,7 @@ from tcomp.mapping.machine import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-BLOCK = r"floor\(\(i\d\)/16\)"
+BLOCK = r"floor\(\(i\d\)/8\)"
 """A block of rows in the text of a schedule."""
 
 BY_ROWS: dict[str, tuple[str, tuple[int, ...], Callable[[Array], Array]]] = {
