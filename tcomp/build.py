@@ -137,7 +137,7 @@ class _Builder:
     def _reduction(
         self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
     ) -> None:
-        points = points_of(statement, domain.domain, self.sizes.values)
+        points = points_of(statement, domain, self.sizes.values)
         if points is not None:
             self._scattered(number, statement, points, version, value)
             return

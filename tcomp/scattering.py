@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import Span
+from tcomp.grammar.domains import StatementDomain
 from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Binary, Constant, Expr, Index, Statement
 from tcomp.operators import INT64
@@ -81,16 +82,18 @@ class Points:
         return _box([self.bounds[i] for i in indices])
 
 
-def points_of(statement: Statement, domain: isl.Set, sizes: Mapping[str, int]) -> Points | None:
+def points_of(statement: Statement, instances: StatementDomain, sizes: Mapping[str, int]) -> Points | None:
     """The points of a reduction; None where elements have indices of their own, or points meet beside elements that
-    have none."""
+    have none, or elements have points without a step."""
+    domain = instances.domain
     if statement.reduction is None or domain.is_empty():
         return None
     bounds: dict[str, tuple[int, int]] = {}
     for d, index in enumerate(statement.indices):
         low, high = (end.to_python() for end in (domain.dim_min_val(d), domain.dim_max_val(d)))
         bounds[index] = (low, high - low + 1)
-    if not domain.is_equal(_box([bounds[i] for i in statement.indices]).set_tuple_name(domain.get_tuple_name() or "")):
+    among_elements = statement.indices[: instances.lhs.dim(isl.dim_type.set)]
+    if not (_is_box(domain, [*bounds.values()]) and _is_box(instances.lhs, [bounds[i] for i in among_elements])):
         return None
     sides = [_side(subscript, bounds, sizes) for subscript in statement.subscripts]
     known = tuple(s for s in sides if s is not None)
@@ -116,6 +119,10 @@ def _side(subscript: Expr, bounds: Mapping[str, tuple[int, int]], sizes: Mapping
         return None
     (step, extent, far), (_, length, near) = terms
     return Side(far, near, step, form.constant, (bounds[far][0], bounds[near][0]), (extent, length))
+
+
+def _is_box(found: isl.Set, bounds: list[tuple[int, int]]) -> bool:
+    return bool(found.is_equal(_box(bounds).set_tuple_name(found.get_tuple_name() or "")))
 
 
 def _box(bounds: list[tuple[int, int]]) -> isl.Set:

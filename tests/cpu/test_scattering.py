@@ -77,6 +77,7 @@ def test_points_go_on_from_what_is_there(reduction: str, window: int, stride: in
 UNCHANGED = {
     "nothing to reduce before": "Y(2*w+j) +=! X(0,w) * K(0,j) where j in 0:3",
     "points of a triangle": "Y(2*w+j) +=! X(c,w) * K(c,j) where w in 0:W, j in 0:3, c in 0:w+1",
+    "elements without a step": "Y(w+j) max=! X(c,w) * K(c,j) where w in 0:W, j in 0:2, r in 0:j",
     "points meet beside holes": """T(h,w) = 0.0 where h in 0:2*W+1, w in 0:4*W
         T(2*h+i,4*w+j) +=! X(c,w) * X(c,h) * K(c,j) where i in 0:3, j in 0:3
         Y(h,w) = T(h,w) where h in 0:2*W+1, w in 0:4*W""",
