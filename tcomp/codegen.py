@@ -12,6 +12,8 @@ from tcomp.mapping.plan import Plan
 from tcomp.mapping.tree import nodes_of
 
 isl.DEFAULT_CONTEXT.set_ast_build_group_coscheduled(1)
+# The iterator of a loop is then the coordinate itself, which a thread may be, and no count of strides.
+isl.DEFAULT_CONTEXT.set_ast_build_scale_strides(0)
 
 _OP = isl.ast_expr_op_type
 
