@@ -7,6 +7,7 @@ Quintana-Orti, "Analytical modeling is enough for high-performance BLIS", TOMS 2
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tcomp.mapping.machine import LINE_BYTES, Machine
@@ -67,6 +68,7 @@ class Loads:
     beyond: bool = False
 
 
+@functools.lru_cache(maxsize=4096)
 def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
     """The best vectors for a tile of so many rows and columns; None if no vectors of it fit the registers."""
     best: RegisterTile | None = None

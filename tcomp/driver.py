@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -29,6 +29,7 @@ from tcomp.scop import Scop, Sizes
 _UNFUSED = "isl gave up on this program with fusion, so there is none"
 
 Value = TypeVar("Value")
+Announce = Callable[[Source], object]
 
 
 class Backend(Protocol):
@@ -119,8 +120,11 @@ def lower(
     checked: bool = True,
     given: str | None = None,
     begun: Begun | None = None,
+    announce: Announce = lambda _: None,
 ) -> Compilation:
     """The kernel's source and every stage on the way.  ``checked`` guards data-dependent subscripts.
+
+    ``announce`` is told the source before the plan behind it is proved, so that it may be compiled meanwhile.
 
     ``given`` is the text of a plan, changed by hand perhaps, from which passes go on instead of a plan of their own;
     ``begun`` is what ``begin`` gave for the same, which goes on from there.
@@ -131,13 +135,13 @@ def lower(
     """
     trace = Trace() if begun is None else begun.trace
     try:
-        return _lower(function, sizes, options, backend, checked, given or begun, (), trace)
+        return _lower(function, sizes, options, backend, checked, given or begun, (), trace, announce)
     except TooComplexError:
         if given is not None or options.fusion_strategy == "min" or not trace.plans:
             raise
     debug.log(1, f"{function.name}: {_UNFUSED}")
     unfused = replace(options, fusion_strategy="min")
-    return _lower(function, sizes, unfused, backend, checked, None, (_UNFUSED,), Trace())
+    return _lower(function, sizes, unfused, backend, checked, None, (_UNFUSED,), Trace(), announce)
 
 
 def _lower(
@@ -149,6 +153,7 @@ def _lower(
     given: str | Begun | None,
     notes: tuple[str, ...],
     trace: Trace,
+    announce: Announce,
 ) -> Compilation:
     with bounded(function) as bounds:
         if isinstance(given, str):
@@ -158,9 +163,11 @@ def _lower(
             begun = given or _begin(function, sizes, options, backend, notes, trace, bounds)
             scop, left = begun.scop, backend.passes[len(planting(backend.passes)) :]
             plan = run_passes(begun.plan, options, left, trace, bounds)
-            _prove_last(plan, backend.passes[-1], trace, bounds)
         loops = trace("loops", bounds(lambda: generate_loops(plan)))
         source = trace("emit", bounds(lambda: backend.emit(function, plan, loops, options, checked)))
+        announce(source)
+        if not isinstance(given, str):
+            _prove_last(plan, backend.passes[-1], trace, bounds)
     return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
 
 

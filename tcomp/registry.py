@@ -147,7 +147,10 @@ def _simulator() -> Availability:
 
 TARGETS = {
     "cpu": Target(
-        lambda _: CpuBackend(this_machine()), lambda _: HostRuntime(native.load, native=True), Memory.MAIN, _cpu
+        lambda _: CpuBackend(this_machine()),
+        lambda _: HostRuntime(native.load, native=True, beginning=native.loading),
+        Memory.MAIN,
+        _cpu,
     ),
     "cuda": Target(lambda name: CudaBackend(gpu_of(name)), CudaRuntime, Memory.CUDA, _cuda, architecture_at),
     "simulator": Target(

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ from tcomp import debug
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
-from tcomp.driver import Begun, Compilation, begin, lower
+from tcomp.driver import Announce, Begun, Compilation, begin, lower
 from tcomp.errors import CompileError, TcompError
 from tcomp.forks import ISL
 from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.operators import DTYPES
-from tcomp.registry import backend_of
+from tcomp.registry import backend_of, runtime_of
 from tcomp.scop import Sizes
 from tcomp.version import __version__
 
@@ -64,11 +64,11 @@ class Specialisation:
     unchecked: bool
     plan: str | None = None
 
-    def lower(self, begun: Begun | None = None) -> Compilation:
+    def lower(self, begun: Begun | None = None, announce: Announce = lambda _: None) -> Compilation:
         """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
-        backend = backend_of(self.target)
+        backend, checked = backend_of(self.target), not self.unchecked
         with self._scheduling():
-            made = lower(self.function, self.sizes, self.options, backend, not self.unchecked, self.plan, begun)
+            made = lower(self.function, self.sizes, self.options, backend, checked, self.plan, begun, announce)
             self._report(made)
         return made
 
@@ -134,7 +134,8 @@ class Specialisation:
     def source(self, begun: Begun | None = None) -> tuple[Source, Compilation | None]:
         """The kernel's text, from the cache on disk or from the pipeline, whose results come with it then.
 
-        ``begun`` is the part of the pipeline that was run before.
+        ``begun`` is the part of the pipeline that was run before.  What the pipeline makes is compiled as well, while
+        it is proved.
         """
         if debug.dump_directory() is not None or debug.check_every_pass() or debug.level() >= 2:
             compilation = self.lower(begun)
@@ -147,7 +148,11 @@ class Specialisation:
             source = _kept(key)
             if source is not None:
                 return source, None
-            compilation = self.lower(begun)
+            with ExitStack() as compilers:
+                # What waits for the compiler should not wait for isl, too: the stack is left without its lock.
+                runtime = runtime_of(self.target)
+                compilation = self.lower(begun, lambda text: compilers.enter_context(runtime.loading(text)))
+            # Who finds the text finds the kernel.
             store().put("source", key, self.label(), _encode(compilation.source))
         return compilation.source, compilation
 

@@ -10,6 +10,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,10 @@ class CudaRuntime:
     def memory(self) -> Memory:
         """Where its arrays are."""
         return Memory.CUDA
+
+    def loading(self, source: Source) -> AbstractContextManager[None]:
+        """Nothing: NVRTC runs in this process."""
+        return nullcontext()
 
     def load(self, source: Source) -> CudaProgram:
         """Raises TargetError if there is no NVRTC, or it fails on the text."""

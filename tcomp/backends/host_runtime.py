@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,16 +64,22 @@ def dirty_scratch(count: int = 1 << 20) -> None:
 class HostRuntime:
     """A target whose kernels ``function_of`` makes functions of: by a C compiler, or with a simulator around them.
 
-    ``native`` says that they are C functions, which may be called without Python.
+    ``native`` says that they are C functions, which may be called without Python.  ``beginning`` is how to have one
+    ready after a block.
     """
 
     function_of: Callable[[Source], NativeFunction]
     native: bool = False
+    beginning: Callable[[Source], AbstractContextManager[None]] = lambda _: nullcontext()
 
     @property
     def memory(self) -> Memory:
         """Where its arrays are."""
         return Memory.MAIN
+
+    def loading(self, source: Source) -> AbstractContextManager[None]:
+        """See ``Runtime``."""
+        return self.beginning(source)
 
     def load(self, source: Source) -> HostProgram:
         """Raises TargetError."""

@@ -11,8 +11,8 @@ import os
 import struct
 import tempfile
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tcomp import debug
@@ -60,12 +60,33 @@ def _describe_argument(argument: Argument) -> str:
     return f"{argument.name} {argument.dtype}[{','.join(map(str, argument.shape))}]"
 
 
+@contextmanager
+def loading(source: Source) -> Iterator[None]:
+    """Compile a kernel during the block, after which ``load`` has it; not if the block raises.
+
+    Other processes are not held off.  Raises what ``load`` does.
+    """
+    compiler = toolchain.find()
+    key = kernel_key(source, compiler)
+    if _kept(source, key) is not None:
+        yield
+        return
+    with toolchain.compiling(compiler, source.text, source.flags, source.entry) as image:
+        yield
+        function = _compiled(source, image(), key)
+    _LOADED.get(key, lambda: function)
+
+
 def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
     function = _kept(source, key)
     if function is not None:
         return function
     with store().turn("kernel", key):
-        return _kept(source, key) or _compiled(source, compiler, key)
+        function = _kept(source, key)
+        if function is not None:
+            return function
+        image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
+        return _compiled(source, image, key)
 
 
 def _kept(source: Source, key: str) -> NativeFunction | None:
@@ -80,9 +101,8 @@ def _kept(source: Source, key: str) -> NativeFunction | None:
     return None
 
 
-def _compiled(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
-    """The entry point of what the compiler makes.  Raises TargetError."""
-    image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
+def _compiled(source: Source, image: bytes, key: str) -> NativeFunction:
+    """The entry point of what the compiler made.  Raises TargetError."""
     debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
     try:
         function = _bind(image, source)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -85,14 +86,32 @@ def _sweep(folder: Path) -> None:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def run(
-    command: tuple[str, ...], text: str, seconds: float, environment: Mapping[str, str], *, output: bool = False
-) -> tuple[int, str]:
-    """Exit status and the first messages of a process, which gets ``text`` on its standard input.
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process at work, and its standard error, or all it prints."""
 
-    Messages are its standard error, or all it prints if its ``output`` is wanted.  It runs in a process group of its
-    own, which is killed if it takes more than ``seconds`` or the caller is interrupted.  Raises TargetError if the
-    process does not start, or not end.
+    _process: subprocess.Popen[bytes]
+    _stream: IO[bytes]
+
+    def finished(self, seconds: float) -> tuple[int, str]:
+        """Its exit status and first messages.  Raises TargetError if it takes more than so many seconds from now."""
+        limit = time.monotonic() + seconds
+        try:
+            heard = _hear(self._process, self._stream, limit)
+            status = self._process.wait(max(limit - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired as error:
+            raise TargetError(f"{error.cmd[0]} did not finish within {seconds:.0f} seconds; it was stopped") from None
+        return status, "\n".join(heard.decode(errors="replace").strip().splitlines()[:_SHOWN_LINES])
+
+
+@contextmanager
+def started(
+    command: tuple[str, ...], text: str, environment: Mapping[str, str], *, output: bool = False
+) -> Iterator[Running]:
+    """A process that gets ``text`` as its input, and whose messages are heard, or all that it prints: its ``output``.
+
+    It runs in a process group of its own, of which nothing is left after the block.  Raises TargetError if the process
+    does not start, or not end.
     """
     process = None
     try:
@@ -100,17 +119,19 @@ def run(
             process = _start(command, text, environment, output)
         stream = process.stdout if output else process.stderr
         assert stream is not None
-        limit = time.monotonic() + seconds
-        heard = _hear(process, stream, limit)
-        process.wait(max(limit - time.monotonic(), 0.0))
-    except subprocess.TimeoutExpired:
-        raise TargetError(f"{command[0]} did not finish within {seconds:.0f} seconds; it was stopped") from None
+        yield Running(process, stream)
     finally:
         if process is not None:
             with deferred():
                 _end(process)
-    lines = heard.decode(errors="replace").strip().splitlines()
-    return process.returncode, "\n".join(lines[:_SHOWN_LINES])
+
+
+def run(
+    command: tuple[str, ...], text: str, seconds: float, environment: Mapping[str, str], *, output: bool = False
+) -> tuple[int, str]:
+    """Exit status and first messages of a process (``started``) that may take so many seconds.  Raises TargetError."""
+    with started(command, text, environment, output=output) as process:
+        return process.finished(seconds)
 
 
 def _start(

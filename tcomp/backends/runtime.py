@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,6 +70,13 @@ class Runtime(Protocol):
 
     @property
     def memory(self) -> Memory: ...
+
+    def loading(self, source: Source) -> AbstractContextManager[None]:
+        """Compile a source meanwhile, where another process does it, and drop that if the block raises.
+
+        Raises TargetError.
+        """
+        ...
 
     def load(self, source: Source) -> Program:
         """Compile a source, or find it in the cache.  Raises TargetError."""

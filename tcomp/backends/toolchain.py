@@ -16,13 +16,13 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
-from tcomp.backends.processes import run, work_directory
+from tcomp.backends.processes import Running, run, started, work_directory
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.forks import Renewed
@@ -170,6 +170,16 @@ def compile_shared(toolchain: Toolchain, text: str, flags: tuple[str, ...], name
 
     Raises TargetError if the compiler fails or takes longer than ``COMPILE_SECONDS``.
     """
+    with compiling(toolchain, text, flags, name) as image:
+        return image()
+
+
+@contextmanager
+def compiling(toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str) -> Iterator[Callable[[], bytes]]:
+    """The compiler at work during the block, at whose end it is stopped.
+
+    What is given waits for the shared object, and raises what ``compile_shared`` does.
+    """
     arguments = toolchain.arguments(text, flags)
     if _uses_threads(text) and not toolchain.openmp:
         text += _OPENMP_STUBS
@@ -177,16 +187,20 @@ def compile_shared(toolchain: Toolchain, text: str, flags: tuple[str, ...], name
     with work_directory() as directory:
         output = directory / "kernel.so"
         command = (*toolchain.command, *arguments, "-o", str(output))
-        with _SLOTS.value:
-            code, messages = run(command, text, COMPILE_SECONDS, environment(directory, toolchain.family))
-        if code != 0:
-            raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
-        try:
-            return output.read_bytes()
-        except OSError as error:
-            raise TargetError(
-                f"{_display(toolchain.command)} gave no shared object for kernel {name}: {error.strerror}"
-            ) from None
+        with _SLOTS.value, started(command, text, environment(directory, toolchain.family)) as compiler:
+            yield lambda: _image(toolchain, compiler, output, name)
+
+
+def _image(toolchain: Toolchain, compiler: Running, output: Path, name: str) -> bytes:
+    code, messages = compiler.finished(COMPILE_SECONDS)
+    if code != 0:
+        raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
+    try:
+        return output.read_bytes()
+    except OSError as error:
+        raise TargetError(
+            f"{_display(toolchain.command)} gave no shared object for kernel {name}: {error.strerror}"
+        ) from None
 
 
 @functools.cache

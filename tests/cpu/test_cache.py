@@ -51,17 +51,17 @@ class Counts:
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     """A process that has loaded no kernel yet, as far as the cache is concerned, and the work that it does."""
     found = Counts()
-    compile_shared, lower = toolchain.compile_shared, specialisation.lower
+    begin_compiling, lower = toolchain.compiling, specialisation.lower
 
-    def compiling(*arguments: object) -> bytes:
+    def compiling(*arguments: object) -> object:
         found.compiled += 1
-        return compile_shared(*arguments)
+        return begin_compiling(*arguments)
 
     def lowering(*arguments: object, **options: object) -> object:
         found.lowered += 1
         return lower(*arguments, **options)
 
-    monkeypatch.setattr(toolchain, "compile_shared", compiling)
+    monkeypatch.setattr(toolchain, "compiling", compiling)
     monkeypatch.setattr(specialisation, "lower", lowering)
     return found
 

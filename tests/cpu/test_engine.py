@@ -395,14 +395,14 @@ def test_dumps_can_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_many_threads_compile_each_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    original = toolchain.compile_shared
+    original = toolchain.compiling
 
-    def counting(compiler: toolchain.Toolchain, text: str, flags: tuple[str, ...], name: str) -> bytes:
+    def counting(compiler: toolchain.Toolchain, text: str, flags: tuple[str, ...], name: str) -> object:
         compiled.append(text)
         return original(compiler, text, flags, name)
 
     monkeypatch.setenv("TCOMP_CACHE", "0")
-    monkeypatch.setattr(toolchain, "compile_shared", counting)
+    monkeypatch.setattr(toolchain, "compiling", counting)
     ops = tc.define(MM.replace("* B", "* 3 * B"))
     start = threading.Barrier(64)
     failures: list[object] = []

@@ -74,10 +74,10 @@ def only_known_images(folder: Path) -> Iterator[set[str]]:
     """
     known: set[str] = set()
     loaded: set[str] = set()
-    compile_shared, open_image = native.toolchain.compile_shared, native.open_image
+    image_of, open_image = native.toolchain._image, native.open_image
 
-    def compiling(*arguments: object) -> bytes:
-        image: bytes = compile_shared(*arguments)
+    def compiled(*arguments: object) -> bytes:
+        image: bytes = image_of(*arguments)
         known.add(hashlib.sha256(image).hexdigest())
         return image
 
@@ -88,7 +88,7 @@ def only_known_images(folder: Path) -> Iterator[set[str]]:
         return open_image(image)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native.toolchain, "compile_shared", compiling)
+        patch.setattr(native.toolchain, "_image", compiled)
         patch.setattr(native, "open_image", opening)
         patch.setenv("TCOMP_CACHE", str(folder))
         yield loaded
