@@ -266,7 +266,7 @@ def cut_off_everywhere(step: int) -> int:
     AssertionError if a later process suffers."""
     with places() as here:
         filled(here)
-        sizes = [next(here.cache.rglob(f"{kind}-*")).stat().st_size for kind in ("source", "kernel")]
+        sizes = [next(here.cache.rglob(f"{kind}-*")).stat().st_size for kind in ("kernel", "source")]
     cuts = [(number, position) for number, size in enumerate(sizes) for position in range(0, size, step)]
     for number, position in cuts:
         with places() as here:

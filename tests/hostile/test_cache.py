@@ -278,14 +278,16 @@ def test_old_work_directories_are_removed(offset: float, tmp_path: Path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with processes.work_directory() as left:
         pattern = left.name
-    names = {"old": pattern[:-1] + "X", "mine": "tcomp-work", "new": pattern[:-1] + "q", "theirs": "tcomp-work-results"}
+    first, second = [letter for letter in "qwz" if letter != pattern[-1]][:2]
+    stem = pattern[:-1]
+    names = {"old": stem + "X", "mine": "tcomp-work", "new": stem + first, "theirs": "tcomp-work-results"}
     stale = tmp_path / pattern
     for folder in (stale, *(tmp_path / name for name in names.values())):
         folder.mkdir()
         (folder / "file").touch()
         if folder.name != names["new"]:
             os.utime(folder, (folder.stat().st_mtime + offset,) * 2)
-    link = tmp_path / (pattern[:-1] + "z")
+    link = tmp_path / (stem + second)
     link.symlink_to(tmp_path / "tcomp-work")
     processes._sweep.cache_clear()
     with processes.work_directory():
