@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable
 from io import BytesIO
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import cache, specialisation
+from tcomp import cache, driver, specialisation
 from tcomp.backends import native, toolchain
 from tcomp.cache import CacheWarning, store
 from tcomp.eviction import COUNTER
@@ -86,6 +87,25 @@ def test_a_second_process_neither_schedules_nor_compiles(counts: Counts, monkeyp
     assert (counts.lowered, counts.compiled) == (1, 1)
     kernel = tc.define(MM).mm.compile(A, B)
     assert kernel.stages["kernel"] == kernel.source and counts.lowered == 2
+
+
+def test_a_plan_that_is_refused_stops_the_compiler_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work: list[list[Path]] = []
+
+    def refuse(*_: object) -> None:
+        at_work.append(list(tmp_path.glob("tcomp-work-*")))
+        raise tc.LegalityError("no")
+
+    tc.define(MM).mm(B.T, A.T)  # what a process does but once
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(driver, "prove", refuse)
+    before = len(files("kernel"))
+    with pytest.raises(tc.LegalityError, match="no"):
+        tc.define(MM).mm(A, B)
+    assert [len(folders) for folders in at_work] == [1], "the compiler did not work meanwhile"
+    assert not list(tmp_path.glob("tcomp-work-*")) and len(files("kernel")) == before
 
 
 def test_nothing_is_kept_if_so_asked(counts: Counts, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
