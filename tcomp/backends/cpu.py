@@ -9,27 +9,21 @@ from dataclasses import dataclass
 from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
 from tcomp.backends.contractions import Contraction
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
-from tcomp.backends.dotinstructions import dot_functions
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.groupedpanels import filled as grouped_fill
-from tcomp.backends.groupedpanels import group_functions
+from tcomp.backends.kernelframe import KernelFrame
 from tcomp.backends.operandplaces import OperandPlaces
-from tcomp.backends.panels import Panel, fill_functions
+from tcomp.backends.panels import Panel
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
-from tcomp.backends.prelude import prelude
 from tcomp.backends.rowloops import RowLoops
 from tcomp.backends.scans import RunningValue, Scan, scan_below
-from tcomp.backends.source import Argument, Source
+from tcomp.backends.source import Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
-from tcomp.backends.streaming import FENCE, stream_functions
+from tcomp.backends.streaming import FENCE
 from tcomp.backends.tilenests import nest_of
 from tcomp.backends.tilestages import clears, copied_by
-from tcomp.backends.vectorextrema import vector_extrema
-from tcomp.backends.vectortypes import vector_declarations
-from tcomp.backends.widening import widening_functions
 from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Cast, Function, Read
-from tcomp.intrinsics import c_declarations
 from tcomp.loops import (
     Block,
     Execute,
@@ -76,11 +70,11 @@ class _Emitter:
         self.machine = machine
         self.plan = plan
         self.scop = plan.scop
-        self.options = options
         self.checked = checked
         self.needs = Needs()
         self.threads = threads
         self.arena = lay_out(plan)
+        self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math)
         self.panels: dict[str, dict[Read, Panel]] = {}
         self.grouped: dict[str, dict[Read, Panel]] = {}
         for c in plan.copies:
@@ -98,55 +92,7 @@ class _Emitter:
 
     def emit(self, loops: LoopNode) -> Source:
         self._node(loops, 1)
-        body = "\n".join(self.lines)
-        arguments = self._arguments()
-        entry = f"tcomp_{self.function.name}"
-        head = [f"int {entry}({', '.join(self._parameters(arguments))})", "{"]
-        head += [f"  {line}" for line in self._global_declarations()]
-        if self.needs.checks:
-            head.append("  report[2] = 0;")
-        tail = ["  return report[2] != 0;" if self.needs.checks else "  return 0;", "}"]
-        text = "\n".join([*head, body, *tail]) + "\n"
-        declarations = "".join(d.rstrip() + "\n" for d in c_declarations(self.needs.calls))
-        if self.uses_threads:
-            names = "thread_num", "num_threads", "max_threads"
-            declarations += "".join(f"int omp_get_{name}(void);\n" for name in names)
-        title = f"/* {self._title()} */\n"
-        text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
-        text = group_functions(text) + text
-        text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
-        types = vector_declarations(text)
-        text = title + types + prelude(declarations + text) + declarations + "\n" + text
-        flags = ("-ffast-math",) if self.options.fast_math else ()
-        scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
-        return Source(text, entry, tuple(arguments), scratch, tuple(self.needs.checks), flags)
-
-    def _title(self) -> str:
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.scop.sizes.items())
-        return f"{self.function.name}, specialised to {sizes or 'no sizes'}"
-
-    def _arguments(self) -> list[Argument]:
-        names = [t.name for t in self.function.inputs if t.role == "input"]
-        names += [t.name for t in self.function.outputs]
-        storages = [self.scop.storages[n] for n in names]
-        return [Argument(s.name, s.dtype, s.box.extent, s.strides, s.role) for s in storages]
-
-    def _parameters(self, arguments: list[Argument]) -> list[str]:
-        parameters = []
-        for a in arguments:
-            const = "const " if a.role == "input" else ""
-            parameters.append(f"{const}{C_STORAGE_TYPES[a.dtype.name]} *restrict {mangle(a.name)}")
-        return [*parameters, "char *restrict scratch", "long long *restrict report"]
-
-    def _global_declarations(self) -> list[str]:
-        lines = []
-        for name, offset in self.arena.shared.items():
-            c = C_STORAGE_TYPES[self.plan.buffers[name].dtype.name]
-            lines.append(f"{c} {self._pointer(name)} = ({c} *)(scratch + {offset}L);")
-        return lines
-
-    def _pointer(self, storage: str) -> str:
-        return f"*{'restrict ' if storage in self.arena.alone else ''}{mangle(storage)}"
+        return self.frame.source(self.lines, self.needs, self.uses_threads)
 
     def _put(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)
@@ -245,7 +191,7 @@ class _Emitter:
             if buffer.shape[d] > 1 and names[d].startswith(name):
                 self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
         if buffer.storage in self.arena.private:
-            self._put(depth, f"{c} {self._pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")
+            self._put(depth, f"{c} {self.frame.pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")
         else:
             count = max(1, buffer.bytes // buffer.dtype.itemsize)
             self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
