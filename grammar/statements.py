@@ -16,6 +16,14 @@ from tcomp.operators import BOOL, INT32, REDUCTIONS, DType, accumulation_type, a
 _LOGICAL = {"+": "max", "*": "min"}
 """Sums of bools are disjunctions, products conjunctions."""
 
+_VALUES = {
+    **dict.fromkeys(("inf", "infinity"), "infinity is written `1.0 / 0.0`"),
+    "nan": "a NaN is written `0.0 / 0.0`",
+    "true": "there is no such constant; a condition that always holds is `0 == 0`",
+    "false": "there is no such constant; a condition that never holds is `0 == 1`",
+}
+"""What names that stand for values elsewhere are written as here."""
+
 
 def check_statement(statement: syntax.Statement, environment: Environment, report: Report) -> Statement | None:
     """The typed form of a statement; None if errors were reported.  Enters its target into the environment."""
@@ -247,7 +255,7 @@ class StatementChecker:
         unspecified = []
         for name in reduced:
             span = self.scope.indices[name]
-            hint = None if name in located else self.report.did_you_mean(name, known)
+            hint = None if name in located else _VALUES.get(name.lower()) or self.report.did_you_mean(name, known)
             if name not in located and name in self.environment.written_later:
                 self.report.error(f"`{name}` is read here, before any statement writes it", span)
             elif hint:

@@ -75,12 +75,20 @@ def hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> str | No
     for token in (found, before):
         if token is not None and token.type == "WORD" and token.value in _WORDS:
             return _WORDS[token.value]
+    if _begins_comment(before, found, after):
+        return "a comment starts with `#`"
     return (
         _assignment_hint(found, before, after, accepted)
         or _header_hint(found, before, accepted)
         or _clause_hint(tokens, k, accepted)
         or _expression_hint(found, before, accepted)
     )
+
+
+def _begins_comment(before: Token | None, found: Token, after: Token | None) -> bool:
+    """Whether a comment of C begins with the token that was refused, or the one before it."""
+    pairs = ((before, found), (found, after))
+    return any(a and b and a.type == "SLASH" and b.type in ("SLASH", "STAR") for a, b in pairs)
 
 
 def _invalid_hint(found: Token, before: Token | None) -> str | None:
@@ -194,8 +202,6 @@ def _expression_hint(found: Token, before: Token | None, accepted: Collection[st
         return f"did you mean `{before.value} * {found.value}`?"
     if before.type == "STAR" and found.type == "STAR":
         return "a power is written `pow(x, y)`"
-    if before.type == "SLASH" and found.type in ("SLASH", "STAR"):
-        return "a comment starts with `#`"
     if found.type == "RPAR" and not accepted:
         return "this `)` closes nothing"
     return None

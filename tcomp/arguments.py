@@ -81,9 +81,10 @@ def read_output(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vi
         array = in_place(value)
         view = _checked_view(array, tensor)
         if not view.writable or is_frozen(value):
-            raise ArrayError("a read-only array")
+            raise ArrayError("a read-only array", expected="an array that can be written")
         if _may_overlap_itself(view):
-            raise ArrayError("an array whose elements share memory", "pass an array of its own, say a .copy()")
+            found, hint = "an array whose elements share memory", "pass an array of its own, say a .copy()"
+            raise ArrayError(found, hint, "an array that can be written")
     except ArrayError as error:
         raise _shape_error(f"output {tensor.name}", tensor, source, error) from None
     return array, view
@@ -126,7 +127,9 @@ def _checked_view(array: Any, tensor: Tensor) -> View:
 
 
 def _shape_error(what: str, tensor: Tensor, source: SourceText, error: ArrayError) -> ShapeError:
-    expected = f"a tensor with {_dimensions(tensor.rank)}" if "dimension" in error.found else f"type {tensor.dtype}"
+    expected = error.expected or (
+        f"a tensor with {_dimensions(tensor.rank)}" if "dimension" in error.found else f"type {tensor.dtype}"
+    )
     return ShapeError(
         Diagnostic(f"{what}: expected {expected} but found {error.found}", source, tensor.span, error.hint)
     )

@@ -36,12 +36,13 @@ class View:
 
 
 class ArrayError(Exception):
-    """An array cannot be used; says what was found, and how to mend it."""
+    """An array cannot be used; says what was found, how to mend it, and what was expected if not another type."""
 
-    def __init__(self, found: str, hint: str | None = None) -> None:
+    def __init__(self, found: str, hint: str | None = None, expected: str | None = None) -> None:
         super().__init__(found)
         self.found = found
         self.hint = hint
+        self.expected = expected
 
 
 class MisalignedError(ArrayError):

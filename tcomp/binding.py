@@ -48,6 +48,7 @@ class Binding:
         "_launch",
         "_makers",
         "_masks",
+        "_names",
         "_near",
         "_program",
         "_run",
@@ -60,6 +61,7 @@ class Binding:
         self._launch = self._run.__call__
         self._checks = source.checks
         self._program = call.function.source
+        self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.arguments)
         self._masks = tuple(a.dtype.itemsize - 1 for a in source.arguments)
         taken = [
             (position, kind_of(array))
@@ -145,16 +147,13 @@ class Binding:
 
     def _check_outputs(self, addresses: Sequence[int], results: Outputs) -> None:
         """Raises ShapeError if an output is read-only or has a byte in common with another argument."""
-        first = self._inputs
-        for array in results:
+        for name, array in zip(self._names[self._inputs :], results, strict=True):
             if isinstance(array, np.ndarray) and not array.flags.writeable:
-                raise ShapeError("an array of out= is read-only")
+                raise ShapeError(f"{name}: the array is read-only")
         for later, earlier, least, most in self._near:
             if least < addresses[earlier] - addresses[later] < most and self._overlap(addresses, earlier, later):
-                what = f"input {earlier}" if earlier < first else f"output {earlier - first}"
-                raise ShapeError(
-                    f"output {later - first} (counted from 0) shares memory with {what}; pass arrays of their own"
-                )
+                one, other = self._names[later], self._names[earlier]
+                raise ShapeError(f"{one} shares memory with {other}; pass arrays of their own")
 
     def _overlap(self, addresses: Sequence[int], one: int, other: int) -> bool:
         return share_memory(

@@ -179,7 +179,8 @@ class Store:
                         raise tarfile.ReadError(f"it has more than {_MOST_MEMBERS} members")
                     count += self._take(tar, member)
         except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
-            raise TcompError(f"cannot import {archive}: {error}") from None
+            known = str(error) if isinstance(error, tarfile.TarError) else getattr(error, "strerror", None)
+            raise TcompError(f"cannot import {archive}: {known or 'it is no archive of kernels'}") from None
         return count
 
     def _take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bool:

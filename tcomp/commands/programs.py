@@ -126,6 +126,8 @@ def parse_sizes(text: str) -> dict[str, int]:
         name, _, value = (part.strip() for part in item.partition("="))
         if not name or not re.fullmatch(r"-?[0-9]{1,20}", value):
             raise argparse.ArgumentTypeError(f"{item!r} is not NAME=INTEGER, as in M=128,N=64")
+        if name in sizes:
+            raise argparse.ArgumentTypeError(f"{name} is given twice")
         sizes[name] = int(value)
     return sizes
 

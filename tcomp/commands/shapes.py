@@ -24,6 +24,8 @@ def parse_shapes(text: str) -> list[dict[str, int]]:
         if not name or not found:
             message = f"{item!r} is not NAME=INTEGER, as in M=128, nor NAME=128/300, NAME=128..1024:pow2 or :STEP"
             raise argparse.ArgumentTypeError(message)
+        if name in values:
+            raise argparse.ArgumentTypeError(f"{name} is given twice; several values of it are NAME=128/300")
         values[name] = list(dict.fromkeys(found))
     combinations = itertools.islice(itertools.product(*values.values()), _MOST + 1)
     shapes = [dict(zip(values, chosen, strict=True)) for chosen in combinations]

@@ -216,15 +216,15 @@ def test_overlap_with_out_is_refused_whether_the_layout_is_new_or_known(ops: tc.
     wide = np.zeros((16, 8), np.float32)
     for _ in range(2):
         ops.mm(square, other, out=np.empty((8, 8), np.float32))
-        with pytest.raises(tc.ShapeError, match=r"output 0 .* shares memory with input 0"):
+        with pytest.raises(tc.ShapeError, match="output C shares memory with input A"):
             ops.mm(square, other, out=square)
-        with pytest.raises(tc.ShapeError, match="shares memory with input 1"):
+        with pytest.raises(tc.ShapeError, match="shares memory with input B"):
             ops.mm(square, other, out=other)
-        with pytest.raises(tc.ShapeError, match="shares memory with input 0"):
+        with pytest.raises(tc.ShapeError, match="shares memory with input A"):
             ops.mm(wide[:8], other, out=wide[4:12])
         ops.mm(wide[:8], other, out=wide[8:])
     a = integers(9)
-    with pytest.raises(tc.ShapeError, match=r"output 1 .* shares memory with output 0"):
+    with pytest.raises(tc.ShapeError, match=r"output \w+ shares memory with output \w+"):
         ops.pair(integers(9), out=(a, a))
 
 

@@ -96,7 +96,7 @@ def test_outputs_must_not_overlap_inputs(one: FakeDevices) -> None:
     memory = one.cupy.on(np.zeros(2 * N, np.float32))
     for _ in range(2):
         operation(memory[:N], memory[:N], out=memory[N:])
-        with pytest.raises(tc.ShapeError, match=r"output 0 .* shares memory with input 1"):
+        with pytest.raises(tc.ShapeError, match=r"output \w+ shares memory with input \w+"):
             operation(memory[:N], memory[1 : N + 1], out=memory[N:])
 
 

@@ -56,10 +56,10 @@ def sizes_of(runs: list[tuple[Problem, Settings]]) -> list[tuple[str, dict[str, 
 
 
 def test_one_problem(runs: list[tuple[Problem, Settings]], capsys: pytest.CaptureFixture[str], file: Path) -> None:
-    arguments = ["tune", "mm.tc", "--sizes", "M=8,N=9,K=10", "--budget", "1.5", "--strategy", "random", "--seed", "7"]
+    arguments = ["tune", "mm.tc", "--sizes", "M=8,N=9,K=10", "--budget", "59.5", "--strategy", "random", "--seed", "7"]
     assert main(arguments) == 0
     assert sizes_of(runs) == [("mm", {"M": 8, "K": 10, "N": 9})]
-    assert runs[0][1] == Settings(1.5, "random", 7)
+    assert runs[0][1] == Settings(59.5, "random", 7)
     out, err = capsys.readouterr()
     assert "options: MappingOptions(tile_sizes=(98,))" in out
     assert "3.70 times as fast as the default" in out
@@ -131,7 +131,8 @@ def test_mistakes(arguments: list[str], status: int, message: str, capsys: pytes
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--sizes", "M"), ("--sizes", "M=1..8"), ("--sizes", "M=0..8:pow2"), ("--sizes", "M=1..8:0"), ("--budget", "0"),
-     ("--budget", "inf"), ("--strategy", "luck"), ("--jobs", "0"), ("--seed", "-1"), ("--sizes", "M=1..99999:1")],
+     ("--budget", "inf"), ("--strategy", "luck"), ("--jobs", "0"), ("--seed", "-1"), ("--sizes", "M=1..99999:1"),
+     ("--sizes", "M=1,M=2")],
 )  # fmt: skip
 def test_wrong_usage(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
