@@ -14,6 +14,7 @@ import islpy as isl
 
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.footprint import extents
+from tcomp.mapping.lanesums import sum_sides
 from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
@@ -30,6 +31,8 @@ _LOAD, _PACKED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 64.0, 8.0, 32.0
 """Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes all lie in lines
 of their own, adding up its lanes, storing each of them apart."""
 
+_SUMS, _LANES_ADDED = 1.38, 28.0
+"""What a step of dot products costs in register tiles, and adding up the lanes of each sum."""
 
 _ALONE, _BESIDE = 0.35, 1.4
 """What a step costs more with one vector, for which each row is broadcast alone; and how many times as much where
@@ -192,6 +195,9 @@ def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple
     best = math.inf
     if any(read.boundary is not None for read in operands):
         return best
+    sides = sum_sides(scop, cluster, operands) if recognise_contraction(main) is not None else None
+    if sides is not None and sides.row is not None:
+        return _SUMS * _unfilled(extents(main.domain)[sides.lanes]) + _LANES_ADDED / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):

@@ -14,6 +14,7 @@ from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
+from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
@@ -71,6 +72,9 @@ TURNED_SIDE = 64
 PANEL_ROWS = 128
 """Rows for which a panel should be packed once, if there are so many."""
 
+ROWS_OF_SUMS, COLUMNS_OF_SUMS = 32, 64
+"""Rows and columns of a tile of dot products at most."""
+
 TILE_BYTES = 256 * 1024
 """What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
 
@@ -122,6 +126,9 @@ def tile_sizes(
     columns = columns_of(scop, cluster)
     if columns is not None and positions.index(columns.position) in members:
         return _tiles_of_contraction(machine, scop, cluster, members, columns)
+    sums = None if columns is not None else sum_sides(scop, cluster, operands_of(main) or ())
+    if sums is not None and {sums.column, *([] if sums.row is None else [sums.row])} <= {*members}:
+        return _tiles_of_sums(machine, scop, cluster, members, sums)
     turned = turned_reads(scop, cluster)
     if turned is not None:
         sides = {turned.lanes: turning.LANES, turned.run: turning.RUN}
@@ -298,6 +305,25 @@ def _tiles_of_contraction(
 def _share(machine: Machine, extent: int) -> int:
     """How long a tile is at most of which every thread has ``TILES_OF_A_THREAD``, if there are several threads."""
     return extent if machine.threads == 1 else extent // (TILES_OF_A_THREAD * machine.threads)
+
+
+def _tiles_of_sums(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sides: SumSides
+) -> tuple[int, ...]:
+    """Tiles of dot products, in whole register tiles: all rows for so many columns that there are enough tiles."""
+    main = main_statement(scop, cluster)
+    sizes = extents(main.domain)
+    full = {m: max(1, sizes[cluster.coordinates[main.name][m]]) for m in members}
+    rows, columns = 1 if sides.row is None else full[sides.row], full[sides.column]
+    height, width = sum_tile(rows, columns, machine)
+    steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    found = dict.fromkeys(members, 1)
+    if sides.row is not None:
+        found[sides.row] = even_share(rows, ROWS_OF_SUMS, height)
+    tiles = math.prod(-(-full[m] // found[m]) for m in members if m != sides.column)
+    least = -(-2 * LEAST_PRODUCTS // (steps * (1 if sides.row is None else found[sides.row])))
+    found[sides.column] = even_share(columns, min(COLUMNS_OF_SUMS, max(least, columns * tiles // TILES)), width)
+    return tuple(found[m] for m in members)
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:

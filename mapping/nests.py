@@ -25,6 +25,7 @@ from tcomp.mapping.blocking import (
 from tcomp.mapping.columns import columns_of, depends_on, operands_of
 from tcomp.mapping.footprint import box_hull, extents
 from tcomp.mapping.groups import group_tree
+from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.options import MappingOptions
@@ -118,10 +119,13 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     scanned = scanned_position(scop, main)
     if scanned in positions:
         return Nest("scan", scanned, positions.index(scanned), untiled)
+    shape = box_hull(footprint.tiles).shape
+    sums = None if coordinate is not None else sum_sides(scop, cluster, operands_of(main) or ())
+    if sums is not None:
+        return _nest_of_sums(cluster, main, sums, shape, machine)
     if coordinate is None:
         return Nest("dot", vector, None, untiled)
     assert vector is not None
-    shape = box_hull(footprint.tiles).shape
     row = row_coordinate(scop, cluster, vector, shape)
     if options.register_tile is not None:
         height, width = options.register_tile
@@ -151,6 +155,19 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         and panel_stays_near(scop, cluster, columns, shape[coordinate], machine)
     )
     return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
+
+
+def _nest_of_sums(
+    cluster: Cluster, main: ScopStatement, sides: SumSides, shape: tuple[int, ...], machine: Machine
+) -> Nest:
+    """Register tiles of dot products in a tile of a ``shape``."""
+    column = shape[sides.column]
+    height, width = sum_tile(1 if sides.row is None else shape[sides.row], column, machine)
+    sizes = {sides.column: width} | ({} if sides.row is None else {sides.row: height})
+    inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
+    steps = sorted(reduction_positions(cluster, main), key=lambda p: p == sides.lanes)
+    position = cluster.coordinates[main.name][sides.column]
+    return Nest("outer", position, sides.column, inner, sides.row, None, tuple(steps))
 
 
 def _register_tile(

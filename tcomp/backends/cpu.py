@@ -12,6 +12,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.groupedpanels import filled as grouped_fill
 from tcomp.backends.kernelframe import KernelFrame
+from tcomp.backends.lanesums import LaneSums
 from tcomp.backends.operandplaces import OperandPlaces
 from tcomp.backends.panels import Panel
 from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
@@ -276,7 +277,7 @@ class _Emitter:
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
 
-        lines = Contraction(*facts).lines(plainly)
+        lines = Contraction(*facts).lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             dots = DotContraction(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
             lines = dots.lines_or(lines or plainly(node), plainly) or lines

@@ -8,6 +8,7 @@ from tcomp.backends.arena import Arena
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.dotinstructions import dot_functions
 from tcomp.backends.groupedpanels import group_functions
+from tcomp.backends.lanesums import lane_sum_functions
 from tcomp.backends.panels import fill_functions
 from tcomp.backends.prelude import prelude
 from tcomp.backends.source import Argument, Source
@@ -48,7 +49,7 @@ class KernelFrame:
         declarations = "".join(d.rstrip() + "\n" for d in c_declarations(needs.calls))
         declarations += _OPENMP if uses_threads else ""
         text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
-        text = group_functions(text) + text
+        text = group_functions(text) + lane_sum_functions(text) + text
         text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
         text = vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
         flags = ("-ffast-math",) if self.fast_math else ()
