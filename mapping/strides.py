@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, walk
+from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
 from tcomp.scop import Scop, ScopStatement
 
 
@@ -41,7 +41,7 @@ def _scaled(lhs: Expr, rhs: Expr, index: str, sizes: Mapping[str, int]) -> int |
 
 
 def constant_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
-    """The value of a literal, size or const parameter, casts included; None for anything else."""
+    """The value of a literal, size or const parameter, or a product of such; None for anything else."""
     match expr:
         case Constant(value=int() as value):
             return int(value)
@@ -49,6 +49,9 @@ def constant_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
             return sizes[expr.name]
         case Cast():
             return constant_value(expr.operand, sizes)
+        case Binary(op="*"):
+            a, b = constant_value(expr.lhs, sizes), constant_value(expr.rhs, sizes)
+            return None if a is None or b is None else a * b
         case _:
             return None
 
@@ -57,18 +60,72 @@ def access_stride(
     scop: Scop, storage: str, subscripts: tuple[Expr, ...], index: str, sizes: Mapping[str, int]
 ) -> int | None:
     """Elements between the accesses of neighbouring values of ``index``; None where that is not constant."""
-    total = 0
-    for subscript, stride in zip(subscripts, scop.storages[storage].strides, strict=True):
-        step = coefficient(subscript, index, sizes)
-        if step is None:
-            return None
-        total += step * stride
-    return total
+    return stride_of(subscripts, scop.storages[storage].strides, index, sizes)
 
 
 def strides_along(scop: Scop, statement: ScopStatement, index: str, sizes: Mapping[str, int]) -> Iterator[int | None]:
-    """The stride of the write, then of each read."""
+    """The stride of the write, then of each read.
+
+    Where no panel may be made of it, a quotient and rest that address one element count as what is divided.
+    """
     yield access_stride(scop, statement.target, statement.subscripts, index, sizes)
     for expr in walk(statement.value):
         if isinstance(expr, Read):
-            yield access_stride(scop, expr.tensor, expr.subscripts, index, sizes)
+            subscripts: tuple[Expr | None, ...] = expr.subscripts
+            if statement.kind != "update" and expr.boundary is None:
+                subscripts = flattened(subscripts, scop.storages[expr.tensor].strides, sizes)
+            yield stride_of(subscripts, scop.storages[expr.tensor].strides, index, sizes)
+
+
+def flattened(
+    subscripts: tuple[Expr | None, ...], strides: tuple[int, ...], sizes: Mapping[str, int]
+) -> tuple[Expr | None, ...]:
+    """Subscripts that address the same element, where a quotient and the rest beside it are one: the rest's dividend.
+
+    ``x / D`` and ``x % D`` address what ``x`` does where the strides of their dimensions are in the proportion of
+    ``D``; the quotient is then None.  What depends on data stays, since each of its subscripts is checked.
+    """
+    found = list(subscripts)
+    pairs = [(q, r) for q in range(len(found)) for r in range(len(found)) if q != r]
+    while True:
+        met = ((q, r, _dividend(found[q], found[r], strides[q], strides[r], sizes)) for q, r in pairs)
+        quotient, rest, dividend = next((m for m in met if m[2] is not None), (0, 0, None))
+        if dividend is None:
+            return tuple(found)
+        found[quotient], found[rest] = None, dividend
+
+
+def _dividend(quotient: Expr | None, rest: Expr | None, far: int, near: int, sizes: Mapping[str, int]) -> Expr | None:
+    """The number of which two subscripts are quotient and rest, if neighbouring numbers address neighbours.
+
+    ``far`` and ``near`` are the strides of their dimensions.  The rest may be that of a quotient itself, or the number
+    in the quotient a rest.
+    """
+    match quotient, rest:
+        case Binary(op="/", lhs=whole, rhs=by), Binary(op="%", lhs=part, rhs=extent):
+            divisor, count = constant_value(by, sizes), constant_value(extent, sizes)
+            if not divisor or not count or min(divisor, count) < 0 or far != count * near or depends_on_data(whole):
+                return None
+            if divisor == count and (whole == part or _is_rest(whole, part, count, sizes)):
+                return whole
+            inner = constant_value(part.rhs, sizes) if isinstance(part, Binary) and part.op == "/" else None
+            nested = isinstance(part, Binary) and part.lhs == whole and inner is not None and inner > 0
+            return part if nested and divisor == (inner or 0) * count else None
+    return None
+
+
+def _is_rest(whole: Expr, part: Expr, count: int, sizes: Mapping[str, int]) -> bool:
+    """Whether a number is what another leaves by a multiple of ``count``."""
+    if not (isinstance(whole, Binary) and whole.op == "%" and whole.lhs == part):
+        return False
+    by = constant_value(whole.rhs, sizes)
+    return by is not None and by > 0 and by % count == 0
+
+
+def stride_of(
+    subscripts: tuple[Expr | None, ...], strides: tuple[int, ...], index: str, sizes: Mapping[str, int]
+) -> int | None:
+    """Elements between the accesses of neighbouring values of ``index``; None where that is not constant."""
+    steps = [0 if s is None else coefficient(s, index, sizes) for s in subscripts]
+    known = [s for s in steps if s is not None]
+    return sum(a * b for a, b in zip(known, strides, strict=True)) if len(known) == len(steps) else None

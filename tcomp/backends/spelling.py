@@ -42,6 +42,7 @@ from tcomp.grammar.function import (
 from tcomp.intrinsics import INTRINSICS
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan import Buffer
+from tcomp.mapping.strides import flattened
 from tcomp.operators import DType
 from tcomp.scop import Scop
 
@@ -222,7 +223,7 @@ class Speller:
             corner, shape, strides = buffer_corner(buffer), buffer.shape, buffer.strides
         terms = []
         for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
-            if stride and extent > 1:
+            if stride and extent > 1 and (text, lower) != ("0", "0"):
                 offset = text if lower == "0" else f"({text} - {lower})"
                 terms.append(offset if stride == 1 else f"{offset} * {stride}{self.dialect.suffix}")
         return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
@@ -249,9 +250,15 @@ class Speller:
 
     def read_subscripts(self, expr: Read) -> tuple[str, ...]:
         """The C texts of the subscripts of a read, with run-time checks where they are not known."""
+        subscripts: tuple[Expr | None, ...] = expr.subscripts
+        storage = self.scop.storages[expr.tensor]
+        if expr.tensor not in self.buffers and not any(storage.box.origin):
+            subscripts = flattened(subscripts, storage.strides, self.scop.sizes)
         return tuple(
-            self.known.get(Gather(expr.tensor, d, subscript)) or self.gathered(expr.tensor, d, subscript)
-            for d, subscript in enumerate(expr.subscripts)
+            "0"
+            if subscript is None
+            else self.known.get(Gather(expr.tensor, d, subscript)) or self.gathered(expr.tensor, d, subscript)
+            for d, subscript in enumerate(subscripts)
         )
 
     def gathered(self, tensor: str, dimension: int, subscript: Expr) -> str:

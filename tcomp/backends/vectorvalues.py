@@ -11,7 +11,7 @@ from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.widening import widened
 from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Read, Unary, walk
 from tcomp.loops import Execute, For, Variable, variables
-from tcomp.mapping.strides import coefficient
+from tcomp.mapping.strides import coefficient, flattened, stride_of
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, DType
 from tcomp.scop import ScopStatement
 
@@ -98,11 +98,8 @@ class VectorSpeller:
         if buffer is not None and buffer.space == "register":
             return None
         strides = self.scalar.scop.storages[storage].strides if buffer is None else buffer.strides
-        steps = [coefficient(s, self.along, self.scalar.scop.sizes) for s in subscripts]
-        known = [s for s in steps if s is not None]
-        if len(known) != len(steps):
-            return None
-        return sum(step * stride for step, stride in zip(known, strides, strict=True))
+        sizes = self.scalar.scop.sizes
+        return stride_of(flattened(subscripts, strides, sizes), strides, self.along, sizes)
 
 
 def neighbours(loop: For, call: Execute, statement: ScopStatement) -> str | None:

@@ -416,3 +416,42 @@ def test_rows_of_a_loss_are_shared_out_though_it_is_one_number(machine: Use) -> 
     assert kernel(X) == X.max(1).sum()
     assert len(f.compile(sizes={"N": 16, "C": 100}).compilation.plan.groups) == 1
     assert len(f.compile(X, options=SERIAL).compilation.plan.groups) == 1
+
+
+FLATTENED: dict[str, tuple[str, tuple[int, ...], bool]] = {
+    "two dimensions": ("Y(i) = X(i / D, i % D) where i in 0:N*D", (30, 37), True),
+    "three": ("Y(i) = X(i / (B*C), (i / C) % B, i % C) where i in 0:A*B*C", (5, 7, 11), True),
+    "three, by rests": ("Y(i) = X(i / (B*C), i % (B*C) / C, i % C) where i in 0:A*B*C", (5, 7, 11), True),
+    "the inner two": ("Y(a,i) = X(a, i / C, i % C) where a in 0:A, i in 0:B*C", (5, 7, 11), True),
+    "a part of every row": ("Y(i) = X(i / (D-1), i % (D-1)) where i in 0:N*(D-1)", (30, 37), False),
+    "turned": ("Y(i) = X(i % N, i / N) where i in 0:N*D", (30, 37), False),
+    "another rest": ("Y(i) = X(i / D, (i + 1) % D) where i in 0:N*D", (30, 37), False),
+}
+
+
+def flat(name: str, X: Array) -> Array:
+    """What a statement of ``FLATTENED`` computes."""
+    rows = X.reshape(X.shape[0], -1)
+    match name:
+        case "the inner two":
+            return rows
+        case "a part of every row":
+            return rows[:, :-1].ravel()
+        case "turned":
+            return rows.T.ravel()
+        case "another rest":
+            return np.roll(rows, -1, axis=1).ravel()
+    return rows.ravel()
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_flattening_is_a_copy(name: str) -> None:
+    """Quotient and rest of an index are the index where rows lie one behind another, and nowhere else."""
+    statement, shape, is_copy = FLATTENED[name]
+    f = tc.define(f"def f(float({','.join('ND' if len(shape) == 2 else 'ABC')}) X) -> (Y) {{ {statement} }}")["f"]
+    X = np.random.default_rng(shape).random(shape, dtype=np.float32)
+    kernel = f.compile(X)
+    assert ("tc_mod(" not in kernel.source) == is_copy
+    np.testing.assert_array_equal(kernel(X), flat(name, X))
+    apart = np.repeat(X, 2, axis=0)[::2]
+    np.testing.assert_array_equal(f(apart), flat(name, apart))
