@@ -122,7 +122,11 @@ def _sums(panel: Panel, kept: Sequence[int], lanes: int) -> list[str]:
         if column in kept:
             loops.append(f"for (long o{column} = 0; o{column} < {copy.shape[column]}; o{column}++)")
         body = _sum_of_steps(panel, inner)
-    return lines + ["  " * n + line for n, line in enumerate(loops)] + ["  " * len(loops) + line for line in body]
+    if loops:
+        loops[-1] += " {"
+        body = [*(f"  {line}" for line in body), "}"]
+    depth = "  " * max(0, len(loops) - 1)
+    return lines + ["  " * n + line for n, line in enumerate(loops)] + [depth + line for line in body]
 
 
 def _sums_of_columns(panel: Panel, lanes: int, loops: list[str]) -> list[str]:

@@ -92,6 +92,16 @@ def test_any_rank(forms: tuple[str, str, str], instructions: str) -> None:
     assert (kernel(A, B) == wrapped(f"{first},{second}->{result}", A, B)).all()
 
 
+@needs_instructions
+@pytest.mark.parametrize("columns", [129, 256, 530])
+def test_more_columns_than_sums_fit_registers(columns: int, instructions: str) -> None:
+    """In batches: what sums each panel is then in a loop of its own."""
+    A, B = numbers("int8", 2, 9, 16), numbers("int8", 2, 16, columns, seed=1)
+    kernel = tc.define(product(("int8", "bmk"), ("int8", "bkn"), "bmn"))["f"].compile(A, B)
+    assert is_grouped(kernel)
+    assert (kernel(A, B) == wrapped("bmk,bkn->bmn", A, B)).all()
+
+
 CONVOLUTIONS = {
     "channels outside": ("I(n,c,h+p,w+q)", "K(o,c,p,q)", "Y(n,o,h,w)", (2, 6, 12, 35), (9, 6, 3, 3)),
     "channels inside": ("I(n,h+p,w+q,c)", "K(p,q,c,o)", "Y(n,h,w,o)", (2, 9, 8, 6), (3, 3, 6, 20)),
