@@ -18,6 +18,7 @@ from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_plot import check, draw
 from tcomp.devices import MAIN
 from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.background import Background
 from tcomp.tuner.database import Database
 from tcomp.tuner.description import describe
 from tcomp.tuner.evaluation import Bench
@@ -25,7 +26,7 @@ from tcomp.tuner.executors import local_executor
 from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.space import space_of
-from tcomp.tuner.strategies import STRATEGIES, Background, strategy_named
+from tcomp.tuner.strategies import STRATEGIES, strategy_named
 from tcomp.tuner.trials import Candidate, Problem
 from tcomp.tuner.workshop import ExecutorWorkshop
 

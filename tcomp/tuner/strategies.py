@@ -1,44 +1,41 @@
-"""The strategies by name.  A new one is a module with a class, and a row here."""
+"""The strategies by name: the modules of ``tcomp.tuner.searches``.
+
+A module is a strategy by what it defines: its ``NAME``, and ``begin``, which makes it from a ``Background``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from types import ModuleType
 
 from tcomp.errors import TcompError
 from tcomp.grammar.diagnostics import did_you_mean
-from tcomp.tuner.features import Facts
-from tcomp.tuner.genetic import GeneticSearch
-from tcomp.tuner.model import ModelSearch
-from tcomp.tuner.random_search import RandomSearch
-from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Strategy, Trial
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """What a strategy starts from: the candidates that there are, what is known of them before they are compiled, a
-    seed, and the trials of other problems that ran on the same device, one sequence for each problem."""
-
-    space: Space
-    facts: Facts
-    seed: int
-    others: Sequence[Sequence[Trial]] = ()
-
-
-STRATEGIES: Mapping[str, Callable[[Background], Strategy]] = {
-    "model": lambda background: ModelSearch(background.space, background.facts, background.seed, background.others),
-    "genetic": lambda background: GeneticSearch(background.space, background.seed),
-    "random": lambda background: RandomSearch(background.space, background.seed),
-}
+from tcomp.tuner import searches
+from tcomp.tuner.background import Background
+from tcomp.tuner.trials import Strategy
 
 DEFAULT_STRATEGY = "model"
+
+Begin = Callable[[Background], Strategy]
+
+
+def strategies_in(package: ModuleType) -> Mapping[str, Begin]:
+    """What begins each strategy that is a module of a package, by its name; the default comes first."""
+    names = [found.name for found in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    ordered = sorted(modules, key=lambda module: (module.NAME != DEFAULT_STRATEGY, module.NAME))
+    return {module.NAME: module.begin for module in ordered}
+
+
+STRATEGIES = strategies_in(searches)
 
 
 def strategy_named(name: str, background: Background) -> Strategy:
     """A strategy, ready to propose.  Raises TcompError if there is none of that name."""
-    make = STRATEGIES.get(name)
-    if make is None:
+    begin = STRATEGIES.get(name)
+    if begin is None:
         hint = did_you_mean(str(name), STRATEGIES) or f"there are {', '.join(STRATEGIES)}"
         raise TcompError(f"there is no strategy {name!r}; {hint}")
-    return make(background)
+    return begin(background)

@@ -18,6 +18,7 @@ from tcomp.errors import TcompError
 from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import check_available, estimate_of, memory_of
+from tcomp.tuner.background import Background
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database
 from tcomp.tuner.description import describe
@@ -31,7 +32,7 @@ from tcomp.tuner.result import TuningResult
 from tcomp.tuner.search import Run, Searcher, Settings
 from tcomp.tuner.seeds import seeds
 from tcomp.tuner.space import space_of
-from tcomp.tuner.strategies import Background, strategy_named
+from tcomp.tuner.strategies import strategy_named
 from tcomp.tuner.trials import Problem
 from tcomp.tuner.wording import readable_seconds
 from tcomp.tuner.workshop import ExecutorWorkshop

@@ -2,20 +2,26 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tcomp.errors import TcompError
 from tcomp.mapping.options import OPTIONS, MappingOptions
+from tcomp.tuner import searches
+from tcomp.tuner.background import Background
 from tcomp.tuner.features import ESTIMATE, signature
-from tcomp.tuner.genetic import Breeding, GeneticSearch, breeders, scaled
-from tcomp.tuner.model import Judgement, ModelSearch
 from tcomp.tuner.parameters import Scalar, Sizes
-from tcomp.tuner.random_search import RandomSearch
 from tcomp.tuner.ranking import examples, pace, paces
+from tcomp.tuner.searches.genetic import Breeding, GeneticSearch, breeders, scaled
+from tcomp.tuner.searches.model import Judgement, ModelSearch
+from tcomp.tuner.searches.uniform import RandomSearch
 from tcomp.tuner.space import Space
+from tcomp.tuner.strategies import STRATEGIES, Begin, strategies_in, strategy_named
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 
 POWERS = tuple(1 << k for k in range(8))
@@ -43,7 +49,8 @@ def model(space: Space, seed: int) -> ModelSearch:
     return ModelSearch(space, plain_facts, seed)
 
 
-STRATEGIES: dict[str, Make] = {"random": RandomSearch, "genetic": GeneticSearch, "model": model}
+def make_of(begin: Begin) -> Make:
+    return lambda space, seed: begin(Background(space, plain_facts, seed))
 
 
 def seconds(options: MappingOptions) -> float:
@@ -78,7 +85,7 @@ def searched(strategy: Strategy, measured: int, round_size: int = 8) -> list[Tri
     return trials
 
 
-@pytest.mark.parametrize("make", STRATEGIES.values(), ids=list(STRATEGIES))
+@pytest.mark.parametrize("make", [make_of(begin) for begin in STRATEGIES.values()], ids=list(STRATEGIES))
 class TestEveryStrategy:
     def test_nothing_is_tried_twice(self, make: Make) -> None:
         trials = searched(make(SPACE, 1), 120, round_size=24)
@@ -116,6 +123,39 @@ def best_of(make: Make, count: int) -> float:
     """The median over seeds of the best time after so many measured candidates."""
     runs: list[Sequence[Trial]] = [searched(make(SPACE, seed), count, round_size=12) for seed in range(3)]
     return statistics.median(min(t.seconds for t in trials) for trials in runs)
+
+
+LATEST = """
+from tcomp.tuner.searches.uniform import RandomSearch
+
+NAME = "last first"
+
+class Backwards(RandomSearch):
+    def propose(self, trials, count):
+        return super().propose(trials, count)[::-1]
+
+def begin(background):
+    return Backwards(background.space, background.seed)
+"""
+
+
+class TestNames:
+    def test_the_default_comes_first(self) -> None:
+        assert list(STRATEGIES) == ["model", "genetic", "random"]
+
+    def test_a_new_strategy_is_one_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "backwards.py").write_text(LATEST)
+        monkeypatch.setattr(searches, "__path__", [*searches.__path__, str(tmp_path)])
+        monkeypatch.delitem(sys.modules, f"{searches.__name__}.backwards", raising=False)
+        found = strategies_in(searches)
+        assert list(found) == ["model", "genetic", "last first", "random"]
+        background = Background(SPACE, plain_facts, 1)
+        proposed = found["last first"](background).propose([], 6)
+        assert proposed == found["random"](background).propose([], 6)[::-1]
+
+    def test_an_unknown_one_is_refused_with_a_hint(self) -> None:
+        with pytest.raises(TcompError, match="no strategy 'genetics'; did you mean `genetic`"):
+            strategy_named("genetics", Background(SPACE, plain_facts, 1))
 
 
 class TestGenetic:

@@ -15,16 +15,24 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tcomp.mapping.options import MappingOptions
+from tcomp.tuner.background import Background
 from tcomp.tuner.features import ESTIMATE, Facts, Features, signature
-from tcomp.tuner.random_search import Proposed, generator
+from tcomp.tuner.proposals import Proposed, generator
 from tcomp.tuner.ranking import Example, Ranker, examples, pace, paces
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+
+NAME = "model"
 
 ALIKE = 2
 """Candidates of a round that the model of the target cannot tell apart."""
 
 Item = TypeVar("Item")
+
+
+def begin(background: Background) -> ModelSearch:
+    """A search of the background's space, by what is known of its candidates and of other problems."""
+    return ModelSearch(background.space, background.facts, background.seed, background.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.tuner.random_search import Proposed, generator
+from tcomp.tuner.background import Background
+from tcomp.tuner.proposals import Proposed, generator
 from tcomp.tuner.ranking import pace
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Trial
 
+NAME = "genetic"
+
 PARENTS = 3
 """Parents of a child."""
+
+
+def begin(background: Background) -> GeneticSearch:
+    """A search of the background's space."""
+    return GeneticSearch(background.space, background.seed)
 
 
 @dataclass(frozen=True, slots=True)

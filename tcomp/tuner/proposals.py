@@ -1,4 +1,4 @@
-"""The strategy ``random``: candidates drawn uniformly, measured as they come.  The others are compared with it."""
+"""What strategies propose with: memory, so that nothing is tried twice, and chance that a resumed run repeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Candidate, Compiled, Trial
+from tcomp.tuner.trials import Trial
 
 TRIES = 50
 """Draws for a candidate that was not tried, after which the space counts as exhausted."""
@@ -40,26 +40,6 @@ class Proposed:
                 self._seen.add(found)
                 return found
         return None
-
-
-class RandomSearch:
-    """Uniform over a space."""
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        self._space = space
-        self._seed = seed
-        self._proposed = Proposed(space)
-
-    def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
-        """Candidates that were not tried; fewer where few are left."""
-        rng = generator(self._seed, trials)
-        self._proposed.see(trials)
-        drawn = (self._proposed.new(lambda: self._space.drawn(rng)) for _ in range(count))
-        return [Candidate(options, "random") for options in drawn if options is not None]
-
-    def select(self, compiled: Sequence[Compiled], trials: Sequence[Trial], count: int) -> Sequence[Compiled]:
-        """The first of them."""
-        return compiled[:count]
 
 
 def generator(seed: int, trials: Sequence[Trial]) -> random.Random:
