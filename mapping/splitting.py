@@ -38,12 +38,10 @@ TILE_OF_A_BLOCK = 32 * 32
 
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
-    return split_clusters(plan, options, lambda scop, cluster: parts_of(gpu, scop, cluster, options))
+    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options))
 
 
-def split_clusters(
-    plan: Plan, options: MappingOptions, parts_of: Callable[[Scop, Cluster], int], counted_anew: bool = False
-) -> Plan:
+def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], counted_anew: bool = False) -> Plan:
     """Split the reduction of each cluster into as many parts as a model says; 1 leaves it whole.
 
     The steps of each part keep their numbers unless they are ``counted_anew``, from 0.
@@ -57,7 +55,7 @@ def split_clusters(
             stored.add(storage)
     if not stored:
         return plan
-    return replace(schedule(scop, options), stored=frozenset(stored), notes=plan.notes)
+    return replace(schedule(scop), stored=frozenset(stored), notes=plan.notes)
 
 
 def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

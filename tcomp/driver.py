@@ -94,6 +94,14 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A compilation as far as it is the same for all options: the scop, and the plan that the scheduler made."""
+
+    scop: Scop
+    plan: Plan
+
+
+@dataclass(frozen=True, eq=False)
 class Begun:
     """A compilation as far as the plan whose tree no later pass makes anew.
 
@@ -106,10 +114,21 @@ class Begun:
     trace: Trace
 
 
-def begin(function: Function, sizes: Sizes, options: MappingOptions, backend: Backend) -> Begun:
-    """The first part of ``lower``.  Raises what that raises, and TooComplexError where that goes on without fusion."""
+def scheduled(function: Function, sizes: Sizes) -> Scheduled:
+    """The first steps of ``begin``, for whatever options.  Raises what that raises."""
     with bounded(function) as bounds:
-        return _begin(function, sizes, options, backend, (), Trace(), bounds)
+        return _scheduled(function, sizes, Trace(), bounds)
+
+
+def begin(
+    function: Function, sizes: Sizes, options: MappingOptions, backend: Backend, first: Scheduled | None = None
+) -> Begun:
+    """The first part of ``lower``; ``first`` is what ``scheduled`` gave for the same.
+
+    Raises what ``lower`` raises, and TooComplexError where that goes on without fusion.
+    """
+    with bounded(function) as bounds:
+        return _begin(function, sizes, options, backend, (), Trace(), bounds, first)
 
 
 def lower(
@@ -179,10 +198,16 @@ def _begin(
     notes: tuple[str, ...],
     trace: Trace,
     bounds: Bounds,
+    first: Scheduled | None = None,
 ) -> Begun:
+    made = first or _scheduled(function, sizes, trace, bounds)
+    plan = trace("schedule", replace(made.plan, notes=notes))
+    return Begun(made.scop, run_passes(plan, options, planting(backend.passes), trace, bounds), trace)
+
+
+def _scheduled(function: Function, sizes: Sizes, trace: Trace, bounds: Bounds) -> Scheduled:
     scop = trace("scop", bounds(lambda: build(function, sizes)))
-    plan = trace("schedule", bounds(lambda: replace(schedule(scop, options), notes=notes)))
-    return Begun(scop, run_passes(plan, options, planting(backend.passes), trace, bounds), trace)
+    return Scheduled(scop, trace("schedule", bounds(lambda: schedule(scop))))
 
 
 def _complete(

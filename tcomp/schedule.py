@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import islpy as isl
 
-from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tree import Band, Sequence, Subtree, plant, rows
 from tcomp.scop import Scop, ScopStatement, by_statements, maps_of, union_map, union_set
@@ -23,8 +22,9 @@ MAX_CLUSTER = 64
 """Most statements of a cluster: isl's scheduler takes seconds for some hundreds.  Clusters of a chain fuse again."""
 
 
-def schedule(scop: Scop, options: MappingOptions) -> Plan:
-    """The first plan: clusters in textual order, each one band of coincident members above the sunk reductions."""
+def schedule(scop: Scop) -> Plan:
+    """The first plan, for all options: clusters in textual order, each one band of coincident members above the sunk
+    reductions."""
     names = form_clusters(scop)
     clusters: list[Cluster] = []
     for statements in names:

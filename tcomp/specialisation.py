@@ -22,7 +22,7 @@ from tcomp import debug
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.backends.toolchain import cpu_identity
 from tcomp.cache import store
-from tcomp.driver import Announce, Begun, Compilation, begin, lower
+from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
 from tcomp.errors import CompileError, TcompError
 from tcomp.forks import ISL
 from tcomp.grammar.function import Function, Read, depends_on_data, walk
@@ -72,13 +72,19 @@ class Specialisation:
             self._report(made)
         return made
 
-    def begin(self) -> Begun:
-        """Run the pipeline up to the plan on which options that are ``planted`` have no effect any more.
+    def schedule(self) -> Scheduled:
+        """Run the pipeline as far as it does not depend on the options.  Raises TcompError."""
+        with self._scheduling():
+            return scheduled(self.function, self.sizes)
 
-        Raises TcompError, and may do so where ``lower``, without fusion, does not.
+    def begin(self, first: Scheduled | None = None) -> Begun:
+        """Run the pipeline, or go on, up to the plan on which options that are ``planted`` have no effect any more.
+
+        ``first`` is what ``schedule`` gave, perhaps with other options.  Raises TcompError, and may do so where
+        ``lower``, without fusion, does not.
         """
         with self._scheduling():
-            return begin(self.function, self.sizes, self.options, backend_of(self.target))
+            return begin(self.function, self.sizes, self.options, backend_of(self.target), first)
 
     @contextmanager
     def _scheduling(self) -> Iterator[None]:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from tcomp.backends import toolchain
 from tcomp.cache import store
 from tcomp.devices import Memory, device_count
-from tcomp.errors import TargetError
+from tcomp.driver import Scheduled
+from tcomp.errors import TargetError, TcompError
 from tcomp.islbounds import TooComplexError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
@@ -94,7 +95,7 @@ def compile_candidate(job: CompileJob) -> Compiled:
     began = time.monotonic()
     with sandboxes().lent(Purpose("compile", bench.directory, bench.modules)) as sandbox:
         task = _Compile(candidate.options, bench.describe)
-        made = sandbox.run(_Unprepared(problem), task, Confines(bench.limits.compile, bench.limits.memory))
+        made = sandbox.run(_Beginning(problem), task, Confines(bench.limits.compile, bench.limits.memory))
     seconds = time.monotonic() - began
     if isinstance(made, Failure):
         return Compiled(candidate, "", (), seconds, made.message, made.outcome)
@@ -150,19 +151,30 @@ def _gpus() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unprepared:
-    """The setup of a compiling sandbox: the problem.
+class _Begun:
+    """A problem, and what its candidates have in common; None where that cannot be made, as each of them will say."""
 
-    What every candidate would find out again about the machine is found out before the first.
+    problem: Problem
+    scheduled: Scheduled | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The setup of a compiling sandbox.
+
+    What every candidate would find out again about the machine and the program is found out before the first.
     """
 
     problem: Problem
 
-    def prepare(self, _: Isolate) -> Problem:
+    def prepare(self, _: Isolate) -> _Begun:
         self.problem.specialisation.key()
         with suppress(TargetError):
             toolchain.find()
-        return self.problem
+        try:
+            return _Begun(self.problem, self.problem.specialisation.schedule())
+        except TcompError:
+            return _Begun(self.problem, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +190,10 @@ class _Compile:
     options: MappingOptions
     describe: Describe
 
-    def run(self, state: Problem, _: Progress) -> _Made:
-        specialisation = state.with_options(self.options)
+    def run(self, state: _Begun, _: Progress) -> _Made:
+        specialisation = state.problem.with_options(self.options)
         try:
-            begun = specialisation.begin()
+            begun = specialisation.begin(state.scheduled)
         except TooComplexError:
             return self._made(Kernel(specialisation))
         key = likeness(begun, self.options)

@@ -90,7 +90,7 @@ def _function(name: str) -> Function:
 
 
 def test_a_part_that_is_left_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = schedule(build(_function("total"), Sizes({"N": 100})), MappingOptions())
+    plan = schedule(build(_function("total"), Sizes({"N": 100})))
     honest = splitting._update
 
     def lazy(own: Any, parts: Any) -> Any:

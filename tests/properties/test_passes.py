@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
 def test_passes_keep_all_instances_and_are_legal(program: Program, options: tc.MappingOptions, bounds: Bounds) -> None:
     scop = build(program.function, Sizes(program.sizes))
     with bounds.imitated():
-        plan = schedule(scop, options)
+        plan = schedule(scop)
         assert plan.tree.get_domain().is_equal(scop.domain)
         prove(plan, "schedule")
         for step in backend_of("cpu").passes:

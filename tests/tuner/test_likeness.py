@@ -10,6 +10,7 @@ import pytest
 
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.plantext import plan_text
 from tcomp.tuner.evaluation import Bench, CompileJob, compile_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.likeness import likeness
@@ -49,6 +50,20 @@ def test_going_on_gives_what_one_run_gives() -> None:
     gone_on, at_once = specialisation.lower(begun), specialisation.lower()
     assert gone_on.source == at_once.source
     assert gone_on.stages == at_once.stages
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_candidates_go_on_from_what_does_not_depend_on_options(target: str) -> None:
+    """The first plan is made once, and no candidate changes it."""
+    of = problem(LAYER, target=target, M=24, K=8, N=32)
+    first = of.specialisation.schedule()
+    before = plan_text(first.plan, "schedule")
+    for options in (MappingOptions(), MappingOptions(fusion_strategy="min"), MappingOptions(tile_sizes=(5, 7))):
+        specialisation = of.with_options(options)
+        gone_on, at_once = specialisation.lower(specialisation.begin(first)), specialisation.lower()
+        assert gone_on.source == at_once.source
+        assert gone_on.stages == at_once.stages
+    assert plan_text(first.plan, "schedule") == before
 
 
 def at_this_moment(_: Kernel) -> tuple[tuple[str, float], ...]:

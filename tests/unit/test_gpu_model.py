@@ -45,6 +45,6 @@ def test_larger_shares_read_less_from_shared_memory() -> None:
 def test_tiles_grow_with_the_problem(sizes: tuple[int, int, int], smallest: int, largest: int) -> None:
     text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }"
     scop = build(grammar.define(text)["mm"], Sizes(dict(zip(("M", "N", "K"), sizes, strict=True))))
-    cluster = schedule(scop, MappingOptions()).clusters[0]
+    cluster = schedule(scop).clusters[0]
     tile = GpuTiles(H100)(scop, cluster, (0, 1), MappingOptions())
     assert smallest <= math.prod(tile) <= largest

@@ -269,7 +269,7 @@ def first_plan(name: str) -> Plan:
     """The plan that the passes start from."""
     text, sizes = PROGRAMS[name]
     scop = lower(define(text)["f"], Sizes(sizes), OPTIONS, CPU).scop
-    return schedule(scop, OPTIONS)
+    return schedule(scop)
 
 
 def with_sequence(plan: Plan, clusters: list[Cluster], instead: dict[int, Subtree] | None = None) -> Plan:
