@@ -20,11 +20,11 @@ from tcomp.tuner.outline import Band, heaviest
 class CpuFacts:
     """What is known of a candidate for the CPU before it is compiled.
 
-    ``start`` are the tile sizes that stand for those of the model.
+    ``start`` are the tile sizes of each band that stand for those of the model.
     """
 
     bands: tuple[Band, ...]
-    start: tuple[int, ...]
+    start: tuple[tuple[int, ...], ...]
     machine: Machine
 
     def __call__(self, options: MappingOptions) -> Mapping[str, float]:
@@ -36,11 +36,13 @@ class CpuFacts:
             found |= _of_band(main, costs[self.bands.index(main)], self.machine)
         found["arithmetic"] = _log(sum(c.arithmetic for c in costs))
         found["memory"] = _log(sum(c.memory for c in costs))
-        return found
+        return found | {"bands": float(len(self.bands))}
 
     def _costs(self, options: MappingOptions) -> tuple[Cost, ...]:
-        sizes = self.start if options.tile_sizes is None else options.tile_sizes
-        return band_costs(self.bands, sizes, options, self.machine)
+        given = options.tile_sizes
+        sizes = self.start if given is None else (given,) * len(self.bands)
+        tiles = tuple(band.tile(s) for band, s in zip(self.bands, sizes, strict=True))
+        return band_costs(self.bands, tiles, options, self.machine)
 
 
 def _of_band(band: Band, cost: Cost, machine: Machine) -> dict[str, float]:
@@ -67,6 +69,24 @@ def _of_band(band: Band, cost: Cost, machine: Machine) -> dict[str, float]:
         "registers": cost.registers,
         "rows left": row % max(1, cost.rows) / max(1, cost.rows),
         "columns left": vector % max(1, cost.columns) / max(1, cost.columns),
+        **_of_loops(band),
+    }
+
+
+def _of_loops(band: Band) -> dict[str, float]:
+    """What a band is like under any options."""
+    whole = sum(a.bytes(band.extents) for a in band.accesses)
+    return {
+        "contraction": float(band.contraction),
+        "reduces": float(band.reduces),
+        "shared vectors": float(band.shared_vectors),
+        "packed": float(band.packed),
+        "steps": _log(band.steps),
+        "rank": float(len(band.extents)),
+        "vector extent": 0.0 if band.vector is None else _log(band.extents[band.vector]),
+        "row extent": 0.0 if band.row is None else _log(band.extents[band.row]),
+        "operations per byte": _log(math.prod(band.extents) * band.flops / max(1, whole)),
+        "scattered": float(sum(a.vector_stride not in (0, 1) for a in band.accesses)),
     }
 
 

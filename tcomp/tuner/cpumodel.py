@@ -61,15 +61,15 @@ class Cost:
 
 
 def band_costs(
-    bands: Sequence[Band], sizes: Sequence[int], options: MappingOptions, machine: Machine
+    bands: Sequence[Band], tiles: Sequence[tuple[int, ...]], options: MappingOptions, machine: Machine
 ) -> tuple[Cost, ...]:
-    """The costs of bands whose tiles have these sizes; what a fused tile read for one, the next finds in a cache."""
+    """The costs of bands with these tiles; what a fused tile read for one, the next finds in a cache."""
     fused = options.fusion_strategy != "min"
-    together = sum({a.tensor: a.bytes(b.tile(sizes)) for b in bands for a in b.accesses}.values())
+    together = sum({a.tensor: a.bytes(tile) for b, tile in zip(bands, tiles, strict=True) for a in b.accesses}.values())
     known: set[str] = set()
     found = []
-    for band in bands:
-        found.append(_band_cost(band, sizes, options, machine, _Kept(frozenset(known), together)))
+    for band, tile in zip(bands, tiles, strict=True):
+        found.append(_band_cost(band, tile, options, machine, _Kept(frozenset(known), together)))
         known.update(a.tensor for a in band.accesses if fused)
     return tuple(found)
 
@@ -82,8 +82,7 @@ class _Kept:
     bytes: int
 
 
-def _band_cost(band: Band, sizes: Sequence[int], options: MappingOptions, machine: Machine, kept: _Kept) -> Cost:
-    tile = band.tile(sizes)
+def _band_cost(band: Band, tile: tuple[int, ...], options: MappingOptions, machine: Machine, kept: _Kept) -> Cost:
     tiles = band.tiles(tile)
     lanes = max(1, machine.vector_bytes // band.itemsize)
     rows, columns, registers = 1, lanes, 0.0

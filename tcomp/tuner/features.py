@@ -16,7 +16,7 @@ from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import GPU_TARGETS, OPTIONS, MappingOptions
 from tcomp.tuner.cpufacts import CpuFacts
 from tcomp.tuner.devicefacts import DeviceFacts
-from tcomp.tuner.outline import outline, tiles_of_model, unfused
+from tcomp.tuner.outline import outline, tiles_of_bands, tiles_of_model, unfused
 
 Features = Mapping[str, float]
 
@@ -52,11 +52,11 @@ def signature(features: Features) -> tuple[float, ...]:
 
 def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
     """What is known of the candidates for a program that was compiled for a target, with whatever options."""
-    plan, start = unfused(compilation), tiles_of_model(compilation)
+    plan = unfused(compilation)
     if target.partition(":")[0] in GPU_TARGETS:
         gpu = gpu_of(target.partition(":")[2] or DEFAULT_ARCHITECTURE)
-        return ProgramFacts(target, DeviceFacts(plan, outline(plan), start, gpu))
-    return ProgramFacts(target, CpuFacts(outline(plan), start, this_machine()))
+        return ProgramFacts(target, DeviceFacts(plan, outline(plan), tiles_of_model(compilation), gpu))
+    return ProgramFacts(target, CpuFacts(outline(plan), tiles_of_bands(compilation), this_machine()))
 
 
 def of_options(options: MappingOptions, target: str) -> dict[str, float]:

@@ -143,6 +143,23 @@ def tiles_of_model(compilation: Compilation) -> tuple[int, ...]:
     return tuple(sizes.get(d, 0) for d in range(rank))
 
 
+def tiles_of_bands(compilation: Compilation) -> tuple[tuple[int, ...], ...]:
+    """The extents of the first tile of each band of ``outline``, as the program was compiled.
+
+    Bands that are fused to another one have what its tile needs of them.
+    """
+    plan, bands = compilation.plan, unfused(compilation).clusters
+    found = {}
+    for group in plan.groups:
+        for number in group.clusters:
+            tiles = group.footprints[number].tiles
+            found[number] = extents(tiles.intersect_domain(tiles.domain().lexmin()).range())
+    if len(plan.clusters) == len(bands) == len(found):
+        return tuple(found[c.number] for c in bands)
+    start = tiles_of_model(compilation)
+    return tuple(start[: c.rank] for c in bands)
+
+
 def heaviest(bands: Sequence[Band]) -> Band | None:
     """The band that does most; of equals the last."""
     return max(reversed(bands), key=lambda b: b.instances, default=None)

@@ -18,7 +18,7 @@ from tcomp.specialisation import Specialisation
 from tcomp.tuner.cpufacts import CpuFacts
 from tcomp.tuner.description import describe
 from tcomp.tuner.features import ESTIMATE, facts_of
-from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_model, unfused
+from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_bands, unfused
 from tcomp.tuner.space import space_of
 from tests.programs import PROGRAMS
 
@@ -42,7 +42,7 @@ def bands(text: str, **sizes: int) -> tuple[Band, ...]:
 
 def cycles(text: str, options: MappingOptions, **sizes: int) -> float:
     made = compiled(text, **sizes)
-    facts = CpuFacts(outline(unfused(made)), tiles_of_model(made), MACHINE)
+    facts = CpuFacts(outline(unfused(made)), tiles_of_bands(made), MACHINE)
     return 2.0 ** facts(options)[ESTIMATE]
 
 
