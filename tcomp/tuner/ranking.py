@@ -2,7 +2,8 @@
 
 Two forests of extremely randomised trees (Geurts, Ernst and Wehenkel, Machine Learning 63, 2006) look at the same
 features: a classifier says how likely a candidate is among the best tenth, a regressor how much slower than the best
-it is, up to a bound beyond which all are alike.  Both are made anew for each round, from some hundred rows.
+it is, up to a bound beyond which all are alike; it may well be better where its trees do not agree.  Both are made anew
+for each round, from some hundred rows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ BEST_SHARE = 0.1
 
 WORST_RATIO = 4.0
 """Candidates that take so many times as long as the best, or fail, are alike."""
+
+CURIOSITY = 1.0
+"""By how many of their standard deviations trees that do not agree make a candidate better: little like it has run."""
 
 TREES = 40
 """Trees of each forest."""
@@ -91,7 +95,8 @@ class Ranker:
         if not found:
             return []
         inputs = self._inputs(found)
-        slowness = self._regressor.predict(inputs)
+        each = np.array([tree.predict(inputs) for tree in self._regressor.estimators_])
+        slowness = each.mean(axis=0) - CURIOSITY * each.std(axis=0)
         chances = self._classifier.predict_proba(inputs)
         good = list(self._classifier.classes_).index(True)
         return [float(s - c) for s, c in zip(slowness, chances[:, good], strict=True)]
