@@ -42,6 +42,16 @@ class Memory:
         return known
 
     @property
+    def paces(self) -> dict[MappingOptions, float]:
+        """The pace of each candidate whose code was measured beyond doubt, or failed; infinite if it did."""
+        found = {}
+        for options, compiled in self._compiled.items():
+            trial = self._trials.get(compiled.source)
+            if trial is not None and not trial.doubtful:
+                found[options] = pace(trial) if trial.times else math.inf
+        return found
+
+    @property
     def best(self) -> float:
         """The best pace of all candidates: the time over that of the default options next to it."""
         return min((pace(t) for t in self._trials.values() if t.outcome is Outcome.MEASURED), default=math.inf)

@@ -23,6 +23,7 @@ from tcomp.tuner.database import Database
 from tcomp.tuner.description import describe
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import local_executor
+from tcomp.tuner.experience import experience_of
 from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.space import space_of
@@ -87,7 +88,8 @@ def curve(problem: Problem, name: str, seed: int, memory: Memory, measured: int,
     made = default.lower()
     fixed = () if default.options.parallel else ("parallel",)
     space = space_of(made, default.options, default.target, fixed)
-    strategy = strategy_named(name, Background(space, facts_of(made, default.target), seed))
+    background = Background(space, facts_of(made, default.target), seed, experience=experience_of(default.target))
+    strategy = strategy_named(name, background)
     return searched(strategy, memory, measured, BATCH, Candidate(default.options, "default") if warm else None)
 
 

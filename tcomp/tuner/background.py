@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcomp.tuner.experience import Experience
 from tcomp.tuner.features import Facts
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Trial
@@ -13,9 +14,11 @@ from tcomp.tuner.trials import Trial
 @dataclass(frozen=True, slots=True)
 class Background:
     """What a strategy starts from: the candidates that there are, what is known of them before they are compiled, a
-    seed, and the trials of other problems that ran on the same device, one sequence for each problem."""
+    seed, the trials of other problems that ran on the same device, one sequence for each problem, and what programs
+    that were measured elsewhere tell, if there is anything."""
 
     space: Space
     facts: Facts
     seed: int
     others: Sequence[Sequence[Trial]] = ()
+    experience: Experience | None = None

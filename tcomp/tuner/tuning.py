@@ -24,6 +24,7 @@ from tcomp.tuner.database_file import open_database
 from tcomp.tuner.description import describe
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import executor_at, local_executor
+from tcomp.tuner.experience import experience_of
 from tcomp.tuner.features import facts_of
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.preparation import Limits
@@ -144,7 +145,8 @@ def _searcher(problem: Problem, settings: Settings, database: Database) -> Searc
     stored = [tuned.options for tuned in ([known] if known else []) + database.near(identity, _NEIGHBOURS)]
     others = [trials for _, trials in database.related(identity, _RELATED, _TRIALS_OF_EACH)]
     facts = facts_of(compilation, specialisation.target)
-    strategy = strategy_named(settings.strategy, Background(space, facts, settings.seed, others))
+    background = Background(space, facts, settings.seed, others, experience_of(specialisation.target))
+    strategy = strategy_named(settings.strategy, background)
     return Searcher(tuple(seeds(space, stored)), strategy)
 
 

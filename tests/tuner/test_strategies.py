@@ -14,6 +14,7 @@ from tcomp.errors import TcompError
 from tcomp.mapping.options import OPTIONS, MappingOptions
 from tcomp.tuner import searches
 from tcomp.tuner.background import Background
+from tcomp.tuner.experience import Experience
 from tcomp.tuner.features import ESTIMATE, signature
 from tcomp.tuner.parameters import Scalar, Sizes
 from tcomp.tuner.ranking import examples, pace, paces
@@ -232,6 +233,29 @@ class TestModel:
 
         other = [[tried(c.options) for c in RandomSearch(SPACE, seed).propose([], 100)] for seed in (5, 6)]
         assert median(other) < 0.7 * median([])
+
+    @pytest.mark.parametrize("right", [True, False])
+    def test_experience_comes_first_and_fades(self, right: bool) -> None:
+        """What was learned elsewhere says that fewer rows of the first tile are better, or that more are."""
+        sign = 1.0 if right else -1.0
+        experience = Experience(("number 0",), ((0, 2.0, (0, -0.5, -sign, 0.0), sign),))
+
+        def first_tiles(trials: list[Trial]) -> float:
+            proposed = ModelSearch(SPACE, ladder, 1, experience=experience).propose(trials, 16)
+            return statistics.fmean((c.options.tile_sizes or (1,))[0] for c in proposed)
+
+        def ladder(options: MappingOptions) -> dict[str, float]:
+            return plain_facts(options) | {ESTIMATE: 0.0}
+
+        def ran(options: MappingOptions) -> Trial:
+            size = (options.tile_sizes or (1,))[0]
+            compiled = Compiled(Candidate(options, "x"), options.to_json(), tuple(ladder(options).items()), 0.1)
+            return Trial(compiled, Outcome.MEASURED, (1.0 + size,))
+
+        many = [ran(c.options) for c in RandomSearch(SPACE, 2).propose([], 120)]
+        before, after = first_tiles([ran(MappingOptions())]), first_tiles(many)
+        assert (before < 10) == right
+        assert after < 10
 
     def test_times_of_different_machines_compare_by_the_default(self) -> None:
         """A machine that is ten times slower measured the best candidates."""

@@ -1,8 +1,9 @@
 """The strategy ``model``: judge many candidates before compiling a few, and learn from what they take.
 
 Each round a pool of candidates is drawn: at random, and around the best so far.  An analytic model of the machine drops
-those that are hopeless and ranks the others until some have run; from then on the learned ranker does, which also
-chooses what to measure among what was compiled.  A share of each choice is left to chance.
+those that are hopeless.  The others are ranked by what was learned from other programs, or by that model where nothing
+was, and more and more by a ranker that learns from the trials, which also chooses what to measure among what was
+compiled.  A share of each choice is left to chance.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import TypeVar
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.background import Background
+from tcomp.tuner.experience import Experience, differences
 from tcomp.tuner.features import ESTIMATE, Facts, Features, signature
 from tcomp.tuner.proposals import Proposed, generator
-from tcomp.tuner.ranking import Example, Ranker, examples, pace, paces
+from tcomp.tuner.ranking import OTHERS_WEIGHT, Example, Ranker, examples, pace, paces
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 
@@ -27,12 +29,16 @@ NAME = "model"
 ALIKE = 2
 """Candidates of a round that the model of the target cannot tell apart."""
 
+ESTIMATE_SHARE = 0.25
+"""What the analytic model adds to experience, which tells nothing apart that is far from all that it has seen."""
+
 Item = TypeVar("Item")
 
 
 def begin(background: Background) -> ModelSearch:
     """A search of the background's space, by what is known of its candidates and of other problems."""
-    return ModelSearch(background.space, background.facts, background.seed, background.others)
+    space, facts, others = background.space, background.facts, background.others
+    return ModelSearch(space, facts, background.seed, others, experience=background.experience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,9 @@ class Judgement:
     finds ``hopeless`` times slower than the best of the pool.  The ranker is asked once ``enough`` candidates of the
     problem have run, or there are ``enough_others`` of other problems, of which it sees ``most_others``.  ``measured``
     is the share of what was compiled that is measured.  ``chance`` is the share of any choice that is random, and
-    ``cold`` that share as long as little of the problem itself is known: where the code that is generated has a
-    weakness, the analytic model does not know it.
+    ``cold`` that share as long as little of the problem itself is known and there is no experience: where the code that
+    is generated has a weakness, the analytic model does not know it.  Experience counts as much as ``trust``
+    candidates of the problem itself.
     """
 
     pool: int = 600
@@ -57,6 +64,7 @@ class Judgement:
     chance: float = 0.15
     cold: float = 0.4
     mutation: float = 0.2
+    trust: float = 4.0
 
 
 class ModelSearch:
@@ -69,14 +77,21 @@ class ModelSearch:
         seed: int = 0,
         others: Sequence[Sequence[Trial]] = (),
         judgement: Judgement | None = None,
+        experience: Experience | None = None,
     ) -> None:
-        """Search a space.  ``facts`` knows candidates, ``others`` are trials of other problems on the same device."""
+        """Search a space.
+
+        ``facts`` knows candidates, ``others`` are trials of other problems on the same device, and ``experience`` is
+        what was learned elsewhere.
+        """
         self._space = space
         self._facts = facts
+        self._experience = experience
         self._seed = seed
         self._judgement = judgement or Judgement()
         self._proposed = Proposed(space)
         self._facts_known: dict[MappingOptions, Features] = {}
+        self._expectations: dict[MappingOptions, float] = {}
         found = [example for trials in others for example in _compiled_examples(trials)]
         most = self._judgement.most_others
         self._others = random.Random(seed).sample(found, most) if len(found) > most else found
@@ -88,7 +103,8 @@ class ModelSearch:
         pool = self._pool(trials, rng)
         own = self._own_examples(trials)
         ranked = self._ranked(pool, own)
-        chance = self._judgement.cold if len(own) < self._judgement.enough else self._judgement.chance
+        blind = self._experience is None and len(own) < self._judgement.enough
+        chance = self._judgement.cold if blind else self._judgement.chance
         chosen = _with_chance(ranked, count, chance, rng)
         self._proposed.keep(chosen)
         return [Candidate(options, "model") for options in chosen]
@@ -98,24 +114,22 @@ class ModelSearch:
         rng = generator(self._seed, trials)
         own = _compiled_examples(trials)
         if len(own) < self._judgement.enough:
-            return compiled[:count]
+            return sorted(compiled, key=lambda c: self._expected(c.candidate.options))[:count]
         most = min(count, max(1, round(self._judgement.measured * len(compiled))))
-        found = [dict(c.features) for c in compiled]
-        scores = Ranker(found[0], own, self._others, self._seed).scores(found) if found else []
+        scores = self._scores([(c.candidate.options, dict(c.features)) for c in compiled], own)
         order = sorted(range(len(compiled)), key=scores.__getitem__)
         return _with_chance([compiled[position] for position in order], most, self._judgement.chance, rng)
 
     def _pool(self, trials: Sequence[Trial], rng: random.Random) -> list[MappingOptions]:
         """Candidates that were not tried, each once, in random order."""
         ran = sorted((t for t in trials if t.certain), key=pace)
-        best = [t.options for t in ran[: self._judgement.best]]
-        found: dict[MappingOptions, None] = {}
-        if best:
-            for options in best[:3]:
-                found.update(dict.fromkeys(self._space.neighbours(options)))
-            for _ in range(self._judgement.pool // 4):
-                found[self._space.crossed(rng.choices(best, k=3), rng)] = None
-                found[self._space.mutated(rng.choice(best), rng, self._judgement.mutation)] = None
+        best = [t.options for t in ran[: self._judgement.best]] or [self._space.base]
+        found = dict.fromkeys(best)
+        for options in best[:3]:
+            found.update(dict.fromkeys(self._space.neighbours(options)))
+        for _ in range(self._judgement.pool // 4):
+            found[self._space.crossed(rng.choices(best, k=3), rng)] = None
+            found[self._space.mutated(rng.choice(best), rng, self._judgement.mutation)] = None
         for _ in range(self._judgement.pool - len(found)):
             found[self._space.drawn(rng)] = None
         fresh = [options for options in found if not self._proposed.knows(options)]
@@ -129,12 +143,33 @@ class ModelSearch:
         limit = math.log2(self._judgement.hopeless) + min(estimates.values(), default=0.0)
         kept = [options for options in pool if estimates[options] <= limit]
         if len(own) < self._judgement.enough and len(self._others) < self._judgement.enough_others:
-            return _unlike(sorted(kept, key=estimates.__getitem__), known)
-        if not kept:
-            return []
-        ranker = Ranker(known[kept[0]], own, self._others, self._seed)
-        scores = dict(zip(kept, ranker.scores([known[o] for o in kept]), strict=True))
+            return _unlike(sorted(kept, key=self._expected), known)
+        scores = dict(zip(kept, self._scores([(o, known[o]) for o in kept], own), strict=True))
         return _unlike(sorted(kept, key=scores.__getitem__), known)
+
+    def _scores(self, found: Sequence[tuple[MappingOptions, Features]], own: Sequence[Example]) -> list[float]:
+        """By what was learned of candidates with these features, from the problem itself and others; low is good."""
+        if not found:
+            return []
+        learned = Ranker(found[0][1], own, self._others, self._seed).scores([features for _, features in found])
+        if self._experience is None:
+            return learned
+        known = len(own) + min(OTHERS_WEIGHT, len(self._others))
+        share = self._judgement.trust / (self._judgement.trust + known)
+        # A ranker's score counts the same twice, as a time and as the chance to be good.
+        expected = [2 * self._expected(options) for options, _ in found]
+        return [share * e + (1 - share) * s for e, s in zip(expected, learned, strict=True)]
+
+    def _expected(self, options: MappingOptions) -> float:
+        """The binary logarithm of the time over that of the default options, before anything is learned."""
+        if options not in self._expectations:
+            base = self._space.base
+            features, usual = self._known(options), self._known(base)
+            known = features[ESTIMATE] - usual[ESTIMATE]
+            if self._experience is not None:
+                known = ESTIMATE_SHARE * known + self._experience.expected(differences(options, features, base, usual))
+            self._expectations[options] = known
+        return self._expectations[options]
 
     def _own_examples(self, trials: Sequence[Trial]) -> list[Example]:
         """What the trials of this problem tell, by the facts known before compilation."""
