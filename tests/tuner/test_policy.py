@@ -15,7 +15,6 @@ import pytest
 import tcomp as tc
 from tcomp import operation as module
 from tcomp.devices import MAIN
-from tcomp.driver import Begun
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
@@ -121,10 +120,10 @@ def test_options_that_compile_no_more_give_a_warning(file: Path, monkeypatch: py
     keep(file, tiled(8, 8))
     lower = Specialisation.lower
 
-    def refuse(made: Specialisation, begun: Begun | None = None) -> Any:
+    def refuse(made: Specialisation, *given: Any) -> Any:
         if made.options == tiled(8, 8):
             raise tc.CompileError("cannot")
-        return lower(made, begun)
+        return lower(made, *given)
 
     monkeypatch.setattr(Specialisation, "lower", refuse)
     monkeypatch.setenv("TCOMP_CACHE", "0")
