@@ -52,7 +52,7 @@ class HalfRow:
         reads = [r for r in every if r.dtype == FLOAT16 and first.moves(r) and first.first(r) is not None]
         rounds = self.dtype == FLOAT16 and first.write_stride(self.statement) == 1
         block = self._block()
-        return [*self._spelled(reads, rounds, block)] if block and (reads or rounds) else None
+        return [*self._spelled(along, reads, rounds, block)] if block and (reads or rounds) else None
 
     def _block(self) -> int:
         """Elements of a block, a multiple of ``lanes``; 0 if the loop has fewer."""
@@ -64,7 +64,7 @@ class HalfRow:
             block //= 2
         return block if self.lanes <= block <= extent else 0
 
-    def _spelled(self, reads: list[Read], rounds: bool, block: int) -> Iterator[str]:
+    def _spelled(self, along: str, reads: list[Read], rounds: bool, block: int) -> Iterator[str]:
         i, upper = self.loop.iterator, loop_text(self.loop.upper)
         kind = vector_type(FLOAT32, self.lanes)
         yield "{"
@@ -74,8 +74,9 @@ class HalfRow:
             yield f"    float wide{number}[{block}] {ALIGNED};"
         for offset in range(0, block, self.lanes):
             there = self._at(Operation("+", (Variable(i), Number(offset))) if offset else Variable(i))
+            vectors = VectorSpeller(there, along, self.lanes)
             for number, read in enumerate(reads):
-                element = there.element_read(read, there.read_subscripts(read))
+                element = vectors.first(read)
                 yield f"    *({kind} *)&wide{number}[{offset}] = {widened(f'&{element}', FLOAT16, self.lanes)};"
         held = {read: f"wide{number}[l]" for number, read in enumerate(reads)}
         inside = replace(self._at(Operation("+", (Variable(i), Variable("l")))), held=held)
