@@ -1,0 +1,101 @@
+"""The library's operators with every type of elements, at sizes that fill tiles, panels and vectors and that tear them.
+
+``python -m tests.properties.test_other_types --seconds 600 --seed 1`` tries more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import re
+import sys
+import time
+import warnings
+from importlib import resources
+
+import pytest
+
+import tcomp
+from tcomp.errors import CompileError, ShapeError
+from tcomp.grammar.function import Function
+from tcomp.grammar.ranges import infer
+from tcomp.madeup import random_arguments
+from tests.agreement import assert_agrees
+
+LIBRARY = sorted(path.read_text(encoding="utf-8") for path in (resources.files("tcomp") / "library").iterdir()
+                 if path.name.endswith(".tc"))  # fmt: skip
+TYPES = ("half", "bfloat16", "float", "double", "int8", "uint8", "int16", "int32", "int64")
+SIZES = (1, 2, 3, 7, 16, 33, 64, 130)
+MOST_POINTS = 2_000_000
+
+
+def program(kind: str, rng: random.Random) -> tcomp.Operation:
+    """An operator with its floats replaced; drawn again where it has no meaning for the type."""
+    while True:
+        try:
+            module = tcomp.define(re.sub(r"\bfloat\b", kind, rng.choice(LIBRARY)))
+        except CompileError:
+            continue
+        return module[rng.choice(list(module))]
+
+
+def sizes_of(function: Function, rng: random.Random) -> dict[str, int] | None:
+    """Sizes with which a program means something, and not too much work; None if a few tries found none."""
+    for _ in range(30):
+        names = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
+        sizes = {name: rng.choice(SIZES[: rng.randint(1, len(SIZES))]) for name in names}
+        try:
+            ranges = infer(function, sizes)
+        except (CompileError, ShapeError):
+            continue
+        points = (math.prod(high - low + 1 for low, high in d.hull.values()) for d in ranges.domains)
+        if max(points, default=0) <= MOST_POINTS:
+            return sizes
+    return None
+
+
+def attempt(kind: str, rng: random.Random) -> str | None:
+    """Run one program; its name, or None if it cannot run with the sizes that were drawn.  AssertionError."""
+    operation = program(kind, rng)
+    function = operation.function
+    sizes = sizes_of(function, rng)
+    if sizes is None:
+        return None
+    options = tcomp.MappingOptions(parallel=rng.random() < 0.5)
+    try:
+        arguments = random_arguments(function, infer(function, sizes), rng.randrange(1 << 30))
+        results = operation(*arguments.values, options=options)
+    except ShapeError:
+        return None
+    names = [t.name for t in function.outputs]
+    found = dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+    inputs = {t.name: v for t, v in zip(function.inputs, arguments.values, strict=True)}
+    try:
+        assert_agrees(function, inputs, found, undecided=1.0)
+    except AssertionError as error:
+        raise AssertionError(f"{function.name} on {kind} with {sizes} and {options.to_source()}: {error}") from None
+    return function.name
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_operators_on_a_type(kind: str) -> None:
+    rng = random.Random(kind)
+    assert sum(attempt(kind, rng) is not None for _ in range(8)) >= 3
+
+
+def main() -> None:
+    """Try programs for so many seconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    rng, end, tried = random.Random(chosen.seed), time.monotonic() + chosen.seconds, 0
+    warnings.simplefilter("ignore")
+    while time.monotonic() < end:
+        tried += attempt(rng.choice(TYPES), rng) is not None
+    sys.stdout.write(f"{tried} programs, all right\n")
+
+
+if __name__ == "__main__":
+    main()
