@@ -154,12 +154,12 @@ class Specialisation:
             source = _kept(key)
             if source is not None:
                 return source, None
-            with ExitStack() as compilers:
-                # What waits for the compiler should not wait for isl, too: the stack is left without its lock.
+            # What waits for the compiler should not wait for isl, too: the stacks are left without its lock.  Who finds
+            # the text finds the kernel, unless the compiler failed.
+            with ExitStack() as afterwards, ExitStack() as compilers:
                 runtime = runtime_of(self.target)
                 compilation = self.lower(begun, lambda text: compilers.enter_context(runtime.loading(text)))
-            # Who finds the text finds the kernel.
-            store().put("source", key, self.label(), _encode(compilation.source))
+                afterwards.callback(store().put, "source", key, self.label(), _encode(compilation.source))
         return compilation.source, compilation
 
     def label(self) -> str:

@@ -108,6 +108,16 @@ def test_a_plan_that_is_refused_stops_the_compiler_and_leaves_nothing(
     assert not list(tmp_path.glob("tcomp-work-*")) and len(files("kernel")) == before
 
 
+def test_the_text_is_kept_though_the_compiler_fails(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make it again at every call would take time, and the memory that isl's bindings lose."""
+    toolchain.find()
+    monkeypatch.setattr(toolchain, "_image", lambda *_: (_ for _ in ()).throw(tc.TargetError("it failed")))
+    for _ in range(2):
+        with pytest.raises(tc.TargetError, match="it failed"):
+            tc.define(MM).mm(A, B)
+    assert (counts.lowered, counts.compiled, len(files("kernel"))) == (1, 2, 0)
+
+
 def test_nothing_is_kept_if_so_asked(counts: Counts, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("TCOMP_CACHE", "0")
     run_as_new_process(monkeypatch)
