@@ -94,6 +94,11 @@ class Memo(Generic[K, V]):
             if self._making.get(key) is making:
                 del self._making[key]
 
+    def known(self, key: K) -> V | None:
+        """The value of ``key`` if it is ready."""
+        with self._lock:
+            return self._values.get(key)
+
     def values(self) -> list[V]:
         """The values that are ready."""
         with self._lock:

@@ -68,13 +68,15 @@ def loading(source: Source) -> Iterator[None]:
     """
     compiler = toolchain.find()
     key = kernel_key(source, compiler)
-    if _kept(source, key) is not None:
+    function = _LOADED.known(key) or _kept(source, key)
+    if function is not None:
         yield
-        return
-    with toolchain.compiling(compiler, source.text, source.flags, source.entry) as image:
-        yield
-        function = _compiled(source, image(), key)
-    _LOADED.get(key, lambda: function)
+    else:
+        with toolchain.compiling(compiler, source.text, source.flags, source.entry) as image:
+            yield
+            function = _compiled(source, image(), key)
+    made = function
+    _LOADED.get(key, lambda: made)
 
 
 def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:

@@ -108,6 +108,16 @@ def test_a_plan_that_is_refused_stops_the_compiler_and_leaves_nothing(
     assert not list(tmp_path.glob("tcomp-work-*")) and len(files("kernel")) == before
 
 
+def test_options_that_give_the_same_text_share_a_kernel(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    monkeypatch.setattr(native, "_LOADED", type(native._LOADED)())
+    toolchain.find()
+    counts.compiled = 0
+    mm = tc.define(MM).mm
+    made = [mm.compile(A, B, options=tc.MappingOptions(threads=(count,))) for count in (32, 64, 128)]
+    assert len({kernel.source for kernel in made}) == 1 and counts.compiled == 1
+
+
 def test_the_text_is_kept_though_the_compiler_fails(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     """To make it again at every call would take time, and the memory that isl's bindings lose."""
     toolchain.find()
