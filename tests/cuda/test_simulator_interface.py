@@ -283,9 +283,18 @@ extern "C" __global__ void big(float *__restrict__ B) {
 
 
 @pytest.mark.parametrize(
-    ("block", "shared", "message"), [((2000, 1, 1), 0, "2000 threads"), ((32, 1, 1), 1 << 20, "dynamic shared memory")]
+    ("grid", "block", "shared", "message"),
+    [
+        ((1, 1, 1), (2000, 1, 1), 0, "2000 threads"),
+        ((1, 1, 1), (2, 2, 128), 0, "blocks of 2 x 2 x 128 threads"),
+        ((1, 65536, 1), (32, 1, 1), 0, "a grid of 1 x 65536 x 1 blocks"),
+        ((1, 1, 65536), (32, 1, 1), 0, "a grid of 1 x 1 x 65536 blocks"),
+        ((1, 1, 1), (32, 1, 1), 1 << 20, "dynamic shared memory"),
+    ],
 )
-def test_launches_beyond_any_device(block: tuple[int, int, int], shared: int, message: str) -> None:
+def test_launches_beyond_any_device(
+    grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, message: str
+) -> None:
     tensors, _ = VECTOR_ADD.make()
     with pytest.raises(TargetError, match=message):
-        load(source_of(VECTOR_ADD.text, [Launch("add", (1, 1, 1), block, shared, ("A", "B", "C"))], tensors))
+        load(source_of(VECTOR_ADD.text, [Launch("add", grid, block, shared, ("A", "B", "C"))], tensors))

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tcomp import debug
 from tcomp.backends import native
+from tcomp.backends.blockloops import LARGEST_GRID
 from tcomp.backends.native import NativeFunction
 from tcomp.backends.simulator import compiler, ffi
 from tcomp.backends.simulator.arena import CHUNK_SHIFT, SHARED, Arena
@@ -28,6 +29,7 @@ from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulate
 from tcomp.backends.source import Launch, Source
 from tcomp.cache import store
 from tcomp.errors import TargetError
+from tcomp.mapping.options import MOST_THREADS
 from tcomp.memo import MOST_KEPT, Memo
 
 MAX_THREADS = 1024
@@ -222,9 +224,17 @@ def _check_launch(launch: Launch) -> None:
     problem = None
     if not 0 < threads <= MAX_THREADS:
         problem = f"blocks have {threads} threads; 1 to {MAX_THREADS} are possible"
+    elif any(count > most for count, most in zip(launch.block, MOST_THREADS, strict=True)):
+        problem = f"blocks of {_by(launch.block)} threads are larger than {_by(MOST_THREADS)}"
+    elif any(count > most for count, most in zip(launch.grid, LARGEST_GRID, strict=True)):
+        problem = f"a grid of {_by(launch.grid)} blocks is larger than {_by(LARGEST_GRID)}"
     elif launch.shared_bytes > MAX_DYNAMIC_SHARED:
         problem = f"{launch.shared_bytes} bytes of dynamic shared memory are more than {MAX_DYNAMIC_SHARED}"
     elif len(launch.arguments) > MAX_ARGUMENTS:
         problem = f"{len(launch.arguments)} arguments are more than {MAX_ARGUMENTS}"
     if problem is not None:
         raise TargetError(f"kernel {launch.kernel} cannot be simulated: {problem}")
+
+
+def _by(extents: Sequence[int]) -> str:
+    return " x ".join(map(str, extents))
