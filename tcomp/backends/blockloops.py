@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.backends.devicenames import renamed
@@ -45,12 +46,15 @@ class BlockLoop:
 
 @dataclass(frozen=True, slots=True)
 class MappedLoop:
-    """A loop over tiles and its place in the grid: how the iterator is had from ``blockIdx``."""
+    """A loop over tiles and its place in the grid: how the iterator is had from ``blockIdx``.
+
+    ``blocks`` lie along it; as C, their number is ``count``.
+    """
 
     loop: BlockLoop
     identifier: str
-    cap: int
-    axis: str
+    blocks: int
+    count: str
     ranges: Ranges
 
     @property
@@ -68,7 +72,7 @@ class MappedLoop:
     @property
     def repeats(self) -> bool:
         """Whether a block runs several tiles in turn."""
-        return self.loop.extent > self.cap
+        return self.loop.extent > self.blocks
 
     @property
     def opens(self) -> bool:
@@ -80,7 +84,7 @@ class MappedLoop:
         loop, name = self.loop, self.loop.iterator
         guards = " && ".join(expression_text(g, self.ranges, 2) for g in self._guards())
         if self.repeats:
-            start, step = self._value(index), f"gridDim.{self.axis}"
+            start, step = self._value(index), self.count
             step = step if loop.step == 1 else f"{loop.step} * {_signed(step, index)}"
             head = f"for ({index} {name} = {start}; {name} <= {loop.high}; {name} += {step}) {{"
             return [head + (f"  if (!({guards})) continue;" if guards else "")]
@@ -90,7 +94,8 @@ class MappedLoop:
     def _value(self, index: str) -> str:
         if self.loop.step == 1 and self.loop.low == 0:
             return self.identifier
-        text = _signed(self.identifier, index)
+        identifier = f"({self.identifier})" if " " in self.identifier and self.loop.step != 1 else self.identifier
+        text = _signed(identifier, index)
         text = text if self.loop.step == 1 else f"{self.loop.step} * {text}"
         return text if self.loop.low == 0 else f"{self.loop.low} + {text}"
 
@@ -139,26 +144,32 @@ def grid_of(loops: list[BlockLoop], blocks: tuple[int, ...] | None) -> tuple[lis
     mapped: list[MappedLoop] = []
     grid = [1, 1, 1]
     ranges = Ranges({})
-    together = loops[: max(0, len(loops) - 2)]
+    shares = _shares([loop.extent for loop in loops[:-2]], caps[2])
     for position, loop in enumerate(loops):
         axis = min(len(loops) - 1 - position, 2)
-        identifier, cap = f"blockIdx.{'xyz'[axis]}", caps[axis]
-        if axis == 2 and len(together) > 1:
-            inner = 1
-            for later in together[position + 1 :]:
-                inner *= later.extent
-            identifier = identifier if inner == 1 else f"{identifier} / {inner}"
-            identifier = (
-                identifier
-                if position == 0
-                else f"({identifier}) % {loop.extent}"
-                if inner > 1
-                else f"{identifier} % {loop.extent}"
-            )
-            cap = loop.extent
-            grid[2] *= loop.extent
-        else:
-            grid[axis] = min(loop.extent, cap)
-        mapped.append(MappedLoop(loop, identifier, cap, "xyz"[axis], ranges))
+        identifier, count, along = f"blockIdx.{'xyz'[axis]}", f"gridDim.{'xyz'[axis]}", min(loop.extent, caps[axis])
+        if axis == 2 and len(shares) > 1:
+            along = shares[position]
+            identifier, count = _part(identifier, position, shares), str(along)
+        grid[axis] *= along
+        mapped.append(MappedLoop(loop, identifier, along, count, ranges))
         ranges = ranges.knowing(loop.iterator, loop.low, max(loop.low, loop.high))
     return mapped, (grid[0], grid[1], grid[2])
+
+
+def _shares(extents: Sequence[int], cap: int) -> list[int]:
+    """Blocks along each of some loops that share an axis of at most ``cap`` blocks: inner loops get theirs first."""
+    shares: list[int] = []
+    for extent in reversed(extents):
+        shares.insert(0, min(extent, cap))
+        cap //= max(1, shares[0])
+    return shares
+
+
+def _part(identifier: str, position: int, shares: Sequence[int]) -> str:
+    """The coordinate along one of the loops that share an axis, outermost first."""
+    inner = math.prod(max(1, share) for share in shares[position + 1 :])
+    quotient = f"{identifier} / {inner}" if inner > 1 else identifier
+    if position == 0:
+        return quotient
+    return f"{f'({quotient})' if inner > 1 else quotient} % {max(1, shares[position])}"

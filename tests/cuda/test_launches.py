@@ -1,0 +1,52 @@
+"""Grids are no larger than devices take, whatever the program and the options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.backends.blockloops import LARGEST_GRID, BlockLoop, grid_of
+from tcomp.loops import Number
+from tests.cuda.simulated import NEEDS_COMPILER
+from tests.programs import integers
+
+COPY = "def f(int8(A,B,C,D,E) X) -> (Y) { Y(a,b,c,d,e) = X(a,b,c,d,e) + X(b,a,c,d,e) }"
+PAIRS = "def f(float(A,B,C,D) X) -> (Y) { Y(a,b,c) +=! X(a,b,c,d) * X(a,b,0,d) }"
+
+
+@pytest.mark.parametrize("extent", [300, 65_536])
+def test_loops_that_share_an_axis_fit_it(extent: int) -> None:
+    sizes = {"A": extent, "B": extent, "C": 2, "D": 2, "E": 2048}
+    kernel = tc.define(COPY).f.compile(sizes=sizes, target="cuda:sm_90")
+    (launch,) = kernel.compilation.source.launches
+    assert launch.grid[2] > 60_000
+    assert all(count <= most for count, most in zip(launch.grid, LARGEST_GRID, strict=True))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("blocks", [(1,), (2, 2, 1), (3, 1, 2), (1, 2, 5), (2, 3, 7), (5, 5, 13), (9, 9, 1000)])
+def test_blocks_take_the_tiles_of_such_loops_in_turn(blocks: tuple[int, ...]) -> None:
+    for text, shape in ((COPY, (5, 5, 3, 2, 3)), (PAIRS, (3, 4, 5, 40))):
+        options = tc.MappingOptions(tile_sizes=(1, 1, 1, 1, 1), blocks=blocks)
+        operator, x = tc.define(text).f, integers(*shape).astype(np.int8 if text == COPY else np.float32)
+        kernel = operator.compile(x, target="simulator", options=options)
+        for launch in kernel.compilation.source.launches:
+            assert all(count <= most for count, most in zip(launch.grid, blocks, strict=False))
+        np.testing.assert_array_equal(operator(x, target="simulator", options=options), operator.reference(x))
+
+
+def test_strides_of_loops_that_share_an_axis() -> None:
+    loops = [
+        BlockLoop(name, Number(1), Number(12), step, None, 1, 11)
+        for name, step in (("a", 2), ("b", 5), ("c", 1), ("d", 1))
+    ]
+    mapped, grid = grid_of(loops, None)
+    assert grid == (11, 11, 18)
+    assert [line for m in mapped[:2] for line in m.lines("int")] == [
+        "const int a = 1 + 2 * (blockIdx.z / 3);",
+        "const int b = 1 + 5 * (blockIdx.z % 3);",
+    ]
+    mapped, grid = grid_of(loops, (11, 11, 4))
+    assert grid == (11, 11, 3)
+    assert mapped[0].lines("int") == ["for (int a = 1 + 2 * (blockIdx.z / 3); a <= 11; a += 2 * 1) {"]
