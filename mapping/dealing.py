@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.operations import recognise_contraction
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
@@ -184,7 +184,7 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     budget //= math.prod(t for _, t in shares)
     wanted = _filled(box, _innermost_first(scop, cluster), budget)
     used = list(wanted)[: 3 - len(shares)]
-    shape = tuple(min(wanted[d], box[d]) for d in reversed(used))
+    shape = tuple(min(wanted[d], box[d], MOST_THREADS[len(shares) + n]) for n, d in reversed(list(enumerate(used))))
     deals = tuple(
         Deal(box[d], shape[len(used) - 1 - used.index(d)], 1, len(used) - 1 - used.index(d))
         if d in used

@@ -1,6 +1,8 @@
-"""Grids are no larger than devices take, whatever the program and the options."""
+"""Grids and blocks are no larger than devices take, whatever the program and the options."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ import pytest
 import tcomp as tc
 from tcomp.backends.blockloops import LARGEST_GRID, BlockLoop, grid_of
 from tcomp.loops import Number
+from tcomp.mapping.options import MOST_THREADS
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.programs import integers
 
 COPY = "def f(int8(A,B,C,D,E) X) -> (Y) { Y(a,b,c,d,e) = X(a,b,c,d,e) + X(b,a,c,d,e) }"
 PAIRS = "def f(float(A,B,C,D) X) -> (Y) { Y(a,b,c) +=! X(a,b,c,d) * X(a,b,0,d) }"
+ROWS = "def f(float(M,N,K) X) -> (S) { S(m,n) +=! X(m,n,k) }"
 
 
 @pytest.mark.parametrize("extent", [300, 65_536])
@@ -50,3 +54,15 @@ def test_strides_of_loops_that_share_an_axis() -> None:
     mapped, grid = grid_of(loops, (11, 11, 4))
     assert grid == (11, 11, 3)
     assert mapped[0].lines("int") == ["for (int a = 1 + 2 * (blockIdx.z / 3); a <= 11; a += 2 * 1) {"]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("threads", [(1, 1024), (2, 512), (2, 2, 64), (4, 256), (1024,)])
+def test_threads_that_share_a_reduction_leave_no_more_to_elements_than_blocks_have(threads: tuple[int, ...]) -> None:
+    options = tc.MappingOptions(tile_sizes=(256, 2), threads=threads)
+    operator, x = tc.define(ROWS).f, integers(256, 2, 35)
+    kernel = operator.compile(x, target="simulator", options=options)
+    (launch,) = kernel.compilation.source.launches
+    assert math.prod(launch.block) <= 1024
+    assert all(count <= most for count, most in zip(launch.block, MOST_THREADS, strict=True))
+    np.testing.assert_array_equal(operator(x, target="simulator", options=options), operator.reference(x))
