@@ -27,7 +27,7 @@ from tcomp.mapping.footprint import box_hull, extents
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import Machine
-from tcomp.mapping.operations import TileOperation, recognise_contraction
+from tcomp.mapping.operations import TileOperation, indices_in, recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Plan
 from tcomp.mapping.registertile import Loads, best_register_tile
@@ -97,12 +97,26 @@ def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None
         return None
     if nest.form in ("dot", "scan"):
         kind = "reduce" if nest.form == "dot" else "scan"
-        has_loops = bool(reduction_positions(cluster, main))
-        return TileOperation(f"{kind}{cluster.number}", kind, main.name) if has_loops else None
+        _, steps = _steps(cluster, main, nest)
+        return TileOperation(f"{kind}{cluster.number}", kind, main.name) if steps else None
     contraction = recognise_contraction(main)
     if contraction is None:
         return None
     return TileOperation(f"contract{cluster.number}", "contract", main.name, contraction)
+
+
+def _steps(cluster: Cluster, statement: ScopStatement, nest: Nest) -> tuple[list[int], list[int]]:
+    """The positions of a reduction's own indices in the order of their loops: first those along which it goes from
+    element to element, as one does that scatters what it sums, then those of one element.  The loop that is to run in
+    vectors is the last of all, so that what scatters along it has no loops of one element.
+    """
+    positions = _vector_last(reduction_positions(cluster, statement), nest)
+    lengths = extents(statement.domain)
+    named = frozenset[str]().union(*(indices_in(s) for s in statement.subscripts))
+    spread = [p for p in positions if lengths[p] > 1 and statement.indices[p] in named]
+    if nest.vector in spread:
+        return positions, []
+    return spread, [p for p in positions if p not in spread]
 
 
 def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions) -> Nest:
@@ -292,10 +306,12 @@ def _point_band(
     """One loop nest over the coordinates with all statements inside, element by element."""
     children: list[tuple[isl.UnionSet, Subtree]] = []
     for s in statements:
-        reduction = reduction_positions(cluster, s)
         inner: Subtree = None
-        if reduction:
-            inner = _marked(operation, Band(rows([(s, _vector_last(reduction, nest))]), 0))
+        spread, steps = _steps(cluster, s, nest)
+        if steps:
+            inner = _marked(operation, Band(rows([(s, steps)]), 0))
+        if spread:
+            inner = Band(rows([(s, spread)]), 0, inner)
         children.append((isl.UnionSet.from_set(s.domain), inner))
     last = nest.vector_coordinate if nest.results is None else nest.results
     return _coordinate_band(

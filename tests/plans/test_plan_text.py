@@ -67,6 +67,20 @@ def test_a_split_reduction_reads_back(parts: int) -> None:
     assert len(again.source.launches) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("def f(float(N,X) A, float(K,F) B) -> (O) { O(n,3*x+k,f) +=! A(n,x) * B(k,f) }", {"N": 2, "X": 4, "K": 3, "F": 8}),
+        ("def f(float(N,M) A) -> (O) { O(n/8) +=! A(n,m) }", {"N": 32, "M": 20}),
+    ],
+    ids=["steps of several elements alone", "and steps of one"],
+)
+def test_a_reduction_that_scatters_reads_back(text: str, sizes: dict[str, int]) -> None:
+    made = compiled(text, sizes, "cpu")
+    for stage in readable(backend_of("cpu")):
+        assert compiled(text, sizes, "cpu", made.stages[stage]).source == made.source, stage
+
+
 def test_interchanged_loops_run() -> None:
     operation = tc.define("def f(float(N,M) A) -> (B) { B(i,j) = 2 * A(i,j) }")["f"]
     made = operation.compile(sizes={"N": 6, "M": 5})
