@@ -309,7 +309,7 @@ def _point_band(
         inner: Subtree = None
         spread, steps = _steps(cluster, s, nest)
         if steps:
-            inner = _marked(operation, Band(rows([(s, steps)]), 0))
+            inner = _marked(operation if s.kind == "update" else None, Band(rows([(s, steps)]), 0))
         if spread:
             inner = Band(rows([(s, spread)]), 0, inner)
         children.append((isl.UnionSet.from_set(s.domain), inner))

@@ -81,6 +81,15 @@ def test_a_reduction_that_scatters_reads_back(text: str, sizes: dict[str, int]) 
         assert compiled(text, sizes, "cpu", made.stages[stage]).source == made.source, stage
 
 
+def test_a_reduction_of_elements_along_a_constant_index_reads_back() -> None:
+    """The start and the finish of an element have loops of their own, too, where isl found an index constant."""
+    text = "def f(float(M,K) A, float(K,L) B, float(L,N) C) -> (O) { O(m,n) +=! A(m,k) * (B(k,l) * C(l,n)) }"
+    sizes = {"M": 8, "K": 16, "L": 3, "N": 1}
+    made = compiled(text, sizes, "cpu")
+    for stage in readable(backend_of("cpu")):
+        assert compiled(text, sizes, "cpu", made.stages[stage]).source == made.source, stage
+
+
 def test_interchanged_loops_run() -> None:
     operation = tc.define("def f(float(N,M) A) -> (B) { B(i,j) = 2 * A(i,j) }")["f"]
     made = operation.compile(sizes={"N": 6, "M": 5})
