@@ -70,7 +70,7 @@ def test_a_split_reduction_reads_back(parts: int) -> None:
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [
-        ("def f(float(N,X) A, float(K) B) -> (O) { O(n,3*x+k) +=! A(n,x) * B(k) }", {"N": 2, "X": 4, "K": 3}),
+        ("def f(float(X) A, float(K,F) B) -> (O) { O(x+k,f) +=! A(x) * B(k,f) }", {"X": 14, "K": 3, "F": 13}),
         ("def f(float(N,M) A) -> (O) { O(n/8) +=! A(n,m) }", {"N": 32, "M": 20}),
     ],
     ids=["steps of several elements alone", "and steps of one"],
