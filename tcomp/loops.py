@@ -185,6 +185,11 @@ def walk(node: LoopNode) -> Iterator[LoopNode]:
         yield from walk(child)
 
 
+def depth(node: LoopNode) -> int:
+    """How many loops are in one another at most."""
+    return isinstance(node, For) + max((depth(child) for child in children(node)), default=0)
+
+
 def render(node: LoopNode, indent: str = "") -> str:
     """C-like text of a loop nest."""
     match node:

@@ -35,6 +35,7 @@ from tcomp.loops import (
     LoopNode,
     Operation,
     Scope,
+    depth,
     walk,
 )
 from tcomp.mapping.footprint import box_volume
@@ -93,7 +94,7 @@ class _Emitter:
 
     def emit(self, loops: LoopNode) -> Source:
         self._node(loops, 1)
-        return self.frame.source(self.lines, self.needs, self.uses_threads)
+        return self.frame.source(self.lines, self.needs, self.uses_threads, depth(loops))
 
     def _put(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)

@@ -24,6 +24,11 @@ from tcomp.mapping.plan import Plan
 
 _OPENMP = "".join(f"int omp_get_{name}(void);\n" for name in ("thread_num", "num_threads", "max_threads"))
 
+_DEEP = 12
+_DEEP_FLAGS = ("-fno-ivopts",)
+"""gcc's choice of induction variables takes 1.7 times as long for each further loop around a statement, minutes for 20;
+kernels with fewer loops need it, some take twice as long without."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelFrame:
@@ -36,8 +41,11 @@ class KernelFrame:
     threads: int
     fast_math: bool
 
-    def source(self, lines: list[str], needs: Needs, uses_threads: bool) -> Source:
-        """The kernel around the lines of its loops, which have those ``needs`` and may ask for their thread."""
+    def source(self, lines: list[str], needs: Needs, uses_threads: bool, depth: int) -> Source:
+        """The kernel around the lines of its loops, which have those ``needs`` and may ask for their thread.
+
+        ``depth`` is how many of the loops are in one another.
+        """
         arguments = self._arguments()
         entry = f"tcomp_{self.function.name}"
         head = [f"int {entry}({', '.join(_parameters(arguments))})", "{"]
@@ -52,7 +60,7 @@ class KernelFrame:
         text = group_functions(text) + lane_sum_functions(text) + text
         text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
         text = vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
-        flags = ("-ffast-math",) if self.fast_math else ()
+        flags = (*(("-ffast-math",) if self.fast_math else ()), *(_DEEP_FLAGS if depth > _DEEP else ()))
         scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
         return Source(f"/* {self._title()} */\n{text}", entry, tuple(arguments), scratch, tuple(needs.checks), flags)
 
