@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.plan import Copy, Plan
+from tcomp.mapping.plan import Buffer, Copy, Plan
 
 ALIGNMENT = 64
 
-STACK_BYTES = 16 * 1024
-"""Larger tile buffers live in the thread's slice."""
+LARGEST_ON_STACK = 16 * 1024
+STACK_BYTES = 128 * 1024
+"""The bytes of a tile buffer, and of all of them, on a thread's stack, where no two share a place.  Others live in the
+thread's slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,21 @@ def lay_out(plan: Plan) -> Arena:
     shared, shared_bytes, shared_alone = _pack(
         (b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "global"
     )
-    large = [(b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "tile" and b.bytes > STACK_BYTES]
+    large = [(b.storage, b.bytes, lives[b.storage]) for b in _off_the_stack(used)]
     home = home_groups(plan)
     panels = [(panel_name(c), c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies]
     private, slice_bytes, private_alone = _pack((*large, *panels))
     return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
+
+
+def _off_the_stack(buffers: Iterable[Buffer]) -> list[Buffer]:
+    """The tile buffers without a place on the stack, which the smallest take first."""
+    rest, left = [], STACK_BYTES
+    for buffer in sorted((b for b in buffers if b.space == "tile"), key=lambda b: b.bytes):
+        left -= buffer.bytes
+        if buffer.bytes > LARGEST_ON_STACK or left < 0:
+            rest.append(buffer)
+    return rest
 
 
 def panel_name(copy: Copy) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.backends.arena import ALIGNMENT, group_lives, lay_out
+from tcomp.backends.arena import ALIGNMENT, STACK_BYTES, group_lives, lay_out
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options import MappingOptions
@@ -39,3 +39,16 @@ def test_pointers_to_shared_memory_are_not_restrict() -> None:
     text = _unfused().source.text
     assert "float *restrict v_b_1" in text
     assert "float *v_a_1" in text and "float *v_c_1" in text
+
+
+def test_many_small_tile_buffers_do_not_fill_the_stack() -> None:
+    """Each of them would fit; only as many are there as fit together, and the program runs."""
+    body = " ".join(f"T{k}(i,j) = T{k - 1}(i,j) + T{k - 1}(i+1,j)" for k in range(1, 50))
+    text = f"def f(float(N,M) A) -> (O) {{ T0(i,j) = A(i,j) {body} O(i,j) = T49(i,j) }}"
+    options = MappingOptions().tile(16, 64).fuse("max")
+    made = lower(define(text)["f"], Sizes({"N": 120, "M": 64}), options, CPU)
+    tiles = {b.storage: b.bytes for b in made.plan.buffers.values() if b.space == "tile"}
+    arena = lay_out(made.plan)
+    on_stack = sum(size for name, size in tiles.items() if name not in arena.private)
+    assert sum(tiles.values()) > STACK_BYTES >= on_stack > 0
+    assert max(tiles.values()) <= 16 * 1024

@@ -39,6 +39,7 @@ _CODE_FLAGS = (
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-stack-protector",
+    "-fstack-reuse=none",
     "-fcf-protection=none",
     "-fwrapv",
     "-fno-math-errno",
