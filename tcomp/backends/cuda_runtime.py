@@ -30,6 +30,9 @@ _REPORT_BYTES = 8 * _REPORT_WORDS
 _MAX_DYNAMIC_SHARED_SIZE = 8  # of enum CUfunction_attribute
 _ALIGNMENT = 16
 
+_RECORDED: list[object] = []
+"""Kernels and scratch memory that CUDA graphs have recorded and may use again: nobody says when the last graph goes."""
+
 _LATE_ERRORS = (
     "illegal memory access",
     "illegal instruction",
@@ -220,6 +223,9 @@ class CudaRun:
             except RuntimeError as error:
                 raise self._launch_failure(self._launches[position], error) from None
         found = None if report is None else self._read_report(report, stream)
+        # The default stream, number 0, cannot be captured.
+        if stream and self._cuda.runtime.streamIsCapturing(stream):
+            _RECORDED.append((self._functions, memory))
         del memory
         return found
 

@@ -105,6 +105,7 @@ class FakeCupy(types.ModuleType):
         self.failures: dict[str, Exception] = {}
         self.functions: dict[int, Function] = {}
         self.streams: dict[int, Stream] = {}
+        self.capturing: set[int] = set()
         self.loaded: list[tuple[int, bytes]] = []
         self._thread = threading.local()
         self.ndarray = ndarray
@@ -119,6 +120,7 @@ class FakeCupy(types.ModuleType):
                 memsetAsync=self._memset,
                 memcpyAsync=self._memcpy,
                 memcpyDeviceToHost=2,
+                streamIsCapturing=lambda stream: stream in self.capturing,
                 streamSynchronize=lambda stream: self._note("synchronize", stream),
                 pointerGetAttributes=lambda ptr: types.SimpleNamespace(device=self.owners[ptr]),
             ),

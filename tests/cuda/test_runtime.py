@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +103,33 @@ def test_a_sequence_shares_scratch_memory(one: FakeDevices) -> None:
     assert one.cupy.names() == ["first", "second"]
     assert ("empty", 0, 128) in one.cupy.events
     assert one.cupy.events[-1] == ("launch", "second", (1, 2, 3), (4, 5, 6), 0, 0, 0)
+
+
+def test_what_a_graph_has_recorded_stays(one: FakeDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph uses kernels and scratch memory again long after the call that it has recorded."""
+    made: list[weakref.ref[ndarray]] = []
+
+    def empty(shape: tuple[int, ...], dtype: Any, original: Any = one.cupy.empty) -> ndarray:
+        array: ndarray = original(shape, dtype)
+        made.append(weakref.ref(array))
+        return array
+
+    monkeypatch.setattr(one.cupy, "empty", empty)
+    one.emit(scratch_bytes=128, launches=(Launch("add_0", (1, 1, 1), (N, 1, 1), 0, ("A", "B", "C")),))
+    add, a, kept = tc.define(ADD).add, one.cupy.on(VALUES), []
+    one.cupy.capturing = {7}
+    for stream in (0, 6, 7):
+        one.cupy.streams = {0: Stream(stream)}
+        add(a, a)
+        gc.collect()
+        output, scratch = made[-2:]
+        assert output() is None
+        kept.append(scratch() is not None)
+    assert kept == [False, False, True]
+    function = weakref.ref(one.cupy.functions.pop(1000))
+    del add
+    gc.collect()
+    assert function() is not None
 
 
 def test_failed_checks_are_reported(one: FakeDevices) -> None:
@@ -216,6 +245,7 @@ CALLED = {
     "driver.funcSetAttribute": 3,
     "runtime.memsetAsync": 4,
     "runtime.memcpyAsync": 5,
+    "runtime.streamIsCapturing": 1,
     "runtime.streamSynchronize": 1,
     "runtime.getDevice": 0,
     "runtime.setDevice": 1,

@@ -74,6 +74,23 @@ def test_cuda_graphs_record_kernels(torch: Any) -> None:
     assert (out == 42).all()
 
 
+def test_cuda_graphs_keep_their_scratch_memory(cupy: Any) -> None:
+    scale = tc.define("def scale(float(N,M) A) -> (B) { s +=! A(i,j)  B(i,j) = A(i,j) + s }").scale
+    a = cupy.ones((512, 512), np.float32)
+    out = scale(a)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        scale(a, out=out)
+        graph = stream.end_capture()
+        others = [cupy.zeros(128, np.float32) for _ in range(64)]
+        a.fill(2)
+        graph.launch(stream)
+    stream.synchronize()
+    assert (out == 2 + 2 * 512 * 512).all()
+    assert not any(other.any() for other in others)
+
+
 def test_every_device_runs_its_own_arrays(cupy: Any, device_total: int) -> None:
     if device_total < 2:
         pytest.skip("there is one device only")
