@@ -16,7 +16,7 @@ from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, Program, Sha
 from tcomp.backends.source import REPORT, Launch
 from tcomp.indexing import Ranges
 from tcomp.loops import LoopNode
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES, WARP
 from tcomp.mapping.plan import Plan
 
 LONGEST_LINE = 110
@@ -58,8 +58,8 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
 
 
 def _resident(threads: int) -> int:
-    """Blocks of so many threads that a multiprocessor must hold at least."""
-    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // threads))
+    """Blocks of so many threads that a multiprocessor must hold at least; the rest of a block's last warp counts."""
+    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // (-(-threads // WARP) * WARP)))
 
 
 def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:

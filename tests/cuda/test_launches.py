@@ -1,4 +1,4 @@
-"""Grids and blocks are no larger than devices take, whatever the program and the options."""
+"""Grids and blocks are no larger than devices take, and threads no larger than registers, whatever the options."""
 
 from __future__ import annotations
 
@@ -66,3 +66,12 @@ def test_threads_that_share_a_reduction_leave_no_more_to_elements_than_blocks_ha
     assert math.prod(launch.block) <= 1024
     assert all(count <= most for count, most in zip(launch.block, MOST_THREADS, strict=True))
     np.testing.assert_array_equal(operator(x, target="simulator", options=options), operator.reference(x))
+
+
+@pytest.mark.parametrize(("threads", "resident"), [(13, 16), (32, 16), (33, 8), (64, 8), (96, 5), (100, 4), (1024, 1)])
+def test_whole_warps_share_the_registers(threads: int, resident: int) -> None:
+    """With 15 blocks of 33 threads, which fill 30 warps, a thread had 68 registers instead of 128."""
+    kernel = tc.define("def f(float(N) X) -> (Y) { Y(i) = X(i) + 1 }").f.compile(
+        sizes={"N": 4096}, target="cuda:sm_90", options=tc.MappingOptions(tile_sizes=(1024,), threads=(threads,))
+    )
+    assert f"__launch_bounds__({threads}, {resident})" in kernel.source
