@@ -29,10 +29,13 @@ from tcomp.loops import (
     walk,
 )
 from tcomp.mapping.barriers import COPIED
-from tcomp.mapping.plan import Phase
+from tcomp.mapping.plan import Buffer, Phase
 
 LONGEST_UNROLLED = 64
 """Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
+
+REGISTER_BYTES = 4 * 255
+"""What the registers of a thread hold: a larger array lies in memory, and unrolling only makes more text."""
 
 
 class PhaseWriter:
@@ -147,17 +150,23 @@ class PhaseWriter:
                 return 1
 
     def _indexes_registers(self, node: For) -> bool:
-        """Whether the loop's iterator occurs in the place of an element that the thread keeps."""
+        """Whether the loop's iterator occurs in the place of an element that the thread keeps in registers."""
         for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
             statement = self.writer.statements[instance.statement]
             cluster = next(c for c in self.writer.plan.clusters if statement.name in c.statements)
             touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
-            kept = [b for b in self.writer.plan.buffers.values() if b.space == "private" and b.storage in touched]
-            if any(math.prod(b.shape) > 1 for b in kept):
+            kept = [b for b in self.writer.plan.buffers.values() if b.storage in touched and _in_registers(b)]
+            if kept:
                 arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
                 if any(node.iterator in variables(a) for a in arguments):
                     return True
         return False
+
+
+def _in_registers(buffer: Buffer) -> bool:
+    """Whether the registers of a thread hold all elements that it has of a buffer, which are several."""
+    elements = math.prod(buffer.shape)
+    return buffer.space == "private" and 1 < elements <= REGISTER_BYTES // max(4, buffer.dtype.itemsize)
 
 
 def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:

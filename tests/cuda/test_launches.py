@@ -75,3 +75,14 @@ def test_whole_warps_share_the_registers(threads: int, resident: int) -> None:
         sizes={"N": 4096}, target="cuda:sm_90", options=tc.MappingOptions(tile_sizes=(1024,), threads=(threads,))
     )
     assert f"__launch_bounds__({threads}, {resident})" in kernel.source
+
+
+@pytest.mark.parametrize(("extents", "unrolled"), [((15, 17), 6), ((16, 16), 0)])
+def test_arrays_that_registers_cannot_hold_are_not_unrolled(extents: tuple[int, int], unrolled: int) -> None:
+    text = "def f(float(N,H,W) X) -> (Y) { Y(n,h,w) +=! X(n,h + k,w) where k in 0:5, h in 0:H-4 }"
+    kernel = tc.define(text).f.compile(
+        sizes={"N": extents[0], "H": extents[1] + 4, "W": 64},
+        target="cuda:sm_90",
+        options=tc.MappingOptions(tile_sizes=(0, 0, 64), threads=(64,), unroll=1),
+    )
+    assert kernel.source.count("#pragma unroll") == unrolled
