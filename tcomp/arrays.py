@@ -186,16 +186,16 @@ def _from_cuda_interface(value: Any) -> Any:
         return cupy.asarray(value)
 
 
-def like(example: Any, array: Any) -> Any:
+def like(example: Any, array: Any, place: Place) -> Any:
     """An array as the kind of array that ``example`` is; as it is where the example's library takes none.
 
-    Nothing is copied but a NumPy array to the device of an example that lies on one.
+    Nothing is copied but a NumPy array to the ``place`` of an example that lies on a device.
     """
     kind, made = KINDS[type(example)], KINDS[type(array)]
     if kind is not None:
         if kind is made:
             return array
-        return kind.from_numpy(array, kind.view(example).place)
+        return kind.from_numpy(array, place)
     library = None
     if hasattr(example, "__dlpack__"):
         if hasattr(example, "__array_namespace__"):

@@ -57,7 +57,7 @@ class Call:
     def finish(self, made: Outputs) -> Any:
         """What the caller gets: the arrays that were given, and the others as the same kind as the inputs."""
         results = tuple(
-            given if given is not None else like(self.example, array)
+            given if given is not None else like(self.example, array, self.place)
             for given, array in zip(self.results, made, strict=True)
         )
         return results[0] if len(results) == 1 else results

@@ -322,6 +322,7 @@ def test_torch_tensors(ops: tc.Module) -> None:
     odd = torch.frombuffer(bytearray(b"\0" + t.numpy().tobytes()), dtype=torch.float32, offset=1)
     for _ in range(2):
         assert torch.equal(ops.twice(odd), 2 * t) and torch.equal(ops.twice(t), 2 * t)
+        assert torch.equal(ops.twice.reference(odd), 2 * t)
     with torch.inference_mode():
         assert torch.equal(ops.twice(t), 2 * t)
     for out in (t, t.view(8), t.view(2, 4).flatten(), t.numpy()):

@@ -13,6 +13,7 @@ import pytest
 from tcomp.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
 from tcomp.arraykinds import ALIGNMENT, NUMPY, ArrayError, View
 from tcomp.arrays import KINDS, fetched, in_place, is_frozen, layout_of, like
+from tcomp.devices import MAIN
 from tcomp.errors import ShapeError, SourceText, Span
 from tcomp.grammar.function import Tensor
 from tcomp.operators import BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
@@ -148,11 +149,11 @@ def test_dlpack_errors_are_shape_errors() -> None:
 
 def test_results_take_the_kind_of_the_example() -> None:
     a = np.zeros(3, np.float32)
-    assert like(a, a) is a
-    assert like(None, a) is a
-    assert like(WithDlpack(a), a) is a
+    assert like(a, a, MAIN) is a
+    assert like(None, a, MAIN) is a
+    assert like(WithDlpack(a), a, MAIN) is a
     torch = pytest.importorskip("torch")
-    result = like(torch.zeros(1), a)
+    result = like(torch.zeros(1), a, MAIN)
     assert isinstance(result, torch.Tensor) and result.data_ptr() == a.ctypes.data
 
 
@@ -189,7 +190,7 @@ def test_a_library_with_the_array_api_gets_its_own_arrays_back() -> None:
         def __array_namespace__(self) -> type[Library]:
             return Library
 
-    assert like(Own(np.zeros(1)), np.zeros((2, 3))) == "own array of shape (2, 3)"
+    assert like(Own(np.zeros(1)), np.zeros((2, 3)), MAIN) == "own array of shape (2, 3)"
 
 
 def test_new_arrays_are_aligned() -> None:
