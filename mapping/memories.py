@@ -24,6 +24,10 @@ from tcomp.scop import ScopStatement, Storage
 SCRATCH_BYTES = 2048
 """Room for the partial results of warps, 32 of 8 bytes for each of several reductions."""
 
+PRIVATE_BYTES = 4096
+"""What a thread may keep of one temporary.  Registers hold a quarter of it; for the rest the driver sets memory aside
+for every thread that the device can run at a time, 1 GiB on the largest, and beyond 512 KiB a kernel is refused."""
+
 BLOCK_LEVEL = ("group", "round")
 """Marks that all threads of a block reach together."""
 
@@ -112,24 +116,29 @@ class _Placer:
             handed_on = values_through(scop, storage.name)
             for place in reversed(self.available):
                 if names <= set(place.prefixes) and place.holds(handed_on):
-                    return self._in_place(storage, place, users, writers)
+                    found = self._in_place(storage, place, users, writers)
+                    if found is not None:
+                        return found
         return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
 
     def _in_place(
         self, storage: Storage, place: Place, users: list[ScopStatement], writers: list[ScopStatement]
-    ) -> Buffer:
+    ) -> Buffer | None:
+        """The buffer at a place; None if it is larger than what a thread may keep and belongs to one."""
         tile = boxed(storage, place, writers)
         if not place.mark.startswith(BLOCK_LEVEL):
-            return tile
+            return tile if tile.bytes <= PRIVATE_BYTES else None
         owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
-        if owner is None:
-            return replace(boxed(storage, place, writers, always=True), space="shared")
-        if place.mark.startswith("round"):
+        if owner is not None and place.mark.startswith("round"):
             return replace(tile, space="register", shape=(), lower=None)
-        deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
-        shape = tuple(d.elements for d in deals)
-        lower = self._dealt_corner(users[0], storage)
-        return Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals)
+        if owner is not None:
+            deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
+            shape = tuple(d.elements for d in deals)
+            lower = self._dealt_corner(users[0], storage)
+            private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals)
+            if private.bytes <= PRIVATE_BYTES:
+                return private
+        return replace(boxed(storage, place, writers, always=True), space="shared")
 
     def _dealt_corner(self, user: ScopStatement, storage: Storage) -> isl.MultiAff:
         """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""

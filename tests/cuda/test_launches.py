@@ -86,3 +86,15 @@ def test_arrays_that_registers_cannot_hold_are_not_unrolled(extents: tuple[int, 
         options=tc.MappingOptions(tile_sizes=(0, 0, 64), threads=(64,), unroll=1),
     )
     assert kernel.source.count("#pragma unroll") == unrolled
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("threads", "private"), [((8, 8), True), ((2, 2), False), ((1,), False)])
+def test_threads_keep_no_more_than_the_driver_sets_aside(threads: tuple[int, ...], private: bool) -> None:
+    """Local memory is reserved for every thread that a device can hold: 64 KiB for each are 17 GiB."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (D) { C(m,n) +=! A(m,k) * B(k,n)  D(m,n) = relu(C(m,n)) }"
+    operator, options = tc.define(text).f, tc.MappingOptions(tile_sizes=(0, 0), threads=threads)
+    a, b = integers(96, 20, seed=1), integers(20, 96, seed=2)
+    kernel = operator.compile(a, b, target="simulator", options=options)
+    assert (kernel.compilation.plan.buffers["C_acc0"].space == "private") is private
+    np.testing.assert_array_equal(operator(a, b, target="simulator", options=options), operator.reference(a, b))
