@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tcomp.mapping.machine import LINE_BYTES, Machine
 
-LATENCY = 4
-"""Cycles from one multiply-add to the next on the same register."""
+LATENCY = 5
+"""Cycles from one multiply-add to the next on the same register, with one to spare: eight accumulators, which would
+just hide the four of common processors, are slower than twelve."""
 
 PORTS = 2
 """Multiply-adds, and loads, that begin in a cycle."""
@@ -24,6 +25,9 @@ STRADDLING = 4
 FAR_BYTES = 16
 """Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
 times that, but with more vectors a step than that products took twice as long."""
+
+NEAREST_SHARE = 3 / 4
+"""Part of the nearest cache that the lines of a panel may take and stay while rows pass by."""
 
 _MOST_ROWS, _MOST_VECTORS = 14, 8
 _EDGE_COST = 1.01
@@ -92,7 +96,8 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     straddling = 1 if loads.aligned or width < LINE_BYTES else STRADDLING
     loaded = vectors * passes * straddling * (1 if loads.shared else rows) + rows
     fetched = 0.0
-    if vectors * width * loads.steps > machine.nearest_cache:
+    lines = -(-vectors * width // LINE_BYTES) + (not loads.aligned)
+    if lines * LINE_BYTES * loads.steps > NEAREST_SHARE * machine.nearest_cache:
         fetched = vectors * width / FAR_BYTES
     return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes, fetched)
 

@@ -243,7 +243,7 @@ class Contraction:
             return
         vector = vector_type(self.dtype, tile.lanes)
         for v, offset in enumerate(offsets):
-            loaded = _loaded(operand, start + offset, self.dtype, tile.lanes)
+            loaded = _loaded(operand, start + offset, self.dtype, tile.lanes, not operand.row and tile.rows > 1)
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
 
 
@@ -280,13 +280,14 @@ def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
     return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
 
 
-def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int) -> str:
+def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int, kept: bool) -> str:
+    """A vector of an operand, in a type; ``kept`` in a register, since gcc would rather read it for every use."""
     own, place = operand.place.dtype, f"{operand.name} + {offset}"
     vector = vector_type(dtype, lanes)
     if own.name in WIDENED:
         wide = widened(place, own, lanes)
         return wide if widened_type(own) == dtype else f"__builtin_convertvector({wide}, {vector})"
-    raw = f"*(const {vector_type(own, lanes)} *)({place})"
+    raw = f"*(const {'volatile ' if kept else ''}{vector_type(own, lanes)} *)({place})"
     return raw if own == dtype else f"__builtin_convertvector({raw}, {vector})"
 
 

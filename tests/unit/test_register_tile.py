@@ -39,6 +39,14 @@ def test_a_large_product_is_bound_by_its_multiplications(machine: Machine) -> No
     assert 960 % tile.rows == 0 and 960 % tile.columns == 0
 
 
+@pytest.mark.parametrize("side", [128, 200, 256, 512, 1000, 1024])
+def test_few_registers_hold_more_accumulators_than_hide_one_addition(side: int) -> None:
+    """The lines of a panel that stays near are counted, too: wide vectors of many steps would come from afar."""
+    tile = best_register_tile(side, side, Loads(True, 4, steps=side), AVX2)
+    assert tile is not None
+    assert tile.rows * tile.vectors >= 10 and tile.vectors <= 3
+
+
 def test_narrow_datapaths_do_not_pay_for_lanes_that_are_not_used() -> None:
     """Three vectors of 8 do what two of 16 do, in three quarters of the passes."""
     tile = vectorised(4, 24, FLOATS, HALVED)
