@@ -13,7 +13,7 @@ from tcomp.grammar.function import Read
 from tcomp.mapping.columns import Columns, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import extents
-from tcomp.mapping.machine import LINE_BYTES, Machine
+from tcomp.mapping.machine import LINE_BYTES, PAGE, Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads
 from tcomp.mapping.strides import access_stride, coefficient
@@ -29,9 +29,8 @@ is a little, too."""
 PACKED_SHARE, PACKED_SLACK = 2 / 3, 1.1
 """The same where the rows are packed block by block."""
 
-PAGE, FEW_SETS = 4096, 4
-"""Bytes that a way of the nearest cache has on common processors.  Steps that are so far apart, and fall into so few of
-its sets, throw each other out of it."""
+FEW_SETS = 4
+"""Steps that are a page apart, and fall into so few sets of the nearest cache, throw each other out of it."""
 
 
 STREAMED_STEPS, STREAMED_ROWS = 12, 2
@@ -59,7 +58,7 @@ def panel_stays_near(scop: Scop, cluster: Cluster, columns: Columns, width: int,
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     dot = dot_product(scop, cluster, columns, machine)
     size = width * (steps if dot is None else -(-steps // dot.size)) * scop.storages[main.target].dtype.itemsize
-    afar = dot is None and not columns.packed and is_read_afar(scop, cluster, columns)
+    afar = dot is None and not columns.packed and is_read_afar(scop, cluster, columns, machine)
     return size <= max(NEAR_SHARE * machine.nearest_cache, MIDDLE_SHARE * machine.middle_cache if afar else 0)
 
 
@@ -127,17 +126,18 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
     if dot is not None:
         line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
         return Loads(shared, itemsize, line=line)
-    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns), _vectors_are_aligned(scop, cluster, columns))
+    aligned = _vectors_are_aligned(scop, cluster, columns, machine)
+    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns), aligned)
 
 
-def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns) -> bool:
+def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
     """Whether the columns of every step begin at a line of the cache, or will once they are packed."""
     if columns.panel is None:
         return True
     storage = scop.storages[columns.panel.tensor]
     line = LINE_BYTES // storage.dtype.itemsize
     in_lines = all(stride % line == 0 for stride in storage.strides if stride != 1)
-    return in_lines or columns.packed or is_read_afar(scop, cluster, columns)
+    return in_lines or columns.packed or is_read_afar(scop, cluster, columns, machine)
 
 
 def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
@@ -156,11 +156,11 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
     return depth
 
 
-def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns) -> bool:
+def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
     """Whether the steps of a panel lie so far apart that it should be packed for that."""
     main = main_statement(scop, cluster)
     steps = steps_in_order(scop, cluster, columns)
-    return columns.panel is not None and steps_apart(scop, main, columns.panel, steps) >= PAGE
+    return columns.panel is not None and steps_apart(scop, main, columns.panel, steps) >= machine.far_stride
 
 
 def _even(extent: int, most: int) -> int:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
-from tcomp.mapping.blocking import PAGE, is_read_afar, is_streamed, panel_loads, rows_of
+from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads, rows_of
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
-from tcomp.mapping.machine import Machine
+from tcomp.mapping.machine import PAGE, Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
@@ -271,7 +271,7 @@ def _tiles_of_contraction(
         length = whole[columns.position]
         sizes[column] = even_share(length, min(page, _share(machine, length)), width)
         return tuple(sizes[m] for m in members)
-    afar = is_read_afar(scop, cluster, columns)
+    afar = is_read_afar(scop, cluster, columns, machine)
     tall, side = (TALL_SIDE, NARROW_SIDE) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
         along, tall, side = positions.index(columns.results), TURNED_SIDE, TURNED_SIDE

@@ -38,9 +38,6 @@ LEAST_REUSE = 8
 LEAST_REUSE_APART = 1
 """The same where columns that lie apart, or a boundary, would stop the vectors."""
 
-LONG_STRIDE = 4096
-"""Bytes between the steps of a column from which on a panel that is contiguous along its rows is packed, too."""
-
 LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
 """Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
 
@@ -79,7 +76,8 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     panel = _boxed(plan, statement, place, read, reuse)
     least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read, steps) else LEAST_PANEL
     if panel is not None and (
-        columns.packed or (panel.bytes >= least and steps_apart(plan.scop, statement, read, steps) >= LONG_STRIDE)
+        columns.packed
+        or (panel.bytes >= least and steps_apart(plan.scop, statement, read, steps) >= machine.far_stride)
     ):
         panel = _with_innermost(plan, panel, statement.indices[columns.position])
         *outer, innermost = panel.order
