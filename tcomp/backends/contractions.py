@@ -24,8 +24,11 @@ from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
 from tcomp.scop import ScopStatement
 
-_ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+_SHORT = ("int16", "uint16")
+_ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64", *_SHORT)
 _LOADED = (*_ARITHMETIC, *WIDENED)
+"""Types of accumulators, those among them of 16 bits, and types of operands.  Vectors of 16 bits are made of no others:
+widening goes to 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class Contraction:
             return None
         row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
         if row is None or column not in (0, 1):
+            return None
+        if column and self.dtype.name in _SHORT and place.dtype != self.dtype:
             return None
         again = not column and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
         return Operand(place, row, column, name, again)
@@ -284,7 +289,7 @@ def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int, kept: bool)
     """A vector of an operand, in a type; ``kept`` in a register, since gcc would rather read it for every use."""
     own, place = operand.place.dtype, f"{operand.name} + {offset}"
     vector = vector_type(dtype, lanes)
-    if own.name in WIDENED:
+    if own.name in WIDENED and own != dtype:
         wide = widened(place, own, lanes)
         return wide if widened_type(own) == dtype else f"__builtin_convertvector({wide}, {vector})"
     raw = f"*(const {'volatile ' if kept else ''}{vector_type(own, lanes)} *)({place})"

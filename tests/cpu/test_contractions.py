@@ -99,11 +99,14 @@ TYPES = {
     "int8 into int32": ("int8", "int8", "int32"),
     "uint8 and int8": ("uint8", "int8", "int32"),
     "int16 into int64": ("int16", "int16", "int64"),
+    "int16": ("int16", "int16", "int16"),
+    "uint16": ("uint16", "uint16", "uint16"),
+    "int8 and int16": ("int8", "int16", "int16"),
     "float into double": ("float", "float", "double"),
     "float64 and a float32": ("double", "float", "double"),
 }
 NUMPY = {"float": np.float32, "double": np.float64, "int32": np.int32, "int8": np.int8, "uint8": np.uint8,
-         "int16": np.int16}  # fmt: skip
+         "int16": np.int16, "uint16": np.uint16, "int64": np.int64}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -115,7 +118,7 @@ def test_types(name: str) -> None:
     B = integers((11, 43)).astype(NUMPY[second])
     kernel = f.compile(A, B)
     assert vectors_in(kernel)
-    assert (kernel(A, B) == A.astype(np.int64) @ B.astype(np.int64)).all()
+    assert (kernel(A, B) == (A.astype(np.int64) @ B.astype(np.int64)).astype(NUMPY[result])).all()
 
 
 def test_conversions_on_the_way_count() -> None:
