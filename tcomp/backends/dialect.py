@@ -72,13 +72,13 @@ def mangle(name: str) -> str:
 
 
 def bare(text: str) -> str:
-    """The text without parentheses around all of it."""
+    """The text without parentheses around all of it, which only a comma needs wherever the text stands."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0
     for n, c in enumerate(text):
         depth += (c == "(") - (c == ")")
-        if depth == 0 and n < len(text) - 1:
+        if (depth == 0 and n < len(text) - 1) or (depth == 1 and c == ","):
             return text
     return text[1:-1]
 

@@ -236,6 +236,19 @@ def test_checks_are_made_where_values_are_read() -> None:
         simulate(text, C, np.array([-5, 7], np.int32))
 
 
+@pytest.mark.parametrize("target", ["cpu", "simulator"])
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "float", "int8"])
+def test_checks_of_tensors_without_elements(dtype: str, target: str) -> None:
+    """There is nothing to load behind such a check, whatever the conversion around it."""
+    indices, table = (
+        np.array([2, -1], np.int32),
+        np.zeros(0, storage({"half": "float16", "float": "float32"}.get(dtype, dtype))),
+    )
+    operator = tcomp.define(f"def f({dtype}(E) T, int32(B) I) -> (O) {{ O(b) = T(I(b)) }}").f
+    with pytest.raises(ShapeError, match=r"is (2|-1) at b = (0|1), but that dimension has no elements"):
+        operator(table, indices, target=target)
+
+
 def test_64_bit_indices() -> None:
     """Subscripts that leave 32 bits on their way to an index that is inside."""
     text = "def f(float(N) X, float(M) Y) -> (O) { O(i) = X(i + N*M/M - N) where i in 0:100 }"
