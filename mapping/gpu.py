@@ -13,6 +13,11 @@ from tcomp.errors import Diagnostic, TargetError
 WARP = 32
 """Threads that run in lock step."""
 
+REGISTER_BYTES = 4
+
+THREADS_RESIDENT = 512
+"""Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
+
 SECTOR_BYTES = 32
 """The unit in which global memory is read and written."""
 

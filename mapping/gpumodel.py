@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
+from tcomp.mapping.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, THREADS_RESIDENT, Gpu
 
 L2_ADVANTAGE = 2.5
 """How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""
@@ -45,12 +45,17 @@ class TileShape:
     @property
     def registers(self) -> int:
         """Registers of a thread."""
-        return BASE_REGISTERS + self.share[0] * self.share[1] + sum(self.share)
+        values = self.share[0] * self.share[1] + sum(self.share)
+        return BASE_REGISTERS + values * max(1, self.itemsize // REGISTER_BYTES)
 
 
 def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
-    """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits."""
-    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > gpu.registers_per_thread:
+    """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits.
+
+    None does if it needs more registers than kernels are compiled for.
+    """
+    most = min(gpu.registers_per_thread, gpu.registers_per_multiprocessor // THREADS_RESIDENT)
+    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > most:
         return 0
     return min(
         gpu.threads_per_multiprocessor // tile.threads,

@@ -16,16 +16,13 @@ from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, Program, Sha
 from tcomp.backends.source import REPORT, Launch
 from tcomp.indexing import Ranges
 from tcomp.loops import LoopNode
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES, WARP
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP
 from tcomp.mapping.plan import Plan
 
 LONGEST_LINE = 110
 
 BLOCKS_RESIDENT = 16
 """Blocks that every architecture can hold."""
-
-THREADS_RESIDENT = 512
-"""Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,14 @@ from tcomp.loops import (
     walk,
 )
 from tcomp.mapping.barriers import COPIED
+from tcomp.mapping.gpu import REGISTER_BYTES
 from tcomp.mapping.plan import Buffer, Phase
 
 LONGEST_UNROLLED = 64
 """Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
 
-REGISTER_BYTES = 4 * 255
-"""What the registers of a thread hold: a larger array lies in memory, and unrolling only makes more text."""
+LARGEST_IN_REGISTERS = 255 * REGISTER_BYTES
+"""Bytes that the registers of a thread hold: a larger array lies in memory, and unrolling only makes more text."""
 
 
 class PhaseWriter:
@@ -166,7 +167,9 @@ class PhaseWriter:
 def _in_registers(buffer: Buffer) -> bool:
     """Whether the registers of a thread hold all elements that it has of a buffer, which are several."""
     elements = math.prod(buffer.shape)
-    return buffer.space == "private" and 1 < elements <= REGISTER_BYTES // max(4, buffer.dtype.itemsize)
+    return buffer.space == "private" and 1 < elements <= LARGEST_IN_REGISTERS // max(
+        REGISTER_BYTES, buffer.dtype.itemsize
+    )
 
 
 def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:
