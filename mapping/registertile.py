@@ -22,6 +22,10 @@ PORTS = 2
 STRADDLING = 4
 """What a vector that straddles two lines costs, in loads."""
 
+BROADCAST, MANY_REGISTERS = 1.5, 32
+"""What one element for all lanes costs, in loads, where that is an instruction of its own: processors with many
+registers multiply by an element of memory, or by a lane."""
+
 FAR_BYTES = 16
 """Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
 times that, but with more vectors a step than that products took twice as long."""
@@ -94,7 +98,8 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     passes = max(1.0, width / machine.datapath_bytes)
     multiplied = rows * vectors * passes
     straddling = 1 if loads.aligned or width < LINE_BYTES else STRADDLING
-    loaded = vectors * passes * straddling * (1 if loads.shared else rows) + rows
+    loaded = vectors * passes * straddling * (1 if loads.shared else rows)
+    loaded += rows * (1 if machine.registers >= MANY_REGISTERS else BROADCAST)
     fetched = 0.0
     lines = -(-vectors * width // LINE_BYTES) + (not loads.aligned)
     if lines * LINE_BYTES * loads.steps > NEAREST_SHARE * machine.nearest_cache:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
+from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.spelling import loop_text
 from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.vectortypes import PartialVector, vector_type
@@ -205,6 +206,7 @@ class Contraction:
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         partial = PartialVector(self.dtype, tile.columns, tile.lanes) if tile.columns < tile.lanes else None
         element = C_STORAGE_TYPES[self.dtype.name]
+        yield FREE_REGISTERS
         if not self.from_zero:
             yield f"const {element} *const {target.name} = &{target.place.text};"
         for r, v in cells:

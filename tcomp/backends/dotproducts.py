@@ -15,6 +15,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, store
 from tcomp.backends.dotinstructions import LANE, LANE_BYTES, dot
 from tcomp.backends.groupedpanels import least_name
 from tcomp.backends.panels import Panel
+from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.tilenests import loop_head
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.widening import NARROWED, narrowed
@@ -161,6 +162,7 @@ class DotContraction(Contraction):
         vector = vector_type(dtype, tile.lanes)
         late = self.dtype == FLOAT32 and not self.from_zero
         sums, element = self._sums(), C_STORAGE_TYPES[self.dtype.name]
+        yield FREE_REGISTERS
         if not self.from_zero:
             yield f"const {element} *const {target.name} = &{target.place.text};"
         if sums is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.contractions import Contraction, Operand
 from tcomp.backends.dialect import C_STORAGE_TYPES
-from tcomp.backends.prelude import INLINE
+from tcomp.backends.prelude import FREE_REGISTERS, INLINE
 from tcomp.backends.spelling import loop_text
 from tcomp.backends.tilenests import constant_extent, loop_head
 from tcomp.backends.vectortypes import vector_type
@@ -103,6 +103,7 @@ class LaneSums(Contraction):
         extent, lanes = self._extent(), tile.lanes
         turns = max(1, min(LATENCY * PORTS // len(cells), extent // lanes))
         kind = vector_type(self.dtype, lanes)
+        yield FREE_REGISTERS
         for r, v in cells:
             yield " ".join(f"{kind} {_sum(r, v, turn)} = {{0}};" for turn in range(turns))
         *outer, loop = self.nest.steps

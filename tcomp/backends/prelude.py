@@ -12,7 +12,15 @@ from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, D
 
 INLINE = "static inline __attribute__((always_inline))"
 
+_WIDE_REGISTERS = "".join(f', "xmm{n}"' for n in range(16, 32))
 _FIXED: dict[str, str] = {
+    "tc_free_registers": f"""{INLINE} void tc_free_registers(void) {{
+#if defined(__AVX512F__)
+  __asm__ volatile("" ::: {", ".join(f'"xmm{n}"' for n in range(16))}{_WIDE_REGISTERS});
+#elif defined(__AVX__)
+  __asm__ volatile("" ::: {", ".join(f'"xmm{n}"' for n in range(16))});
+#endif
+}}""",
     "tc_min": f"{INLINE} long tc_min(long a, long b) {{ return a < b ? a : b; }}",
     "tc_max": f"{INLINE} long tc_max(long a, long b) {{ return a > b ? a : b; }}",
     "tc_floordiv": f"{INLINE} long tc_floordiv(long a, long b) "
@@ -56,6 +64,12 @@ _FIXED: dict[str, str] = {
   return (unsigned short)((both.u + 0x7fff + ((both.u >> 16) & 1)) >> 16);
 }}""",
 }
+
+FREE_REGISTERS = "tc_free_registers();"
+"""The C statement across which no vector stays in a register.
+
+In front of a register tile: gcc would rather keep constants of other loops there, and one of the accumulators in
+memory, where each of its additions waits for the last one to be stored and loaded again."""
 
 
 def _typed(dtype: DType) -> dict[str, str]:

@@ -43,3 +43,15 @@ def test_vectors_that_several_rows_use_are_read_once(rows: int, monkeypatch: pyt
     assert loads and all(bool(load) == (rows > 1) for load in loads)
     A, B = integers((rows, 64)), integers((64, 64))
     assert (kernel(A, B) == A @ B).all()
+
+
+def test_no_constant_of_another_loop_takes_the_register_of_an_accumulator() -> None:
+    """A strided convolution packs its columns with a permutation, which gcc would hold through the register tiles."""
+    text = "def f(float(C,H,W) I, float(F,C,KH,KW) K) -> (O) { O(f,h,w) +=! I(c,2*h+kh,2*w+kw) * K(f,c,kh,kw) }"
+    kernel = tc.define(text)["f"].compile(sizes={"C": 3, "H": 37, "W": 37, "F": 16, "KH": 7, "KW": 7})
+    lines = [line.strip() for line in kernel.source.splitlines()]
+    tiles = [line for line in lines if line == "tc_free_registers();" or " tc_c0_0 = " in line]
+    assert len(tiles) >= 2 and all(line == "tc_free_registers();" for line in tiles[::2])
+    image, K = integers((3, 37, 37)), integers((16, 3, 7, 7))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (7, 7), (1, 2))[:, ::2, ::2]
+    assert (kernel(image, K) == np.einsum("chwxy,fcxy->fhw", windows, K)).all()

@@ -47,6 +47,12 @@ def test_few_registers_hold_more_accumulators_than_hide_one_addition(side: int) 
     assert tile.rows * tile.vectors >= 10 and tile.vectors <= 3
 
 
+@pytest.mark.parametrize("shape", [(26, 26), (64, 56), (48, 56)])
+def test_many_rows_of_one_vector_wait_for_their_broadcasts(shape: tuple[int, int]) -> None:
+    tile = best_register_tile(*shape, Loads(True, 4, steps=72), AVX2)
+    assert tile is not None and tile.vectors > 1
+
+
 def test_narrow_datapaths_do_not_pay_for_lanes_that_are_not_used() -> None:
     """Three vectors of 8 do what two of 16 do, in three quarters of the passes."""
     tile = vectorised(4, 24, FLOATS, HALVED)
