@@ -93,8 +93,14 @@ def follow(
         return Footprint(relation, True, 1.0, ())
     hull = box_hull(relation)
     boxed = hull.relation().intersect_domain(relation.domain()).intersect_range(needed)
-    free = tuple(d for d in range(members) if _is_free(boxed, d))
+    around = hull.relation().intersect_domain(_bounds(relation.domain())).intersect_range(_bounds(needed))
+    free = tuple(d for d in range(members) if _is_free(around, d))
     return Footprint(boxed, False, tile_count * volume(hull.shape) / max(1, box_volume(needed)), free)
+
+
+def _bounds(points: isl.Set) -> isl.Set:
+    """Everything within the bounds of some points, without the holes between them, which cost isl seconds."""
+    return isl.Set.from_basic_set(points.remove_divs().simple_hull())
 
 
 def _is_free(relation: isl.Map, member: int) -> bool:
