@@ -23,6 +23,7 @@ from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import (
+    LONG_ROW,
     even_share,
     main_statement,
     reduction_positions,
@@ -144,7 +145,7 @@ def tile_sizes(
         width = extents(main.domain)[vector]
         long = min(ROW_TILE, _share(machine, math.prod(full)), width)
         if runs_in_long_rows(scop, cluster, vector, long):
-            width = even_share(width, long, row_tile(machine, scop, main))
+            width = max(LONG_ROW, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None

@@ -39,11 +39,15 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
 
 
+@pytest.mark.parametrize("vector", [16, 32, 64])
 @pytest.mark.parametrize("name", BY_ROWS)
-def test_sums_down_long_columns(name: str) -> None:
+def test_sums_down_long_columns(name: str, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever vectors a share of them should be whole for."""
+    other = replace(this_machine(), threads=2, vector_bytes=vector)
+    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
     statement, shape, expected = BY_ROWS[name]
     sizes = "N,D" if len(shape) == 2 else "A,B,C"
-    f = tc.define(f"def f(float({sizes}) X) -> (Y) {{ {statement} }}")["f"]
+    f = tc.define(f"def f{vector}(float({sizes}) X) -> (Y) {{ {statement} }}")[f"f{vector}"]
     X = np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
     kernel = f.compile(X)
     assert re.search(BLOCK, kernel.stages["nest"])
