@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 import tcomp as tc
+from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.kernel import Kernel
@@ -27,7 +28,7 @@ CONV = "def f(float(C,W) I, float(F,C,KW) K) -> (O) { O(f,w) +=! I(c,2*w+kw) * K
 SOFTMAX = """def f(float(N,D) X) -> (Y) {
   m(n) max=! X(n,d)   e(n,d) = exp(X(n,d) - m(n))   s(n) +=! e(n,d)   Y(n,d) = e(n,d) / s(n)
 }"""
-MACHINE = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
+MACHINE = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2, middle_cache=1 << 20)
 GPU = "cuda:sm_80"
 LARGE = {"M": 256, "N": 256, "K": 256}
 
@@ -41,7 +42,7 @@ def bands(text: str, **sizes: int) -> tuple[Band, ...]:
 
 
 def cycles(text: str, options: MappingOptions, **sizes: int) -> float:
-    made = compiled(text, **sizes)
+    made = lower(define(text)["f"], Sizes(sizes), MappingOptions(), CpuBackend(MACHINE))
     facts = CpuFacts(outline(unfused(made)), tiles_of_bands(made), MACHINE)
     return 2.0 ** facts(options)[ESTIMATE]
 
