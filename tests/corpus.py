@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.errors import ShapeError
+from tcomp.errors import CompileError, ShapeError, TcompError
 from tcomp.evaluation import numpy_dtype
 from tcomp.grammar.function import Binary, Call, Function, Read, Tensor, walk
 from tcomp.grammar.ranges import Ranges, infer
@@ -27,6 +27,31 @@ _POINTS = 60_000
 _EXACT_CALLS = {"fmax", "fmin", "fabs", "abs", "relu", "sign", "floor", "ceil", "trunc", "round"}
 _LARGEST_EXACT = 1 << 24
 """Integers up to here are exact in float32."""
+
+EXPECTED_ERRORS: dict[int, tuple[type[TcompError], str]] = {
+    105: (CompileError, "expected integral type but found float32"),
+    106: (CompileError, "tensor accesses cannot be used in this context"),
+    107: (CompileError, "tensor accesses cannot be used in this context"),
+    113: (CompileError, "undefined variable foo used here"),
+    167: (CompileError, "Free variable m is unconstrained"),
+    175: (CompileError, "Could not infer ranges for free variables"),
+    182: (CompileError, "Could not infer ranges for free variables"),
+    186: (CompileError, "Free variable i is unconstrained"),
+    189: (CompileError, "tensor accesses cannot be used in this context"),
+    196: (CompileError, "but does not specify a reduction"),
+    # The catalogue expects nothing of these, which the original could not compile either.
+    239: (CompileError, "expected 4 dimensions but found 5 dimensions"),
+    280: (CompileError, "undefined variable output used here"),
+    284: (CompileError, "Free variable n is unconstrained"),
+    304: (CompileError, "undefined variable b used here"),
+    316: (CompileError, "undefined variable fmaxf used here"),
+    318: (CompileError, "undefined variable O2 used here"),
+    325: (CompileError, "undefined variable b used here"),
+    # The original computes these out of bounds, or an array of negative extent.
+    108: (ShapeError, "elements"),
+    188: (ShapeError, "extent -4"),
+}
+"""What a family of programs raises, and part of the message.  CompileError comes at once, ShapeError with sizes."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,11 +13,11 @@ import pytest
 
 import tcomp
 from tcomp import grammar
-from tcomp.errors import CompileError, ShapeError, TcompError
+from tcomp.errors import ShapeError
 from tcomp.grammar.ranges import infer
 from tests import corpus
 from tests.agreement import assert_agrees
-from tests.corpus import Case, Program
+from tests.corpus import EXPECTED_ERRORS, Case, Program
 
 PROGRAMS = corpus.programs()
 
@@ -25,31 +25,6 @@ if not PROGRAMS:
     pytest.skip("the catalogue is not here", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
-
-EXPECTED_ERRORS: dict[int, tuple[type[TcompError], str]] = {
-    105: (CompileError, "expected integral type but found float32"),
-    106: (CompileError, "tensor accesses cannot be used in this context"),
-    107: (CompileError, "tensor accesses cannot be used in this context"),
-    113: (CompileError, "undefined variable foo used here"),
-    167: (CompileError, "Free variable m is unconstrained"),
-    175: (CompileError, "Could not infer ranges for free variables"),
-    182: (CompileError, "Could not infer ranges for free variables"),
-    186: (CompileError, "Free variable i is unconstrained"),
-    189: (CompileError, "tensor accesses cannot be used in this context"),
-    196: (CompileError, "but does not specify a reduction"),
-    # The catalogue expects nothing of these, which the original could not compile either.
-    239: (CompileError, "expected 4 dimensions but found 5 dimensions"),
-    280: (CompileError, "undefined variable output used here"),
-    284: (CompileError, "Free variable n is unconstrained"),
-    304: (CompileError, "undefined variable b used here"),
-    316: (CompileError, "undefined variable fmaxf used here"),
-    318: (CompileError, "undefined variable O2 used here"),
-    325: (CompileError, "undefined variable b used here"),
-    # The original computes these out of bounds, or an array of negative extent.
-    108: (ShapeError, "elements"),
-    188: (ShapeError, "extent -4"),
-}
-"""What a family of programs raises, and part of the message.  CompileError comes at once, ShapeError with sizes."""
 
 ACCEPTED: dict[int, str] = {
     13: "a name that is not an output is a temporary",

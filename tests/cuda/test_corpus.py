@@ -29,8 +29,7 @@ from tcomp.fuzzing.options import random_options
 from tcomp.mapping.options import MappingOptions
 from tests import corpus
 from tests.agreement import assert_agrees
-from tests.corpus import Case, Program
-from tests.cpu.test_corpus import EXPECTED_ERRORS
+from tests.corpus import EXPECTED_ERRORS, Case, Program
 from tests.cuda.compiled import Data, compiled, run
 from tests.cuda.simulated import NEEDS_COMPILER
 
