@@ -295,7 +295,7 @@ for line in sys.stdin:
     if request.get("key") == "W2" or request.get("peer") == "jax":
         reply = {"error": "not installed: no", "missing": True} if "peer" in request else {"error": "it is wrong"}
     if request.get("key") == "W3":
-        sys.stderr.write("it crashed here\n")
+        print("it crashed here", file=sys.stderr, flush=True)
         os._exit(3)
     if request.get("key") == "W4":
         time.sleep(60)

@@ -126,7 +126,7 @@ task = json.load(sys.stdin)
 for item in task["items"]:
     print(json.dumps({"begin": item}), flush=True)
     if item == "crash":
-        sys.stderr.write("it crashed here\n")
+        print("it crashed here", file=sys.stderr, flush=True)
         os._exit(3)
     if item == "hang":
         time.sleep(60)
