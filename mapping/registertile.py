@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from tcomp.mapping.machine import LINE_BYTES, Machine
 
-LATENCY = 5
-"""Cycles from one multiply-add to the next on the same register, with one to spare: eight accumulators, which would
-just hide the four of common processors, are slower than twelve."""
+LATENCY, SPARE = 4, 1
+"""Cycles from one multiply-add to the next on the same register, and what a register tile should have to spare: eight
+accumulators, which would just hide the latency, are slower than twelve."""
 
 PORTS = 2
 """Multiply-adds, and loads, that begin in a cycle."""
@@ -104,7 +104,7 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     lines = -(-vectors * width // LINE_BYTES) + (not loads.aligned)
     if lines * LINE_BYTES * loads.steps > NEAREST_SHARE * machine.nearest_cache:
         fetched = vectors * width / FAR_BYTES
-    return max(multiplied / PORTS, loaded / PORTS, LATENCY * passes, fetched)
+    return max(multiplied / PORTS, loaded / PORTS, (LATENCY + SPARE) * passes, fetched)
 
 
 def best_register_tile(
