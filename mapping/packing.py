@@ -16,7 +16,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.function import Read, depends_on_data
-from tcomp.mapping.blocking import rows_of, steps_apart, steps_collide, steps_in_order
+from tcomp.mapping.blocking import is_read_afar, rows_of, steps_collide, steps_in_order
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.columns import Columns, columns_of
 from tcomp.mapping.dotproducts import dot_product
@@ -75,10 +75,8 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     reuse = LEAST_REUSE_APART if columns.packed else LEAST_REUSE
     panel = _boxed(plan, statement, place, read, reuse)
     least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read, steps) else LEAST_PANEL
-    if panel is not None and (
-        columns.packed
-        or (panel.bytes >= least and steps_apart(plan.scop, statement, read, steps) >= machine.far_stride)
-    ):
+    afar = is_read_afar(plan.scop, plan.clusters[number], columns, machine)
+    if panel is not None and (columns.packed or (afar and panel.bytes >= least)):
         panel = _with_innermost(plan, panel, statement.indices[columns.position])
         *outer, innermost = panel.order
         outer.sort(key=lambda d: _last_mover(plan, statement, read, steps, d))

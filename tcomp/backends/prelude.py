@@ -12,13 +12,13 @@ from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, D
 
 INLINE = "static inline __attribute__((always_inline))"
 
-_WIDE_REGISTERS = "".join(f', "xmm{n}"' for n in range(16, 32))
+_REGISTERS = [f'"xmm{n}"' for n in range(32)]
 _FIXED: dict[str, str] = {
     "tc_free_registers": f"""{INLINE} void tc_free_registers(void) {{
 #if defined(__AVX512F__)
-  __asm__ volatile("" ::: {", ".join(f'"xmm{n}"' for n in range(16))}{_WIDE_REGISTERS});
+  __asm__ volatile("" ::: {", ".join(_REGISTERS)});
 #elif defined(__AVX__)
-  __asm__ volatile("" ::: {", ".join(f'"xmm{n}"' for n in range(16))});
+  __asm__ volatile("" ::: {", ".join(_REGISTERS[:16])});
 #endif
 }}""",
     "tc_min": f"{INLINE} long tc_min(long a, long b) {{ return a < b ? a : b; }}",

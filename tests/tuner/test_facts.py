@@ -7,11 +7,9 @@ from itertools import product
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cpu import CpuBackend
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.kernel import Kernel
-from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import backend_of
 from tcomp.scop import Sizes
@@ -22,13 +20,13 @@ from tcomp.tuner.features import ESTIMATE, facts_of
 from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_bands, unfused
 from tcomp.tuner.space import space_of
 from tests.programs import PROGRAMS
+from tests.targets import CPU
 
 MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = "def f(float(C,W) I, float(F,C,KW) K) -> (O) { O(f,w) +=! I(c,2*w+kw) * K(f,c,kw) }"
 SOFTMAX = """def f(float(N,D) X) -> (Y) {
   m(n) max=! X(n,d)   e(n,d) = exp(X(n,d) - m(n))   s(n) +=! e(n,d)   Y(n,d) = e(n,d) / s(n)
 }"""
-MACHINE = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2, middle_cache=1 << 20)
 GPU = "cuda:sm_80"
 LARGE = {"M": 256, "N": 256, "K": 256}
 
@@ -42,8 +40,8 @@ def bands(text: str, **sizes: int) -> tuple[Band, ...]:
 
 
 def cycles(text: str, options: MappingOptions, **sizes: int) -> float:
-    made = lower(define(text)["f"], Sizes(sizes), MappingOptions(), CpuBackend(MACHINE))
-    facts = CpuFacts(outline(unfused(made)), tiles_of_bands(made), MACHINE)
+    made = lower(define(text)["f"], Sizes(sizes), MappingOptions(), CPU)
+    facts = CpuFacts(outline(unfused(made)), tiles_of_bands(made), CPU.machine)
     return 2.0 ** facts(options)[ESTIMATE]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.backends.arena import ALIGNMENT, STACK_BYTES, group_lives, lay_out
+from tcomp.backends.arena import ALIGNMENT, LARGEST_ON_STACK, STACK_BYTES, group_lives, lay_out
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options import MappingOptions
@@ -51,4 +51,4 @@ def test_many_small_tile_buffers_do_not_fill_the_stack() -> None:
     arena = lay_out(made.plan)
     on_stack = sum(size for name, size in tiles.items() if name not in arena.private)
     assert sum(tiles.values()) > STACK_BYTES >= on_stack > 0
-    assert max(tiles.values()) <= 16 * 1024
+    assert max(tiles.values()) <= LARGEST_ON_STACK
