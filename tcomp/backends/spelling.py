@@ -246,7 +246,21 @@ class Speller:
         ]
         if any(failed):
             return f"({', '.join(texts)}, ({C_VALUE_TYPES[dtype.name]})0)"
-        return load(self.element_read(expr, texts), dtype, self.dialect)
+        element = self.element_read(expr, texts)
+        # What does not move the element is not in its text, but is checked all the same.
+        left_out = [text for text in self._checks(expr, texts) if text not in element]
+        if left_out:
+            return f"({', '.join(left_out)}, {load(element, dtype, self.dialect)})"
+        return load(element, dtype, self.dialect)
+
+    def _checks(self, expr: Read, texts: tuple[str, ...]) -> list[str]:
+        """The texts of those subscripts of a read that are checked where they stand."""
+        known = self.known.values()
+        return [
+            text
+            for text, subscript in zip(texts, expr.subscripts, strict=True)
+            if self.checked and depends_on_data(subscript) and text not in known
+        ]
 
     def read_subscripts(self, expr: Read) -> tuple[str, ...]:
         """The C texts of the subscripts of a read, with run-time checks where they are not known."""

@@ -10,6 +10,7 @@ import pytest
 
 import tcomp
 from tcomp import grammar
+from tcomp.backends.simulator.compiler import why_not
 from tcomp.errors import ShapeError
 from tcomp.intrinsics import INTRINSICS
 from tests.agreement import assert_agrees
@@ -174,3 +175,25 @@ def test_indirect_subscripts_are_checked_where_they_are_read() -> None:
         agrees(text, C, np.array([-5, 3], np.int32))
         with pytest.raises(ShapeError, match="T"):
             tcomp.define(text).f(C, np.array([-5, 7], np.int32), target="cpu")
+
+
+@pytest.mark.parametrize("target", ["cpu", "simulator"])
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("def f(float(M) T, int32(N) I) -> (O) { O(i) = T(I(i)) }", C[:1]),
+        ("def f(float(M) T, int32(N) I) -> (O) { O(i) = T(I(i)) }", np.broadcast_to(C[:1], (5,))),
+        ("def f(float(M,K) T, int32(N) I) -> (O) { O(i,k) = T(I(i), k) }", A[:1]),
+        ("def f(float(M) T, int32(N) I) -> (O) { S(m) = T(m) + 1 O(i) = S(I(i)) }", C[:1]),
+        ("def f(float(M,K) T, int32(N) I) -> (O) { S(m) +=! T(m,k) O(i) = S(I(i)) + S(I(i)) }", A[:1]),
+    ],
+)
+def test_subscripts_that_move_nothing_are_checked(text: str, table: Array, target: str) -> None:
+    """In dimensions of one element, and in those that a stride of 0 makes long."""
+    if target == "simulator" and why_not() is not None:
+        pytest.skip(why_not() or "")
+    operator = tcomp.define(text).f
+    inside, outside = np.zeros(3, np.int32), np.array([0, 5, 0], np.int32)
+    np.testing.assert_array_equal(operator(table, inside, target=target), operator.reference(table, inside))
+    with pytest.raises(ShapeError, match=rf"is 5 at .*i = 1.*, but must lie in 0..{len(table) - 1}"):
+        operator(table, outside, target=target)
