@@ -43,18 +43,23 @@ $D void tc_fetch16(T *shared, const int apart, const T *global) {
     for (int i = 0; i < count; i++) shared[i * apart] = global[i];
   }
 }""",
-    "tc_repeat_edge": "$D $I tc_repeat_edge($I i, $I origin, $I extent) "
-    "{ return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : i; }",
-    "tc_repeat_image": """$D $I tc_repeat_image($I i, $I origin, $I extent) {
-  $I r = (i - origin) % extent;
+    "tc_repeat_edge": """template <class Subscript>
+$D $I tc_repeat_edge(Subscript i, $I origin, $I extent) {
+  return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : ($I)i;
+}""",
+    "tc_repeat_image": """template <class Subscript>
+$D $I tc_repeat_image(Subscript i, $I origin, $I extent) {
+  const $I r = (i - origin) % extent;
   return origin + (r < 0 ? r + extent : r);
 }""",
-    "tc_mirror_image": """$D $I tc_mirror_image($I i, $I origin, $I extent) {
+    "tc_mirror_image": """template <class Subscript>
+$D $I tc_mirror_image(Subscript i, $I origin, $I extent) {
   $I r = (i - origin) % (2 * extent);
   r = r < 0 ? r + 2 * extent : r;
   return origin + (r < extent ? r : 2 * extent - 1 - r);
 }""",
-    "tc_mirror_interior": """$D $I tc_mirror_interior($I i, $I origin, $I extent) {
+    "tc_mirror_interior": """template <class Subscript>
+$D $I tc_mirror_interior(Subscript i, $I origin, $I extent) {
   if (extent == 1) return origin;
   $I r = (i - origin) % (2 * extent - 2);
   r = r < 0 ? r + 2 * extent - 2 : r;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tcomp.backends.dialect import Dialect, load
+from tcomp.backends.dialect import Dialect, bare, load
 from tcomp.backends.source import REPORT
 from tcomp.backends.spelling import Speller, fixed_value
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
@@ -17,6 +17,7 @@ from tcomp.scop import contiguous_strides
 
 CUDA_C = Dialect(
     index="int",
+    wide="long long",
     suffix="",
     float16_load="tc_from_float16({})",
     float16_store="tc_to_float16({})",
@@ -112,39 +113,45 @@ class DeviceSpeller(Speller):
         """A data-dependent subscript, replaced and reported where it is outside."""
         self.used[REPORT] = None
         values = "".join(f", {name}" for name in self.indices.values())
-        return f"tc_check({text}, {origin}, {extent}, {number}, report{values})"
+        return f"tc_check({bare(text)}, {origin}, {extent}, {number}, report{values})"
 
     def target(self, storage: str, subscripts: tuple[Expr, ...]) -> str:
         """The lvalue that a statement writes."""
         local = self.locals.get(storage)
         if local is not None:
-            return self._local(local, subscripts)
+            return self._local_at(local, [self.loop_expression(s) for s in subscripts])
         self.used[storage] = None
         return self.element(storage, tuple(self.subscript(s) for s in subscripts))
 
     def read(self, expr: Read) -> str:
         """A tensor element as a value; its subscripts are not spelled where a place in a tile stands for them."""
         if expr.boundary is None and not any(depends_on_data(s) for s in expr.subscripts):
-            place = self._near(expr)
+            place = self._near(expr, ())
             if place is not None:
                 return load(place, expr.dtype, self.dialect)
         return Speller.read(self, expr)
 
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
         """The element that a read names: from registers, from shared memory, or from where it lies."""
-        place = self._near(expr)
+        place = self._near(expr, subscripts)
         if place is not None:
             return place
         self.used[expr.tensor] = None
         return self.element(expr.tensor, subscripts)
 
-    def _near(self, expr: Read) -> str | None:
-        """The place of an element in registers or shared memory, if it is there."""
+    def _near(self, expr: Read, texts: Sequence[str]) -> str | None:
+        """The place of an element in registers or shared memory, if it is there.
+
+        ``texts`` are the subscripts as they were spelled, with their checks: needed where one depends on data.
+        """
+        subscripts = [
+            Variable(texts[d]) if depends_on_data(s) else self.loop_expression(s) for d, s in enumerate(expr.subscripts)
+        ]
         for fetched in self.fetched:
             if fetched.copy.statement == self.statement and expr in fetched.copy.reads:
-                return self._fetched(fetched, expr.subscripts)
+                return self._fetched(fetched, subscripts)
         local = self.locals.get(expr.tensor)
-        return None if local is None else self._local(local, expr.subscripts)
+        return None if local is None else self._local_at(local, subscripts)
 
     def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The element whose subscripts a boundary has folded back into the tensor."""
@@ -154,14 +161,11 @@ class DeviceSpeller(Speller):
         self.used[storage] = None
         return self.element(storage, subscripts)
 
-    def _fetched(self, fetched: Fetched, subscripts: tuple[Expr, ...]) -> str:
-        offsets = self._offsets([self.loop_expression(s) for s in subscripts], fetched.corner)
+    def _fetched(self, fetched: Fetched, subscripts: Sequence[LoopExpr]) -> str:
+        offsets = self._offsets(subscripts, fetched.corner)
         room = dict(zip(fetched.copy.order, fetched.copy.room, strict=True))
         places = [offsets[d] for d in fetched.copy.order if room[d] > 1]
         return fetched.name + "".join(f"[{expression_text(p, self.ranges)}]" for p in places)
-
-    def _local(self, local: Local, subscripts: tuple[Expr, ...]) -> str:
-        return self._local_at(local, [self.loop_expression(s) for s in subscripts])
 
     def _local_at(self, local: Local, subscripts: Sequence[LoopExpr]) -> str:
         """The place of an element in a buffer that is in force."""

@@ -35,12 +35,13 @@ C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {"float16": "_Float16", "bfloa
 class Dialect:
     """How one family of C spells what the others spell otherwise.
 
-    ``index`` is the type of indices and ``suffix`` that of its literals; ``identifiers`` says how program names are
-    spelled where they are not mangled; the others spell a float16 element as a value and a value as one, and infinity
-    and NaN in single and double precision.
+    ``index`` is the type of indices and ``suffix`` that of its literals, ``wide`` the type that holds every integer
+    which data may hold; ``identifiers`` says how program names are spelled where they are not mangled; the others spell
+    a float16 element as a value and a value as one, and infinity and NaN in single and double precision.
     """
 
     index: str
+    wide: str
     suffix: str
     float16_load: str
     float16_store: str
@@ -56,6 +57,7 @@ class Dialect:
 
 HOST_C = Dialect(
     index="long",
+    wide="long",
     suffix="L",
     float16_load="((float){})",
     float16_store="((_Float16){})",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.spelling import fixed_value
-from tcomp.grammar.function import Binary, Cast, Expr, Index, Select, Unary, depends_on_data, walk
+from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
 from tcomp.mapping.plan import Plan
 from tcomp.scop import ScopStatement
 
@@ -29,15 +29,24 @@ def _largest(plan: Plan) -> int:
         largest = max(
             largest, span + sum(abs(o) * abs(s) for o, s in zip(storage.box.origin, storage.strides, strict=True))
         )
+        # Extents are named by themselves where subscripts are checked or folded, whatever the strides.
+        largest = max([largest, *(abs(o) + e for o, e in zip(storage.box.origin, storage.box.extent, strict=True))])
     for buffer in plan.buffers.values():
         largest = max(largest, buffer.bytes // buffer.dtype.itemsize)
     for statement in plan.scop.statements:
         ranges = _index_ranges(statement)
+        largest = max([largest, *(_period(e, plan) for e in walk(statement.value) if isinstance(e, Read))])
         integers = [e for e in walk(statement.value) if e.dtype.is_integer and not depends_on_data(e)]
         exprs = [*statement.subscripts, *integers]
         for low, high in [*ranges.values(), *(r for e in exprs for r in _within(e, ranges, plan.scop.sizes))]:
             largest = max(largest, abs(low), abs(high))
     return largest
+
+
+def _period(read: Read, plan: Plan) -> int:
+    """After how many elements what a mirror shows comes again; 0 if there is none."""
+    mirrored = read.boundary is not None and read.boundary.kind.startswith("mirror")
+    return 2 * max(plan.scop.storages[read.tensor].box.extent, default=0) if mirrored else 0
 
 
 def _index_ranges(statement: ScopStatement) -> dict[str, Range]:

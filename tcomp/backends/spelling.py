@@ -147,10 +147,11 @@ class Speller:
                 return convert(self.value(expr.operand), expr.operand.dtype, expr.dtype, self.dialect)
 
     def _as_index(self, expr: Expr) -> str:
-        """The value of an expression in the type of indices."""
+        """The value of an expression in the type of indices, or in 64 bits where its own type is wider than that."""
         if expr.dtype.name == "int32" and self.dialect.index == "int":
-            return bare(self.value(expr))
-        return f"(({self.dialect.index}){self.value(expr)})"
+            return self.value(expr)
+        fits = expr.dtype.bits < 32 or expr.dtype.name == "int32"
+        return f"(({self.dialect.index if fits else self.dialect.wide}){self.value(expr)})"
 
     def _binary(self, expr: Binary) -> str:
         dtype = expr.lhs.dtype
