@@ -27,6 +27,10 @@ def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
             return a + b if expr.op == "+" else a - b
         case Binary(op="*"):
             return _scaled(expr.lhs, expr.rhs, index, sizes)
+        case Binary(op="/") if constant_value(expr.rhs, sizes) == 1:
+            return coefficient(expr.lhs, index, sizes)
+        case Binary(op="%") if constant_value(expr.rhs, sizes) == 1:
+            return 0
         case _:
             return None
 
@@ -73,20 +77,25 @@ def strides_along(scop: Scop, statement: ScopStatement, index: str, sizes: Mappi
         if isinstance(expr, Read):
             subscripts: tuple[Expr | None, ...] = expr.subscripts
             if statement.kind != "update" and expr.boundary is None:
-                subscripts = flattened(subscripts, scop.storages[expr.tensor].strides, sizes)
+                storage = scop.storages[expr.tensor]
+                subscripts = flattened(subscripts, storage.box.extent, storage.strides, sizes)
             yield stride_of(subscripts, scop.storages[expr.tensor].strides, index, sizes)
 
 
 def flattened(
-    subscripts: tuple[Expr | None, ...], strides: tuple[int, ...], sizes: Mapping[str, int]
+    subscripts: tuple[Expr | None, ...],
+    extents: tuple[int, ...],
+    strides: tuple[int, ...],
+    sizes: Mapping[str, int],
 ) -> tuple[Expr | None, ...]:
     """Subscripts that address the same element, where a quotient and the rest beside it are one: the rest's dividend.
 
     ``x / D`` and ``x % D`` address what ``x`` does where the strides of their dimensions are in the proportion of
-    ``D``; the quotient is then None.  What depends on data stays, since each of its subscripts is checked.
+    ``D``; the quotient is then None.  What depends on data stays, since each of its subscripts is checked.  So does a
+    rest in a dimension of one element: it is 0, and nothing is said of that dimension in addresses.
     """
     found = list(subscripts)
-    pairs = [(q, r) for q in range(len(found)) for r in range(len(found)) if q != r]
+    pairs = [(q, r) for q in range(len(found)) for r in range(len(found)) if q != r and extents[r] > 1]
     while True:
         met = ((q, r, _dividend(found[q], found[r], strides[q], strides[r], sizes)) for q, r in pairs)
         quotient, rest, dividend = next((m for m in met if m[2] is not None), (0, 0, None))

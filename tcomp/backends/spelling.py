@@ -268,7 +268,7 @@ class Speller:
         subscripts: tuple[Expr | None, ...] = expr.subscripts
         storage = self.scop.storages[expr.tensor]
         if expr.tensor not in self.buffers and not any(storage.box.origin):
-            subscripts = flattened(subscripts, storage.strides, self.scop.sizes)
+            subscripts = flattened(subscripts, storage.box.extent, storage.strides, self.scop.sizes)
         return tuple(
             "0"
             if subscript is None

@@ -97,9 +97,9 @@ class VectorSpeller:
         buffer = self.scalar.buffers.get(storage)
         if buffer is not None and buffer.space == "register":
             return None
-        strides = self.scalar.scop.storages[storage].strides if buffer is None else buffer.strides
-        sizes = self.scalar.scop.sizes
-        return stride_of(flattened(subscripts, strides, sizes), strides, self.along, sizes)
+        own, sizes = self.scalar.scop.storages[storage], self.scalar.scop.sizes
+        extents, strides = (own.box.extent, own.strides) if buffer is None else (buffer.shape, buffer.strides)
+        return stride_of(flattened(subscripts, extents, strides, sizes), strides, self.along, sizes)
 
 
 def neighbours(loop: For, call: Execute, statement: ScopStatement) -> str | None:

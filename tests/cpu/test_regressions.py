@@ -165,3 +165,18 @@ def test_products_of_indices_with_one_value_have_64_bits() -> None:
       B(i) = A(i * i - 10000199914) where i in 100001:100002 }""").f
     array = np.arange(200, dtype=np.float32)
     assert program(array).tolist() == [100001**2 - 10000199914]
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_rest_in_a_dimension_of_one_element(factor: int) -> None:
+    """``x / S`` and ``x % S`` were read at ``x`` along the rest's dimension, which addresses leave out: at 0."""
+    shuffle = tcomp.define("""def f(float(N,C,H,W) X, const int S) -> (Y) {
+      Y(n,c,h,w) = X(n, c, h/S, w/S) where h in 0:H*S, w in 0:W*S }
+    def g(float(C,H,K) X) -> (Y) { Y(c,h) = X(c, h/K, h%K) where h in 0:H*K }
+    def sliced(float(N,1) X) -> (Y) { Y(i) = X(4*i/4, 4*i%4) where i in 0:N }""")
+    x = np.arange(3 * 7 * factor, dtype=np.float32).reshape(3, 7, factor)
+    np.testing.assert_array_equal(shuffle.g(x), x.reshape(3, -1))
+    rows = np.arange(40, dtype=np.float32).reshape(10, 4)
+    np.testing.assert_array_equal(shuffle.sliced(rows[:, 1:2]), rows[:, 1])
+    image = x[None, :, :, :]
+    np.testing.assert_array_equal(shuffle.f(image, factor), image.repeat(factor, 2).repeat(factor, 3))
