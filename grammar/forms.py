@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Select, Size, Unary
+from tcomp.grammar.function import PROVED, Binary, Call, Cast, Constant, Expr, Index, Select, Size, Unary
 
 Interval = tuple[int, int]
 """Inclusive bounds; empty where the upper one is below the lower one."""
@@ -150,7 +150,7 @@ def _compound_form(expr: Expr, sizes: Mapping[str, int]) -> Form | None:
         case Binary(op="*" | "/" | "%" | "min" | "max"):
             lhs, rhs = to_form(expr.lhs, sizes), to_form(expr.rhs, sizes)
             return None if lhs is None or rhs is None else _binary_form(expr.op, lhs, rhs)
-        case Call(intrinsic="abs" | "relu", arguments=(argument,)):
+        case Call(intrinsic=intrinsic, arguments=(argument,)) if intrinsic in PROVED:
             value = to_form(argument, sizes)
             if value is None:
                 return None

@@ -170,12 +170,20 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+PROVED = ("abs", "relu")
+"""Functions of integers that are affine in pieces."""
+
+
 def depends_on_data(expr: Expr) -> bool:
     """Whether an integer expression is known only when it runs: it holds tensor elements, functions or floats.
 
-    All other integer expressions are proved about in unbounded integers, so they are computed in 64 bits.
+    All other integer expressions are proved about in unbounded integers, so they are computed in 64 bits.  Those of
+    functions that proofs know are ``PROVED``.
     """
-    return any(isinstance(e, Read | Call) or e.dtype.is_float for e in walk(expr))
+    return any(
+        isinstance(e, Read) or (isinstance(e, Call) and e.intrinsic not in PROVED) or e.dtype.is_float
+        for e in walk(expr)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
         case Cast() if (
             expr.dtype in (INT64, UINT64) and expr.operand.dtype.is_integer and not depends_on_data(expr.operand)
         ):
-            wide = _in_64_bits(expr.operand)
+            wide = expr.operand if _has_own_width(expr.operand) else _in_64_bits(expr.operand)
             return convert(evaluate(wide, frame), wide.dtype, expr.dtype)
         case Cast():
             return convert(evaluate(expr.operand, frame), expr.operand.dtype, expr.dtype)
@@ -130,10 +130,18 @@ def subscript_values(subscript: Expr, frame: Frame) -> Array:
 
 
 def _in_64_bits(expr: Expr) -> Expr:
-    narrow = isinstance(expr, Cast) and expr.dtype.bits < 32
-    if narrow or not expr.dtype.is_integer:
+    if not expr.dtype.is_integer:
         return expr
+    if _has_own_width(expr):
+        return Cast(expr, INT64, expr.span)
+    if isinstance(expr, Cast) and expr.operand.dtype.is_integer:
+        return _in_64_bits(expr.operand)
     return replace(map_children(expr, _in_64_bits), dtype=INT64)
+
+
+def _has_own_width(expr: Expr) -> bool:
+    """Whether a conversion cuts an integer off; what is made of the result is computed in 64 bits again."""
+    return isinstance(expr, Cast) and expr.dtype.bits < 32
 
 
 def convert(values: Array, source: DType, target: DType) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.spelling import fixed_value
-from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
+from tcomp.grammar.function import PROVED, Binary, Call, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
 from tcomp.mapping.plan import Plan
 from tcomp.scop import ScopStatement
 
@@ -67,6 +67,10 @@ def _within(expr: Expr, ranges: Mapping[str, Range], sizes: Mapping[str, int]) -
     match expr:
         case Index():
             return [ranges[expr.name]]
+        case Call(intrinsic=intrinsic, arguments=(argument,)) if intrinsic in PROVED:
+            inner = _within(argument, ranges, sizes)
+            largest = max(map(abs, inner[0]))
+            return [(-largest, largest), *inner]
         case Unary() | Cast():
             inner = _within(expr.operand, ranges, sizes)
             return [(-inner[0][1], -inner[0][0]), *inner] if isinstance(expr, Unary) else inner

@@ -27,6 +27,7 @@ from tcomp.backends.panels import Panel
 from tcomp.backends.source import IndexCheck
 from tcomp.errors import SourceText
 from tcomp.grammar.function import (
+    PROVED,
     Binary,
     Call,
     Cast,
@@ -207,6 +208,9 @@ class Speller:
             case Select():
                 branches = f"{self.subscript(expr.then)} : {self.subscript(expr.otherwise)}"
                 return f"({self.value(expr.condition)} ? {branches})"
+            case Call(intrinsic=intrinsic, arguments=(argument,)) if intrinsic in PROVED:
+                text = self.subscript(argument)
+                return f"tc_max({text}, {negated(text) if intrinsic == 'abs' else 0})"
             case Cast() if expr.operand.dtype.is_integer and expr.dtype.bits >= 32:
                 return self.subscript(expr.operand)
             case _:

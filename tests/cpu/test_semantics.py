@@ -197,3 +197,29 @@ def test_subscripts_that_move_nothing_are_checked(text: str, table: Array, targe
     np.testing.assert_array_equal(operator(table, inside, target=target), operator.reference(table, inside))
     with pytest.raises(ShapeError, match=rf"is 5 at .*i = 1.*, but must lie in 0..{len(table) - 1}"):
         operator(table, outside, target=target)
+
+
+def test_what_proofs_know_of_is_computed_in_64_bits() -> None:
+    """``abs`` and ``relu`` of indices in guards and subscripts, whose arithmetic leaves 32 bits."""
+    table = np.arange(32768, dtype=np.float32)
+    i = np.arange(40000)
+    near = "def f(float(N) A) -> (B) { B(i) = abs(i*65537) < 2147483000 ? A(i) : -1.0 where i in 0:40000 }"
+    expected = np.where(i * 65537 < 2147483000, i, -1).astype(np.float32)
+    np.testing.assert_array_equal(tcomp.define(near).f(table, target="cpu"), expected)
+    agrees(near, table)
+    agrees("def f(float(N) A) -> (B) { B(i) = A(relu(i*65536)/65536) where i in 0:N }", i.astype(np.float32))
+    wide = "def f(float(N) A) -> (int64(N) B) { B(i) = int64(abs(i*65536*65536)) where i in 0:N }"
+    np.testing.assert_array_equal(tcomp.define(wide).f(table, target="cpu"), np.arange(32768) << 32)
+    agrees(wide, table)
+
+
+def test_arithmetic_on_narrow_indices_is_computed_in_64_bits() -> None:
+    """A conversion cuts an index off; what is made of the result is not, where it is compared or widened."""
+    text = """def f(float(N) A) -> (int64(N) B, int32(N) C) {
+      B(i) = int64(int8(i) + int8(i)) where i in 0:N
+      C(i) = int8(i) + int8(i) < 100 ? 1 : 0 where i in 0:N }"""
+    i = np.arange(200).astype(np.int8).astype(np.int64)
+    found = tcomp.define(text).f(np.zeros(200, np.float32), target="cpu")
+    np.testing.assert_array_equal(found[0], 2 * i)
+    np.testing.assert_array_equal(found[1], (2 * i < 100).astype(np.int32))
+    agrees(text, np.zeros(200, np.float32))
