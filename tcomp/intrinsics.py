@@ -106,7 +106,12 @@ _erf, _erfc = _elementwise(math.erf), _elementwise(math.erfc)
 
 def _round(x: Array) -> Array:
     whole = np.trunc(x)
-    return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1.0, x), 0.0)
+    result: Array = np.copysign(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1.0, x), 0.0), x)
+    return result
+
+
+def _sign(x: Array) -> Array:
+    return np.where(np.equal(x, 0), x, np.sign(x))
 
 
 def _remainder(x: Array, y: Array) -> Array:
@@ -239,7 +244,8 @@ INTRINSICS: dict[str, Intrinsic] = {
                   keeps_integers=True, cuda_native=False),
         Intrinsic("relu", 1, lambda x: np.where(x < 0, x.dtype.type(0), x),
                   _c("$T $name($T x) { return x < 0 ? 0 : x; }"), keeps_integers=True, cuda_native=False),
-        Intrinsic("sign", 1, np.sign, _c("$T $name($T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }"),
+        Intrinsic("sign", 1, _sign,
+                  _c("$T $name($T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }"),
                   keeps_integers=True, cuda_native=False),
         Intrinsic("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)),
                   _c("$T $name($T x) { return 1 / (1 + exp$f(-x)); }", "exp"), cuda_native=False),

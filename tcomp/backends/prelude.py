@@ -81,7 +81,7 @@ def _typed(dtype: DType) -> dict[str, str]:
             f"tc_min_{name}": f"{INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b{nan} ? a : b; }}",
             f"tc_max_{name}": f"{INLINE} {c} tc_max_{name}({c} a, {c} b) {{ return a > b{nan} ? a : b; }}",
             f"tc_floormod_{name}": f"{INLINE} {c} tc_floormod_{name}({c} r, {c} b) "
-            "{ return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }",
+            "{ return r == 0 ? (b < 0 ? -0.0 : 0.0) : (r < 0) != (b < 0) ? r + b : r; }",
         }
     result = {
         f"tc_min_{name}": f"{INLINE} {c} tc_min_{name}({c} a, {c} b) {{ return a < b ? a : b; }}",

@@ -223,3 +223,18 @@ def test_arithmetic_on_narrow_indices_is_computed_in_64_bits() -> None:
     np.testing.assert_array_equal(found[0], 2 * i)
     np.testing.assert_array_equal(found[1], (2 * i < 100).astype(np.int32))
     agrees(text, np.zeros(200, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_the_signs_of_zeros(dtype: str) -> None:
+    """A remainder of 0 has the sign of the divisor, as any other; ``round`` and ``sign`` keep that of a zero."""
+    text = f"""def f({dtype}(N) X, {dtype}(N) Y) -> (R, W, S) {{
+      R(i) = X(i) % Y(i)   W(i) = round(X(i))   S(i) = sign(X(i)) }}"""
+    x = np.array([-6, 6, -6, 6, -0.0, 0.0, -0.0, 0.25, -0.25], np.float32 if dtype == "float" else np.float64)
+    y = np.array([3, -3, -3, 3, 1, -1, -np.inf, 0.25, 0.25], x.dtype)
+    expected = (np.remainder(x, y), np.round(x), np.where(x == 0, x, np.sign(x)))
+    operator = tcomp.define(text).f
+    for results in (operator(x, y, target="cpu"), operator.reference(x, y)):
+        for found, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
