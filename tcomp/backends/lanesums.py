@@ -14,7 +14,6 @@ from tcomp.backends.tilenests import constant_extent, loop_head
 from tcomp.backends.vectortypes import vector_type
 from tcomp.grammar.function import Binary, Expr, Read
 from tcomp.loops import For
-from tcomp.mapping.operations import bare
 from tcomp.mapping.registertile import LATENCY, PORTS, Loads, RegisterTile
 from tcomp.operators import DTYPES, DType
 
@@ -76,9 +75,8 @@ class LaneSums(Contraction):
         first, second = found
         return None if first is None or second is None else (first, second)
 
-    def _in_lanes(self, expr: Expr, name: str) -> Operand | None:
-        """An operand whose neighbouring steps are neighbours in memory."""
-        read = bare(expr)
+    def _in_lanes(self, read: Expr, name: str) -> Operand | None:
+        """An operand whose neighbouring steps are neighbours in memory, without a conversion on the way."""
         if not isinstance(read, Read) or read.dtype != self.dtype:
             return None
         place = self.place(read, self.nest.corner())

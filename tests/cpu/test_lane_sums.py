@@ -144,3 +144,19 @@ def test_a_triangle_has_no_such_tiles() -> None:
     A, B = integers((20, 40)), integers((20, 40))
     expected = np.array([[A[m, : m + 1] @ B[n, : m + 1] for n in range(20)] for m in range(20)])
     assert (tc.define(text)["f"](A, B) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "conversion"),
+    [("float", "float(int32(X))"), ("float", "float(float16(X))"), ("double", "double(float(X))"),
+     ("int32", "int32(int8(X))"), ("int64", "int64(uint32(X))")],
+)  # fmt: skip
+def test_conversions_on_the_way_to_the_type_of_the_elements_count(dtype: str, conversion: str) -> None:
+    """They were looked through: elements of the sum's own type were multiplied as they lie in memory."""
+    a, b = (conversion.replace("X", read) for read in ("A(m,k)", "B(n,k)"))
+    f = tc.define(f"def f({dtype}(M,K) A, {dtype}(N,K) B) -> ({dtype}(M,N) C) {{ C(m,n) +=! {a} * {b} }}").f
+    rng = np.random.default_rng(0)
+    scale = 1 / 7 if dtype in ("float", "double") else 10**7
+    numpy = {"float": np.float32, "double": np.float64, "int32": np.int32, "int64": np.int64}[dtype]
+    x, y = ((rng.integers(-40, 41, shape) * scale).astype(numpy) for shape in ((2, 64), (8, 64)))
+    np.testing.assert_allclose(f(x, y), f.reference(x, y), rtol=1e-5, atol=1e-5)
