@@ -106,8 +106,11 @@ class HalfRow:
         return speller.element(self.statement.target, tuple(speller.subscript(s) for s in self.statement.subscripts))
 
     def _value(self, speller: Speller) -> str:
-        """What one iteration stores, before it is rounded to the type of the elements."""
+        """What one iteration stores, before it is rounded to the type of the elements.
+
+        A value in float64 is rounded to them here: on the way through float32 it would be rounded twice.
+        """
         expr = self.statement.value
-        if isinstance(expr, Cast) and expr.dtype == self.dtype == FLOAT16 and expr.operand.dtype.is_float:
+        if isinstance(expr, Cast) and expr.dtype == self.dtype == FLOAT16 and expr.operand.dtype == FLOAT32:
             expr = expr.operand
         return speller.value(expr)

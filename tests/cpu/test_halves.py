@@ -101,3 +101,13 @@ def test_what_only_some_elements_read_is_not_read_in_blocks() -> None:
     assert "tc_narrowed_float16" in kernel.source
     assert "tc_widened_float16" not in kernel.source
     np.testing.assert_array_equal(kernel(X, g), np.concatenate([X[:, :64] * g[:64], X[:, :64]], 1))
+
+
+def test_float64_is_rounded_once() -> None:
+    """Just above the middle of two numbers, which float32 would take it for."""
+    f = tc.define(
+        "def f(double(N) X, half(N) g) -> (half(N) Y, half(N) Z) { Y(n) = half(X(n)) Z(n) = half(X(n) * g(n)) }"
+    ).f
+    X = np.tile([1 + 2**-11 + 2**-30, 1 + 2**-11, 1 + 3 * 2**-11 - 2**-35, 2**-25 + 2**-60], 26)
+    for found in f(X, np.ones(104, np.float16), options=SERIAL):
+        np.testing.assert_array_equal(found, X.astype(np.float16))
