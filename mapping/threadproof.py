@@ -34,9 +34,8 @@ def kept_by_threads(buffer: Buffer) -> bool:
 def prove_memories(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass, if registers or what is fetched do not hold what is read from them."""
     proof = _Proof.of(plan)
-    if plan.buffers:
-        for phase in plan.phases.values():
-            proof.dealt(phase, step)
+    for phase in plan.phases.values():
+        proof.dealt(phase, step)
     if plan.phases:
         for buffer in plan.buffers.values():
             proof.private(buffer, step)

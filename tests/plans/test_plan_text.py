@@ -167,3 +167,17 @@ def test_a_missing_barrier_is_told() -> None:
     assert less != text
     with pytest.raises(tc.LegalityError, match="before all of it is fetched at"):
         compiled(MATMUL, {"M": 64, "N": 64, "K": 64}, "cuda:sm_90", less)
+
+
+@pytest.mark.parametrize("stage", ["threads", "memories", "promotion", "barriers"])
+def test_threads_that_are_not_there_are_told_without_a_buffer(stage: str) -> None:
+    """The rows of the threads' band interchanged: the longer one runs along the shorter side of the block."""
+    text, sizes = "def f(float(N,M) A) -> (B) { B(i,j) = 2 * A(i,j) }", {"N": 3, "M": 150}
+    options = tc.MappingOptions(tile_sizes=(4, 8), threads=(8, 4))
+    plan = compiled(text, sizes, "cuda:sm_90", options=options).stages[stage]
+    (line,) = (line for line in plan.splitlines() if "mod 8" in line)
+    first, second = re.findall(r"\{[^{}]*\}", line)
+    changed = plan.replace(line, line.replace(f"{first}, {second}", f"{second}, {first}"))
+    assert changed != plan
+    with pytest.raises(tc.LegalityError, match="deals S0 to threads that do not exist"):
+        compiled(text, sizes, "cuda:sm_90", changed, options)
