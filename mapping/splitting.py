@@ -128,6 +128,8 @@ def split(scop: Scop, statement: ScopStatement, parts: int, counted_anew: bool =
     count = -(-sizes[position] // own.steps)
     box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
     name = f"{statement.target}_parts"
+    while name in scop.storages:
+        name += "_"
     strides = contiguous_strides(box.extent)
     parted = Storage(name, accumulator.dtype, box, "temporary", strides)
     start, update, combine = _start(own, parted), _update(own, parted), _combine(own, parted)

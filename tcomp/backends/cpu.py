@@ -190,7 +190,7 @@ class _Emitter:
         assert buffer.lower is not None
         names = buffer_corner(buffer)
         for d, corner in enumerate(affine_expressions(buffer.lower, around)):
-            if buffer.shape[d] > 1 and names[d].startswith(name):
+            if buffer.shape[d] > 1 and names[d].startswith("at"):
                 self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
         if buffer.storage in self.arena.private:
             self._put(depth, f"{c} {self.frame.pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.arena import panel_name
-from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, mangle, store
+from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, store
 from tcomp.mapping.columns import border_of
 from tcomp.mapping.plan import Copy
 from tcomp.scop import Storage, contiguous_strides
@@ -29,8 +29,8 @@ class Panel:
 
     @property
     def name(self) -> str:
-        """Its name in C."""
-        return mangle(panel_name(self.copy))
+        """Its name in C, to which names of what belongs to it are appended: no tensor has such names."""
+        return f"p_{panel_name(self.copy)}"
 
     @property
     def strides(self) -> tuple[int, ...]:

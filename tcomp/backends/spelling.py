@@ -19,7 +19,6 @@ from tcomp.backends.dialect import (
     constant_text,
     convert,
     load,
-    mangle,
     narrow,
     type_suffix,
 )
@@ -368,5 +367,5 @@ def buffer_corner(buffer: Buffer) -> tuple[str, ...]:
     names = []
     for d in range(len(buffer.shape)):
         corner = buffer.lower.get_at(d)
-        names.append(str(corner.get_constant_val()) if corner.is_cst() else f"{mangle(buffer.storage)}_at{d}")
+        names.append(str(corner.get_constant_val()) if corner.is_cst() else f"at{d}_{buffer.storage}")
     return tuple(names)

@@ -180,3 +180,42 @@ def test_a_rest_in_a_dimension_of_one_element(factor: int) -> None:
     np.testing.assert_array_equal(shuffle.sliced(rows[:, 1:2]), rows[:, 1])
     image = x[None, :, :, :]
     np.testing.assert_array_equal(shuffle.f(image, factor), image.repeat(factor, 2).repeat(factor, 3))
+
+
+NAMED = {
+    "packed": (
+        """def f(float(M,K) A, float(K,N) B, float(N) NAME) -> (C) {
+          C(m,n) +=! A(m,kk) * B(kk,n)
+          C(m,n) = C(m,n) + NAME(n) }""",
+        ((40, 600), (600, 700), (700,)),
+        ("B_of_S0", "B_of_S0_at0"),
+    ),
+    "tiled": (
+        """def f(float(H,W) A, float(H,W) NAME) -> (O) {
+          B(h,w) = A(h,w) + A(h,w+1)
+          O(h,w) = B(h,w) + B(h+1,w) + NAME(h,w) }""",
+        ((40, 50), (40, 50)),
+        ("B_1_at0",),
+    ),
+    "split": (
+        "def f(float(N) A, float(M) NAME) -> (S, Q) { S +=! A(i)  Q(i) = NAME(i) + S }",
+        ((1 << 21,), (7,)),
+        ("S_acc0_parts",),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_names_that_kernels_make_up_are_free_for_tensors(kind: str) -> None:
+    """Corners of tiles, panels and parts of reductions hid the tensors that had their names."""
+    text, shapes, names = NAMED[kind]
+    arrays = [np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32) for shape in shapes]
+    usual = tcomp.define(text.replace("NAME", "Z")).f
+    source = usual.compile(*arrays).source
+    assert {"packed": "p_B_of_S0_low1", "tiled": "at0_B_1", "split": "S_acc0_parts"}[kind] in source
+    expected = usual(*arrays)
+    for name in names:
+        found = tcomp.define(text.replace("NAME", name)).f(*arrays)
+        pairs = [(found, expected)] if isinstance(found, np.ndarray) else zip(found, expected, strict=True)
+        for a, b in pairs:
+            np.testing.assert_array_equal(a, b)
