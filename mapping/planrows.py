@@ -105,7 +105,7 @@ def read_tree(text: str) -> isl.Schedule:
     """
     lines: list[str] = []
     source = text.splitlines()
-    for line, after in zip(source, [*source[1:], ""], strict=True):
+    for line, after in zip(source, [*source, ""][1:], strict=True):
         lines.append(line)
         start = line.find('mark: "')
         if start >= 0 and not line[:start].strip(" -") and not after.startswith(" " * start + "child:"):

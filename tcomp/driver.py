@@ -154,7 +154,9 @@ def lower(
     """
     trace = Trace() if begun is None else begun.trace
     try:
-        return _lower(function, sizes, options, backend, checked, given or begun, (), trace, announce)
+        return _lower(
+            function, sizes, options, backend, checked, begun if given is None else given, (), trace, announce
+        )
     except TooComplexError:
         if given is not None or options.fusion_strategy == "min" or not trace.plans:
             raise

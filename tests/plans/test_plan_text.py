@@ -181,3 +181,9 @@ def test_threads_that_are_not_there_are_told_without_a_buffer(stage: str) -> Non
     assert changed != plan
     with pytest.raises(tc.LegalityError, match="deals S0 to threads that do not exist"):
         compiled(text, sizes, "cuda:sm_90", changed, options)
+
+
+@pytest.mark.parametrize("text", ["", "\n", 'stage = "place"\ntree = ""\n'])
+def test_an_empty_text_is_no_plan(text: str) -> None:
+    with pytest.raises(tc.PlanError):
+        compiled(MATMUL, SIZES, "cpu", text)
