@@ -19,6 +19,7 @@ from tcomp.backends.source import IndexCheck, Source
 from tcomp.calls import Call, Outputs
 from tcomp.devices import Place
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
+from tcomp.grammar.function import Function, Read, walk
 from tcomp.memo import MOST_KEPT, Recent
 from tcomp.operators import UINT8
 
@@ -44,13 +45,13 @@ class Binding:
         "_addresses",
         "_all_given",
         "_checks",
+        "_function",
         "_inputs",
         "_launch",
         "_makers",
         "_masks",
         "_names",
         "_near",
-        "_program",
         "_run",
         "_views",
     )
@@ -60,7 +61,7 @@ class Binding:
         self._run = program.at(_site(call.kind, call.place))
         self._launch = self._run.__call__
         self._checks = source.checks
-        self._program = call.function.source
+        self._function = call.function
         self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.arguments)
         self._masks = tuple(a.dtype.itemsize - 1 for a in source.arguments)
         taken = [
@@ -165,8 +166,8 @@ class Binding:
             return TcompError(f"the kernel reports on check {report[0]} of {len(self._checks)}")
         check = self._checks[report[0]]
         place = dict(zip(check.indices, report[3:], strict=False))
-        message = describe_failure(check, report[1], place)
-        return ShapeError(Diagnostic(message, self._program, Span(check.start, check.end)))
+        message = describe_failure(self._function, check, report[1], place)
+        return ShapeError(Diagnostic(message, self._function.source, Span(check.start, check.end)))
 
 
 def _addresses(
@@ -236,10 +237,18 @@ def _site(kind: ArrayKind, place: Place) -> Site:
     return Site(place, functools.partial(kind.stream, place), allocate)
 
 
-def describe_failure(check: IndexCheck, value: int, place: Mapping[str, int]) -> str:
+def _read_by(function: Function, check: IndexCheck) -> str:
+    """The tensor of the program whose subscript is checked: a kernel may keep it under another name."""
+    place = Span(check.start, check.end)
+    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
+    return next((r.tensor for r in reads if any(s.span == place for s in r.subscripts)), check.tensor)
+
+
+def describe_failure(function: Function, check: IndexCheck, value: int, place: Mapping[str, int]) -> str:
     """What a kernel found wrong with a data-dependent subscript, and where: ``place`` holds the indices."""
     at = ", ".join(f"{name} = {index}" for name, index in place.items())
-    subscript = f"indirect subscript {check.subscript} of {check.tensor} in dimension {check.dimension} is {value}"
+    tensor = _read_by(function, check)
+    subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {check.dimension} is {value}"
     subscript += f" at {at}" if at else ""
     if check.extent <= 0:
         return f"{subscript}, but that dimension has no elements"

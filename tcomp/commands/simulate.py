@@ -132,7 +132,7 @@ def _run(source: Source, function: Function, arrays: Mapping[str, Array], settin
     if report.status and not report.findings:
         check = source.checks[checked[0]]
         place = dict(zip(check.indices, checked[3:], strict=False))
-        raise ShapeError(Diagnostic(describe_failure(check, checked[1], place), function.source))
+        raise ShapeError(Diagnostic(describe_failure(function, check, checked[1], place), function.source))
     return report
 
 
