@@ -85,6 +85,11 @@ $D unsigned short tc_to_float16(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+$D unsigned short tc_to_float16(double value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
+  return bits;
+}
 #endif""",
 }
 """Functions of indices (``$I`` is their type) and conversions that the CPU target spells otherwise."""

@@ -108,7 +108,7 @@ def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) 
     if target == BFLOAT16:
         return f"tc_from_bfloat16(tc_to_bfloat16((float){text}))"
     if target == FLOAT16:
-        return dialect.float16_round.format(text)
+        return dialect.float16_round.format(text if source.is_float else f"((float){text})")
     if source.is_float and target.is_integer:
         return f"tc_to_{target.name}({text})"
     return f"(({C_VALUE_TYPES[target.name]}){text})"

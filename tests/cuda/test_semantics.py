@@ -370,3 +370,15 @@ def test_fetches_of_16_bytes_take_arrays_that_begin_anywhere(dtype: Any, offset:
     a, b = (rng.integers(-3, 4, 48 * 64 + offset).astype(dtype)[offset:].reshape(48, 64) for _ in range(2))
     assert "tc_fetch16" in operator.compile(a, b, target="simulator").source
     np.testing.assert_array_equal(operator(a, b, target="simulator"), operator.reference(a, b))
+
+
+def test_float64_becomes_float16_in_one_step() -> None:
+    """Just beside the middle of two numbers, at the ends of the range, and where float16 gets sparse."""
+    middles = (np.arange(1024, 1324) + 0.5) * 2.0 ** np.arange(-30, 0).repeat(10)
+    ends = [65520, np.nextafter(65520, 0), 1e300, -np.inf, np.nan, -0.0, 2**-25, np.nextafter(2**-25, 1), 5e-324]
+    x = np.concatenate([middles, middles * (1 + 2**-40), -middles * (1 - 2**-40), ends])
+    text = "def f(double(N) X) -> (float16(N) Y, float16(N) Z) { Y(i) = half(X(i)) Z(i) = half(X(i) * double(1)) }"
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16)
+    for found in simulate(text, x):
+        np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))

@@ -216,6 +216,14 @@ static __forceinline__ unsigned __umulhi(unsigned a, unsigned b) {
 // float16 is kept as its bits, as on the device; both directions are the runtime's.
 extern "C" float tc_from_float16(unsigned short) __attribute__((const));
 extern "C" unsigned short tc_to_float16(float) __attribute__((const));
+// What float does not hold becomes odd there, so that it is on the right side of the middle when it is rounded again.
+static __forceinline__ unsigned short tc_to_float16(double value) {
+  union { float f; unsigned u; } near = {(float)value};
+  if (near.f == value || value != value) return tc_to_float16(near.f);
+  if (__builtin_fabs(near.f) > __builtin_fabs(value)) near.u--;
+  near.u |= 1;
+  return tc_to_float16(near.f);
+}
 
 // Asynchronous copies arrive when they are waited for, not before.
 static __forceinline__ void tc_copy_async16(void *shared, const void *global) { tc_sim_copy_async(shared, global, 16); }
