@@ -17,7 +17,7 @@ from tcomp.tuner.database import Database
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.result import Final, TuningResult
-from tcomp.tuner.search import Settings
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.strategies import STRATEGIES
 from tcomp.tuner.trials import Candidate, Outcome, Problem, Trial
 from tcomp.tuner.tuning import tune

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tcomp.cache import CacheWarning
 from tcomp.engine import ExecutionEngine, Module, ProgramWarning, define
 from tcomp.errors import CompileError, LegalityError, PlanError, ShapeError, TargetError, TcompError
@@ -16,8 +18,10 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
 from tcomp.registry import targets
 from tcomp.tuner.database import TuningWarning
-from tcomp.tuner.result import TuningResult
 from tcomp.version import __version__
+
+if TYPE_CHECKING:
+    from tcomp.tuner.result import TuningResult
 
 __all__ = [
     "CacheWarning",
@@ -39,3 +43,12 @@ __all__ = [
     "define",
     "targets",
 ]
+
+
+def __getattr__(name: str) -> type[TuningResult]:
+    """``TuningResult`` is imported when somebody asks for it, for with it comes all that draws reports."""
+    if name == "TuningResult":
+        from tcomp.tuner.result import TuningResult  # noqa: PLC0415
+
+        return TuningResult
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcomp import debug
 from tcomp.arguments import constant
@@ -28,11 +28,11 @@ from tcomp.specialisation import Specialisation
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.progress import Watch, ignore
-from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Settings
-from tcomp.tuner.strategies import DEFAULT_STRATEGY
+from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
 from tcomp.tuner.trials import Array, Problem
-from tcomp.tuner.tuning import tune
+
+if TYPE_CHECKING:
+    from tcomp.tuner.result import TuningResult
 
 
 class Operation:
@@ -203,7 +203,7 @@ class Operation:
         name = resolve(target, place)
         made = Specialisation(self.function, values, MappingOptions(), name, False)
         problem = Problem(made, device_model(name, place), seed, given)
-        result = tune(problem, Settings(budget, strategy, seed), jobs=jobs, executor=executor, watch=watch)
+        result = _tune(problem, Settings(budget, strategy, seed), jobs, executor, watch)
         self._found[_layout(values, name)] = result.best
         # Let the next calls choose again.
         self._chosen = Memo(MOST_KEPT)
@@ -280,9 +280,17 @@ def _layout(sizes: Sizes, target: str) -> Hashable:
     return (*sizes.values.items(), *sorted(sizes.strides.items()), target)
 
 
+def _tune(
+    problem: Problem, settings: Settings, jobs: int | None, executor: Executor | str | None, watch: Watch
+) -> TuningResult:
+    from tcomp.tuner.tuning import tune  # noqa: PLC0415  (a fifth of the time to import tcomp, and few processes tune)
+
+    return tune(problem, settings, jobs=jobs, executor=executor, watch=watch)
+
+
 def _tuned(problem: Problem, seconds: float) -> MappingOptions:
     """Look for better options before the first call, and keep them."""
-    result = tune(problem, Settings(seconds))
+    result = _tune(problem, Settings(seconds), None, None, ignore)
     if result.interrupted:
         raise KeyboardInterrupt
     return result.best

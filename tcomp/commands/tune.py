@@ -31,8 +31,8 @@ from tcomp.tuner.database_file import database_path, open_database
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.report import write_report
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Settings
-from tcomp.tuner.strategies import DEFAULT_STRATEGY, STRATEGIES
+from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
+from tcomp.tuner.strategies import STRATEGIES
 from tcomp.tuner.trials import Problem
 from tcomp.tuner.tuning import tune
 

@@ -22,6 +22,7 @@ from tcomp.tuner.identity import identity_of
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore
 from tcomp.tuner.records import Tuned
 from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 
 FINALISTS = 4
@@ -34,24 +35,6 @@ _FINAL_SHARE, _LONGEST_FINAL = 0.15, 10.0
 _FINAL_ROUNDS, _LARGEST_FINAL_SHARE = 3, 0.3
 _SHORTEST_BATCH, _LONGEST_BATCH = 0.5, 6.0
 _SMALLEST_BATCH, _LARGEST_BATCH = 4, 64
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a run may spend, ``budget`` seconds of wall time, and how it searches: ``strategy`` by name, ``seed``."""
-
-    budget: float = 60.0
-    strategy: str = "model"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget < math.inf:
-            raise TcompError(f"budget is {self.budget!r}; it must be a number of seconds above 0")
-        if type(self.seed) is not int:
-            raise TcompError(f"seed is {self.seed!r}; it must be an integer")
-
-    def __str__(self) -> str:
-        return f"{float(self.budget)} s, {self.strategy}, seed {self.seed}"
 
 
 class Workshop(Protocol):

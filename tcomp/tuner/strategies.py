@@ -14,9 +14,8 @@ from tcomp.errors import TcompError
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.tuner import searches
 from tcomp.tuner.background import Background
+from tcomp.tuner.settings import DEFAULT_STRATEGY
 from tcomp.tuner.trials import Strategy
-
-DEFAULT_STRATEGY = "model"
 
 Begin = Callable[[Background], Strategy]
 

@@ -30,8 +30,9 @@ from tcomp.tuner.identity import identity_of
 from tcomp.tuner.preparation import Limits
 from tcomp.tuner.progress import Progress, Watch, ignore
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Run, Searcher, Settings
+from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.seeds import seeds
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.space import space_of
 from tcomp.tuner.strategies import strategy_named
 from tcomp.tuner.trials import Problem

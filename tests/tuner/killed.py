@@ -9,7 +9,8 @@ from pathlib import Path
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.progress import Progress
-from tcomp.tuner.search import Run, Searcher, Settings
+from tcomp.tuner.search import Run, Searcher
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import problem, tiled

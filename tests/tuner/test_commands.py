@@ -17,7 +17,8 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.progress import Phase, Progress, Watch
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Run, Searcher, Settings
+from tcomp.tuner.search import Run, Searcher
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Problem
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import MM, SCALE, tiled

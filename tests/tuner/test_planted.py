@@ -10,7 +10,8 @@ from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.preparation import Limits
-from tcomp.tuner.search import Run, Searcher, Settings
+from tcomp.tuner.search import Run, Searcher
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Outcome, Problem
 from tcomp.tuner.workshop import ExecutorWorkshop
 from tests.tuner.fakes import Listed

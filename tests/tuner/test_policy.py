@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import operation as module
 from tcomp.devices import MAIN
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation
+from tcomp.tuner import tuning as module
 from tcomp.tuner.database import Database, TuningWarning
 from tcomp.tuner.identity import device_model, identity_of
 from tcomp.tuner.policy import Policy, policy_of
 from tcomp.tuner.records import Tuned
 from tcomp.tuner.result import TuningResult
-from tcomp.tuner.search import Settings
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Problem
 from tests.tuner.problems import MM, tiled
 

@@ -16,7 +16,8 @@ from tcomp.tuner.database import Database
 from tcomp.tuner.identity import Identity, identity_of
 from tcomp.tuner.progress import Phase, Progress
 from tcomp.tuner.result import Final, TuningResult, decide
-from tcomp.tuner.search import Run, Searcher, Settings
+from tcomp.tuner.search import Run, Searcher
+from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 from tests.tuner.fakes import FakeWorkshop, Listed, seconds_of
 from tests.tuner.problems import problem, tiled

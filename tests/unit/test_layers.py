@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import tcomp
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,9 +38,20 @@ def test_a_package_of_the_top_level_has_one_name(name: str, setup_cfg: configpar
 
 
 def test_import_is_light() -> None:
-    program = "import tcomp, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    """No large packages, and nothing of the search and the reports of the tuner."""
+    program = "import tcomp, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"torch", "cupy", "scipy", "rich", "sklearn", "ml_dtypes", "pandas"} & set(run.stdout.split())
+    modules = set(run.stdout.split())
+    packages = {name.partition(".")[0] for name in modules}
+    assert not {"torch", "cupy", "scipy", "rich", "sklearn", "ml_dtypes", "pandas", "distributed"} & packages
+    assert not {f"tcomp.tuner.{name}" for name in ("tuning", "search", "strategies", "report", "evaluation")} & modules
+
+
+def test_what_is_imported_late_is_there() -> None:
+    assert all(hasattr(tcomp, name) for name in tcomp.__all__)
+    assert tcomp.TuningResult.__module__ == "tcomp.tuner.result"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tcomp.nothing  # noqa: B018
 
 
 def test_layers_hold() -> None:
