@@ -6,6 +6,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_SECONDS ?= 120
 FUZZ_SEED    ?= 2
 
+# Hundreds of tests start a Python, each of which would compile tcomp anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz check lint format clean
 

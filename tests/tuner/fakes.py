@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.result import Final
@@ -68,7 +69,7 @@ class Listed:
 
     def propose(self, trials: Sequence[Trial], count: int) -> Sequence[Candidate]:
         tried = {t.options for t in trials}
-        return [Candidate(o, "listed") for o in self.options if o not in tried][:count]
+        return [Candidate(o, "listed") for o in islice((o for o in self.options if o not in tried), count)]
 
     def select(self, compiled: Sequence[Compiled], trials: Sequence[Trial], count: int) -> Sequence[Compiled]:
         return [c for c in compiled if c.candidate.options not in self.left_out][:count]

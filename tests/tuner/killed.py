@@ -17,7 +17,7 @@ from tests.tuner.problems import problem, tiled
 
 PROBLEM = problem()
 SETTINGS = Settings(budget=300.0)
-CANDIDATES = [MappingOptions(), *(tiled(n) for n in range(61, 100_000))]
+CANDIDATES = [MappingOptions(), *(tiled(n) for n in range(61, 10_000))]
 
 
 def search(path: Path, told: Connection, count: int) -> None:
