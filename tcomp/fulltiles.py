@@ -33,7 +33,7 @@ def separate_full_tiles(node: LoopNode) -> LoopNode:
             if not found.conditions:
                 return node
             condition = conjunction(tuple(found.conditions))
-            return replace(node, body=If(condition, full, node.body))
+            return replace(node, body=If(condition, full, found.torn(node.body)))
         case Scope() | For() | Let():
             return replace(node, body=separate_full_tiles(node.body))
         case Block():
@@ -54,7 +54,10 @@ class _Separation:
     """Gathers what must hold for a tile to be full; ``inside`` are the iterators that a test in front cannot use."""
 
     inside: frozenset[str]
-    conditions: dict[LoopExpr, None] = field(default_factory=dict)
+    conditions: dict[LoopExpr, set[str]] = field(default_factory=dict)
+    """The tests, with the iterators of the loops that they are for."""
+    operations: dict[int, _Separation] = field(default_factory=dict)
+    """What was found below an operation, by the identity of its mark."""
 
     def full(self, node: LoopNode) -> LoopNode:
         """The node with every loop that has a constant trip count in full tiles given that count."""
@@ -62,7 +65,11 @@ class _Separation:
             case For():
                 return self._loop(replace(node, body=self.full(node.body)))
             case Scope() if node.name.startswith(OPERATION):
-                return replace(node, body=self._sides(node.body))
+                own = self.operations[id(node)] = _Separation(self.inside)
+                body = own._sides(node.body)
+                for test, iterators in own.conditions.items():
+                    self.conditions.setdefault(test, set()).update(iterators)
+                return replace(node, body=body)
             case Scope() | Let():
                 return replace(node, body=self.full(node.body))
             case Block():
@@ -76,6 +83,20 @@ class _Separation:
             return replace(node, body=self._sides(node.body))
         return self.full(node)
 
+    def torn(self, node: LoopNode) -> LoopNode:
+        """The node where not all tests hold: operations whose own loops all the tests are about are told of it."""
+        match node:
+            case Scope() if node.name.startswith(OPERATION):
+                own = self.operations[id(node)].conditions
+                known = own.keys() == self.conditions.keys()
+                return replace(node, torn=frozenset().union(*own.values())) if known else node
+            case For() | Let() | Scope():
+                return replace(node, body=self.torn(node.body))
+            case Block():
+                return Block(tuple(self.torn(c) for c in node.children))
+            case _:
+                return node
+
     def _loop(self, loop: For) -> For:
         lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
         if len(lowers) == len(uppers) == 1:
@@ -87,7 +108,8 @@ class _Separation:
                     tests += [Operation(">=", (lower, other)) for other in lowers if other != lower]
                     if any(variables(t) & self.inside for t in tests):
                         continue
-                    self.conditions.update(dict.fromkeys(tests))
+                    for test in tests:
+                        self.conditions.setdefault(test, set()).add(loop.iterator)
                     return replace(loop, lower=lower, upper=upper)
         return loop
 

@@ -87,11 +87,14 @@ class Scope:
     """A marked place; ``around`` gives the values of the band members around it, outermost first, where asked for.
 
     Buffers whose ``mark`` is ``name`` are declared here; a "parallel" mark lets the loops just below run in parallel.
+    Of the loops over the iterators ``torn``, if there are any, one at least does not have its full extent: another
+    version of the tile runs where all have.
     """
 
     name: str
     around: tuple[LoopExpr, ...]
     body: LoopNode
+    torn: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,8 @@ def substitute_below(node: LoopNode, name: str, value: LoopExpr) -> LoopNode:
             otherwise = None if node.otherwise is None else below(node.otherwise)
             return If(substitute(node.condition, name, value), below(node.then), otherwise)
         case Scope():
-            return Scope(node.name, tuple(substitute(e, name, value) for e in node.around), below(node.body))
+            around = tuple(substitute(e, name, value) for e in node.around)
+            return replace(node, around=around, body=below(node.body))
         case Execute():
             return Execute(node.statement, tuple(substitute(a, name, value) for a in node.arguments))
 

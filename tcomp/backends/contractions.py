@@ -96,7 +96,7 @@ class Contraction:
         loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
         sides = [self.nest.column] if self.nest.row is None else [self.nest.column, self.nest.row]
         known = all(constant_extent(side.lower, side.upper) is not None for side in sides)
-        found = [self._vectors(r, c, loads) for r in rows for c in columns]
+        found = [self._vectors(r, c, loads) for r in rows for c in columns if self.nest.may_have(r, c)]
         tiles = [tile for tile in found if tile is not None][: 1 if known else None]
         if not tiles:
             return None

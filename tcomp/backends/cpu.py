@@ -145,7 +145,7 @@ class _Emitter:
                 statement = self.scop.by_name[operation.statement]
                 for length in (number + 2, number + 1):
                     around = (*nodes[:number], None)[0], (*nodes[number + 1 : length], None)[0]
-                    if length <= len(nodes) and self._contract(node.body, statement, depth, *around):
+                    if length <= len(nodes) and self._contract(node, statement, depth, *around):
                         return length
         self._node(nodes[0], depth)
         return 1
@@ -162,7 +162,7 @@ class _Emitter:
         if operation is not None and operation.kind in ("reduce", "scan"):
             self._reduce(node.body, depth)
             return
-        if operation is not None and self._contract(node.body, self.scop.by_name[operation.statement], depth):
+        if operation is not None and self._contract(node, self.scop.by_name[operation.statement], depth):
             return
         buffers = self.by_mark.get(node.name, [])
         panels = [Panel(c, self.scop.storages[c.storage]) for c in self.plan.copies if c.mark == node.name]
@@ -250,7 +250,7 @@ class _Emitter:
 
     def _contract(
         self,
-        node: LoopNode,
+        operation: Scope,
         statement: ScopStatement,
         depth: int,
         start: LoopNode | None = None,
@@ -261,7 +261,7 @@ class _Emitter:
         ``start`` is what runs before, ``after`` what runs behind it: they are spelled with it only if they set the same
         tile to zero, and copy it.
         """
-        nest = nest_of(node, statement)
+        nest = nest_of(operation.body, statement, operation.torn)
         if nest is None or (start is not None and not clears(start, nest, statement, self.scop)):
             return False
         copy = None if after is None else copied_by(after, nest, statement, self.plan)
@@ -281,7 +281,7 @@ class _Emitter:
         lines = Contraction(*facts).lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             dots = DotContraction(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
-            lines = dots.lines_or(lines or plainly(node), plainly) or lines
+            lines = dots.lines_or(lines or plainly(operation.body), plainly) or lines
         if lines is None:
             return False
         self._put(depth, "{")

@@ -80,7 +80,7 @@ class IteratorNames:
                 return If(expression(node.condition), self.rename(node.then, names, role), otherwise)
             case Scope():
                 around = tuple(expression(e) for e in node.around)
-                return Scope(node.name, around, self.rename(node.body, names, _role(node.name, role)))
+                return replace(node, around=around, body=self.rename(node.body, names, _role(node.name, role)))
             case Execute():
                 return Execute(node.statement, tuple(expression(a) for a in node.arguments))
 

@@ -25,6 +25,17 @@ class Nest:
     row: For | None
     column: For
     call: Execute
+    torn: frozenset[str] = frozenset()
+    """Iterators of loops of which one at least does not have its full extent."""
+
+    def may_have(self, rows: int, columns: int) -> bool:
+        """Whether a tile of so many rows and columns can occur, as far as is known from what is torn."""
+        sides = {self.column.iterator: (self.column, columns)}
+        if self.row is not None:
+            sides[self.row.iterator] = (self.row, rows)
+        if not self.torn or not self.torn <= sides.keys():
+            return True
+        return any(extent != extents_of(loop)[0] for loop, extent in (sides[name] for name in self.torn))
 
     def corner(self) -> dict[str, LoopExpr]:
         """The first value of the iterators of rows and columns."""
@@ -32,7 +43,7 @@ class Nest:
         return {loop.iterator: loop.lower for loop in loops}
 
 
-def nest_of(node: LoopNode, statement: ScopStatement) -> Nest | None:
+def nest_of(node: LoopNode, statement: ScopStatement, torn: frozenset[str] = frozenset()) -> Nest | None:
     """The loops of an update below a ``contract`` mark, if the innermost are over columns and perhaps rows."""
     loops: list[For | Let] = []
     below: list[LoopNode] = [node]
@@ -56,7 +67,7 @@ def nest_of(node: LoopNode, statement: ScopStatement) -> Nest | None:
         return None
     if any((variables(loop.lower) | variables(loop.upper)) & inside for loop in tile):
         return None
-    return Nest(tuple(outer), below[first], tuple(steps), row, column, node)
+    return Nest(tuple(outer), below[first], tuple(steps), row, column, node, torn)
 
 
 def _taken(loops: list[For | Let], coordinates: tuple[LoopExpr, ...]) -> For | None:

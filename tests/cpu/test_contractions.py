@@ -47,6 +47,17 @@ def test_any_tile(tile: tuple[int, int], blocks: tuple[int, int]) -> None:
     assert (f(A, B, options=options) == A @ B).all()
 
 
+@pytest.mark.parametrize("sizes", [(50, 64), (48, 75), (50, 75), (7, 75)])
+def test_whole_register_tiles_are_spelled_once(sizes: tuple[int, int]) -> None:
+    """Where a tile is not full there is no version for all of its rows and columns."""
+    f = tc.define(MATMUL)["f"]
+    A, B = integers((sizes[0], 20)), integers((20, sizes[1]))
+    kernel = f.compile(A, B, options=tc.MappingOptions(tile_sizes=(24, 32), register_tile=(6, 16)))
+    tiles = re.findall(r"\btc_c5_\d+ = \{0\};", kernel.source)
+    assert len(tiles) == len(set(tiles)) * (1 + (sizes[1] % 16 > 0))
+    assert (kernel(A, B) == A @ B).all()
+
+
 FORMS: dict[str, tuple[str, list[tuple[int, ...]], str]] = {
     "batched": (
         "def f(float(B,N,K) X, float(B,K,M) Y) -> (Z) { Z(b,n,m) +=! X(b,n,k) * Y(b,k,m) }",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcomp.fulltiles import separate_full_tiles
-from tcomp.loops import Execute, For, If, LoopNode, Number, Operation, Scope, Variable
+from tcomp.loops import Block, Execute, For, If, LoopNode, Number, Operation, Scope, Variable
 
 TILE = Variable("t")
 
@@ -42,6 +44,37 @@ def test_the_steps_of_an_operation_may_be_of_any_number() -> None:
     assert isinstance(full, Scope) and isinstance(full.body, For) and isinstance(full.body.body, For)
     assert full.body.upper == limited("k", tile).upper
     assert full.body.body.upper == Operation("+", (_times(8), Number(8)))
+
+
+def _limited(name: str, limit: int, body: LoopNode) -> For:
+    return For(name, _times(8), Operation("min", (Number(limit), Operation("+", (_times(8), Number(8))))), 1, body)
+
+
+def _general(node: LoopNode) -> LoopNode | None:
+    separated = separate_full_tiles(Scope("cluster0", (), node))
+    assert isinstance(separated, Scope) and isinstance(separated.body, If)
+    return separated.body.otherwise
+
+
+CALL = Execute("S", (Variable("k"), Variable("m"), Variable("n")))
+
+
+def test_an_operation_is_told_that_one_of_its_loops_is_torn() -> None:
+    tile = _limited("m", 99, For("n", Number(0), Number(8), 1, CALL))
+    both = _limited("m", 99, _limited("n", 77, CALL))
+    for body, torn in ((tile, {"m"}), (both, {"m", "n"})):
+        general = _general(Scope("contract0", (), For("k", Number(0), Number(5), 1, body)))
+        assert isinstance(general, Scope) and general.torn == torn
+
+
+def test_an_operation_is_not_told_of_the_loops_of_others() -> None:
+    """Where they are torn, its own may be full."""
+    tile = _limited("m", 99, For("n", Number(0), Number(8), 1, CALL))
+    operation = Scope("contract0", (), For("k", Number(0), Number(5), 1, tile))
+    general = _general(Block((_limited("m", 100, Execute("T", (Variable("m"),))), operation)))
+    assert isinstance(general, Block) and general.children[1] == operation
+    general = _general(Block((_limited("m", 99, Execute("T", (Variable("m"),))), operation)))
+    assert isinstance(general, Block) and general.children[1] == replace(operation, torn=frozenset({"m"}))
 
 
 def test_loops_without_guards_stay() -> None:
