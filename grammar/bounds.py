@@ -18,7 +18,7 @@ from tcomp.grammar.accesses import Access
 from tcomp.grammar.affine import form_to_pw_aff, to_val, where_may_hold
 from tcomp.grammar.domains import Box, StatementDomain
 from tcomp.grammar.forms import Form, Interval, interval, to_form
-from tcomp.grammar.function import Function, Index
+from tcomp.grammar.function import Binary, Function, Index, walk
 from tcomp.grammar.products import bounds_of, is_indirect
 from tcomp.grammar.wording import mentioned_sizes, quoted_statements, sample_element, text_of
 
@@ -180,7 +180,9 @@ class _Proof:
         if not self._happens(number, access):
             return
         text = text_of(self.program.function, access.read.span)
-        may = "may divide by zero" if bounds is None else f"may lie anywhere from {bounds[0]} to {bounds[1]}"
+        may = f"may lie anywhere from {bounds[0]} to {bounds[1]}" if bounds else "may have any value"
+        if bounds is None and any(isinstance(e, Binary) and e.op in ("/", "%") for e in walk(subscript)):
+            may = "may divide by zero"
         has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
         self._misfit(number, access, f"the subscript of {text} is not affine: it {may} but {has}")
 

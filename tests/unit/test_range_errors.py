@@ -199,3 +199,10 @@ def test_index_expressions_that_are_too_complex_end_in_an_error() -> None:
     with pytest.raises(ShapeError, match=r"too complex to analyse|too far"):
         infer(function, {"N": 7})
     assert infer(define("def f(float(N) A) -> (O) { O(i) = A(2*i) }")["f"], {"N": 7}).boxes["O"].extent == (4,)
+
+
+@pytest.mark.parametrize("subscript", ["int8(i)", "sign(i)"])
+def test_a_subscript_without_bounds_divides_nothing(subscript: str) -> None:
+    text = f"def f(float(N) A) -> (B) {{ B(i) = A({subscript}) where i in 0:N }}"
+    with pytest.raises(ShapeError, match="is not affine: it may have any value but dimension 0 of A has 9 elements"):
+        infer(unchecked(text), {"N": 9})
