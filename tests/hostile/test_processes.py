@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,9 @@ def test_pools(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with multiprocessing.get_context(method).Pool(2) as pool:
         work = [(str(tmp_path), operation, kernel, (1, 2, 3))] * 4
         assert pool.starmap_async(_child, work).get(timeout=120) == [True] * 4
+    if method == "forkserver":
+        # Others start one that has imported what they need: it is the same for all of a process.
+        forkserver._forkserver._stop()
 
 
 def test_what_is_pickled_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
