@@ -14,6 +14,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.threadproof import kept_by_threads, prove_barriers, prove_memories
+from tcomp.mapping.tree import nodes_of
 from tcomp.scop import Scop, ScopStatement, maps_of
 
 
@@ -22,6 +23,7 @@ def prove(plan: Plan, step: str) -> None:
     scop = plan.scop
     if scop is not plan.program:
         prove_expansion(plan.program, scop, step)
+    _prove_once(plan.tree, step)
     _prove_order(scop, plan.tree, step)
     marks = {p.mark: p for p in places(plan.tree)}
     for place in marks.values():
@@ -89,6 +91,19 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
             f"pass '{step}' reverses a dependence on {_carrier(scop, broken)}: "
             f"{broken.wrap().sample_point()} must run in this order"
         )
+
+
+def _prove_once(tree: isl.Schedule, step: str) -> None:
+    """No instance runs twice: bands are functions, so only two filters of a sequence could let it."""
+    for node in nodes_of(tree):
+        if node.get_type() == isl.schedule_node_type.sequence:
+            before = isl.UnionSet("{ }")
+            for child in range(node.n_children()):
+                own = node.child(child).filter_get_filter()
+                twice = before.intersect(own).intersect(node.get_domain())
+                if not twice.is_empty():
+                    raise LegalityError(f"pass '{step}' runs {_example_set(twice)} more than once")
+                before = before.union(own)
 
 
 def _carrier(scop: Scop, dependence: isl.Map) -> str:

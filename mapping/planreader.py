@@ -37,7 +37,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     """The pass after which a plan was written, and the plan.  Raises PlanError."""
     source = read_toml(text)
     stage = source.text("stage")
-    notes = source.entries.pop("notes", [])
+    notes = source.texts("notes")
     tree = _atomic(source.parsed("tree", read_tree))
     program = scop
     stored: set[str] = set()
@@ -46,7 +46,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
         stored.add(storage)
     tiled = replay(program, tree)
     clusters = tuple(_cluster(tiled, number, row) for number, row in enumerate(source.rows("cluster")))
-    plan = Plan(program, tiled, tree, clusters, stored=frozenset(stored), notes=tuple(map(str, notes)))
+    plan = Plan(program, tiled, tree, clusters, stored=frozenset(stored), notes=notes)
     plan = replace(plan, groups=tuple(_group(plan, number, row) for number, row in enumerate(source.rows("group"))))
     plan = replace(
         plan,
@@ -75,6 +75,9 @@ def _atomic(tree: isl.Schedule) -> isl.Schedule:
     for node in nodes_of(tree):
         if node.get_type() not in _READABLE:
             raise PlanError(f"a plan's tree has no nodes of type {isl.schedule_node_type.find_value(node.get_type())}")
+
+    if tree.get_map().get_space().dim(isl.dim_type.param):
+        raise PlanError("a plan's tree has no parameters")
 
     def close(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if node.get_type() == isl.schedule_node_type.band:
@@ -110,13 +113,14 @@ def _cluster(scop: Scop, number: int, row: Row) -> Cluster:
 
 def _group(plan: Plan, number: int, row: Row) -> Group:
     clusters = row.numbers("clusters")
-    ratios = row.table("recompute").entries
+    ratios = row.table("recompute")
     if not clusters or any(c >= len(plan.clusters) for c in clusters):
         raise PlanError(f"{row.where} must have clusters, by number")
     place = next((p for p in places(plan.tree) if p.mark == f"group{number}"), None)
     if place is None:
         raise PlanError(f"{row.where} has no mark group{number} in the tree")
-    footprints = {c: _footprint(plan.scop, plan.clusters[c], place.prefixes, ratios.get(str(c), 1.0)) for c in clusters}
+    footprints = {c: _footprint(plan.scop, plan.clusters[c], place.prefixes, ratios.ratio(str(c))) for c in clusters}
+    ratios.done()
     return Group(clusters, row.numbers("members"), row.numbers("sizes"), footprints)
 
 
@@ -133,7 +137,7 @@ def _footprint(scop: Scop, cluster: Cluster, prefixes: Mapping[str, isl.Map], ra
     if tiles is None:
         return Footprint(isl.Map("{ [] -> [] }"), True, 1.0, ())
     expanded = any(scop.by_name[s].tile_rank for s in cluster.statements)
-    return Footprint(tiles.coalesce(), not expanded, float(ratio), ())
+    return Footprint(tiles.coalesce(), not expanded, ratio, ())
 
 
 def _storage(scop: Scop, row: Row) -> Storage:

@@ -49,6 +49,20 @@ class Row:
             raise self._unfit(key, "a list of whole numbers")
         return tuple(value)
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings; none if it is not there."""
+        value = self._take(key, ())
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise self._unfit(key, "a list of strings")
+        return tuple(value)
+
+    def ratio(self, key: str) -> float:
+        """A number of times, 1 if it is not there."""
+        value = self._take(key, 1.0)
+        if type(value) not in (int, float) or not 0 <= value <= LARGEST:
+            raise self._unfit(key, "a number")
+        return float(value)
+
     def rows(self, key: str) -> Iterator[Row]:
         """A list of tables; none if it is not there."""
         value = self._take(key, [])
@@ -94,7 +108,7 @@ def read_toml(text: str) -> Row:
     """The entries of a plan's text.  Raises PlanError with the line where it is no TOML."""
     try:
         return Row("", tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"the text of the plan is not TOML: {error}") from None
 
 

@@ -39,7 +39,10 @@ def replay(program: Scop, tree: isl.Schedule) -> Scop:
 def _domains(tree: isl.Schedule) -> Mapping[str, isl.Set]:
     found: list[isl.Set] = []
     tree.get_domain().foreach_set(found.append)
-    return {s.get_tuple_name(): s for s in found}
+    names = [s.get_tuple_name() for s in found]
+    if None in names or len(set(names)) < len(names):
+        raise PlanError("the tree runs something without a name, or two things of one name")
+    return dict(zip(names, found, strict=True))
 
 
 def _placement(statement: ScopStatement, domain: isl.Set, tile_of: isl.Map, expanded: set[str]) -> Placement:

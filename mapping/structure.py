@@ -17,6 +17,7 @@ from tcomp.mapping.buffers import Place, places, touches
 from tcomp.mapping.memories import BLOCK_LEVEL
 from tcomp.mapping.options import MOST_THREADS
 from tcomp.mapping.plan import Buffer, Dealt, Phase, Plan
+from tcomp.mapping.planrows import LARGEST
 from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import below, nodes_of
 
@@ -29,6 +30,7 @@ def check_structure(plan: Plan, buffered: bool) -> None:
 
     ``buffered`` says whether temporaries must have buffers already; otherwise they may have none.
     """
+    _check_bands(plan.tree)
     names = Counter(_mark(n) for n in nodes_of(plan.tree) if n.get_type() == _KINDS.mark)
     for name, count in names.items():
         _require(count == 1, f"the tree has {count} marks {name}")
@@ -53,6 +55,22 @@ def check_structure(plan: Plan, buffered: bool) -> None:
     for before in plan.barriers:
         copied = any(c.mark + COPIED == before for c in plan.copies)
         _require(before in plan.phases or copied, f"a barrier stands before {before}, which is no phase")
+
+
+def _check_bands(tree: isl.Schedule) -> None:
+    """What bands count by stays far from what 64 bits hold."""
+    for node in nodes_of(tree):
+        if node.get_type() == _KINDS.band:
+            partial = node.band_get_partial_schedule_union_map().intersect_domain(node.get_domain())
+            for values in _sets(partial.range()):
+                bounds = [v for d in range(values.dim(isl.dim_type.set)) for v in _bounds(values, d)]
+                _require(all(abs(v) <= LARGEST for v in bounds), f"a band of the tree counts beyond {LARGEST}")
+
+
+def _bounds(values: isl.Set, dimension: int) -> tuple[int, ...]:
+    if values.is_empty():
+        return ()
+    return values.dim_min_val(dimension).to_python(), values.dim_max_val(dimension).to_python()
 
 
 def _check_groups(plan: Plan) -> None:

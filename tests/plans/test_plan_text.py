@@ -187,3 +187,40 @@ def test_threads_that_are_not_there_are_told_without_a_buffer(stage: str) -> Non
 def test_an_empty_text_is_no_plan(text: str) -> None:
     with pytest.raises(tc.PlanError):
         compiled(MATMUL, SIZES, "cpu", text)
+
+
+SUM = "def f(float(N) A, float(N,K) X) -> (B) { t(n) +=! X(n,k)  B(n) = A(n) + t(n) }"
+
+
+@pytest.mark.parametrize("again", ["n <= 5 and 0 <= k <= 6", "n <= 5 and k = 3"])
+def test_instances_that_run_twice_are_told(again: str) -> None:
+    text = compiled(SUM, {"N": 6, "K": 7}, "cpu").stages["pack"]
+    plain = re.sub(r"\n\[\[operation\]\]\n.*\n.*\n.*\n", "", text)
+    own = "n <= 5 and 0 <= k <= 6"
+    steps = re.search(r'( *)schedule: "\[\{ S0\[i0, i1\] -> \[\(i1\)\] \}\]"\n.*permutable: 1\n', plain)
+    assert steps is not None
+    children = [f'{steps[1]}  - filter: "{{ S0[n, k] : 0 <= {bounds} }}"\n' for bounds in (own, again)]
+    twice = f"{steps[0]}{steps[1]}child:\n{steps[1]}  sequence:\n{''.join(children)}"
+    with pytest.raises(tc.LegalityError, match=r"runs .*S0.* more than once"):
+        compiled(SUM, {"N": 6, "K": 7}, "cpu", plain.replace(steps[0], twice))
+
+
+FORMS = {
+    "notes": ('stage = "nest"', 'stage = "nest"\nnotes = 5', "notes must be a list of strings"),
+    "a ratio": ("sizes = [6]", 'sizes = [6]\nrecompute = { "0" = "abc" }', "recompute: 0 must be a number"),
+    "a cluster that is not there": ("sizes = [6]", 'sizes = [6]\nrecompute = { "1" = 1 }', "recompute has no entry"),
+    "digits": ("sizes = [6]", f"sizes = [{'9' * 5000}]", "is not TOML"),
+    "what has no name": ('<= 5 }"\n', '<= 5; [n] : n = 0 }"\n', "without a name"),
+    "two of one name": ('<= 5 }"\n', '<= 5; S0i[n, m] : n = 0 and m = 0 }"\n', "two things of one name"),
+    "a parameter": ('"[{ S0[i0, i1] -> [(i1)] }]"', '"[p] -> [{ S0[i0, i1] -> [(i1 + p)] }]"', "has no parameters"),
+    "64 bits": ("S0[i0, i1] -> [(i1)]", f"S0[i0, i1] -> [({1 << 62}i1)]", "counts beyond"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_no_plan_may_hold_is_told(name: str) -> None:
+    old, new, reason = FORMS[name]
+    text = compiled(SUM, {"N": 6, "K": 7}, "cpu").stages["nest"]
+    assert old in text
+    with pytest.raises(tc.PlanError, match=reason):
+        compiled(SUM, {"N": 6, "K": 7}, "cpu", text.replace(old, new, 1))
