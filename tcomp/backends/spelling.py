@@ -46,8 +46,9 @@ from tcomp.mapping.strides import flattened
 from tcomp.operators import DType
 from tcomp.scop import Scop
 
-_EXACT_IN_HALF = 2048
-"""Integers below are exact in every float type."""
+_EXACT = {"bfloat16": 256}
+_EXACT_ELSE = 2048
+"""Integers below are exact in a float type."""
 
 
 def loop_text(expr: LoopExpr) -> str:
@@ -140,7 +141,7 @@ class Speller:
             case Cast(dtype=DType(kind="float")) if isinstance(expr.operand, Constant | Size) and (
                 (number := fixed_value(expr.operand, self.scop.sizes)) is not None
                 and expr.operand.dtype.is_integer
-                and abs(number) < _EXACT_IN_HALF
+                and abs(number) < _EXACT.get(expr.dtype.name, _EXACT_ELSE)
             ):
                 return constant_text(number, expr.dtype, self.dialect)
             case Cast():
