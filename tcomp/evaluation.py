@@ -36,7 +36,7 @@ from tcomp.grammar.function import (
     depends_on_data,
     map_children,
 )
-from tcomp.operators import INT64, INTRINSICS, UINT64, DType
+from tcomp.operators import BFLOAT16, INT64, INTRINSICS, UINT64, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -164,8 +164,18 @@ def convert(values: Array, source: DType, target: DType) -> Array:
 
 def round_to(values: Array, dtype: DType) -> Array:
     """Values in an element type's own NumPy type: rounded to nearest even if it is a float, else unchanged."""
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        if dtype == BFLOAT16 and values.dtype.itemsize > 2:
+            values = _odd(values)
         return values.astype(numpy_dtype(dtype))
+
+
+def _odd(values: Array) -> Array:
+    """Values in float32, odd where it does not hold them: ``ml_dtypes`` rounds to bfloat16 by way of it."""
+    exact = values.astype(np.longdouble)
+    near = exact.astype(np.float32)
+    bits = near.view(np.uint32) - (np.abs(near) > np.abs(exact))
+    return np.where((near < exact) | (near > exact), bits | 1, near.view(np.uint32)).astype(np.uint32).view(np.float32)
 
 
 def _constant(value: float | int | bool, dtype: DType) -> Array:

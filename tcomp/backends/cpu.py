@@ -23,6 +23,8 @@ from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_
 from tcomp.backends.streaming import FENCE
 from tcomp.backends.tilenests import nest_of
 from tcomp.backends.tilestages import clears, copied_by
+from tcomp.backends.vectorvalues import computed_type
+from tcomp.backends.widening import NARROWED
 from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Cast, Function, Read
 from tcomp.loops import (
@@ -43,6 +45,7 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
+from tcomp.operators import FLOAT32
 from tcomp.scop import ScopStatement
 
 
@@ -339,14 +342,8 @@ class _Emitter:
         dtype = self.scop.storages[statement.target].dtype
         target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         expr = statement.value
-        if (
-            isinstance(expr, Cast)
-            and expr.dtype == dtype
-            and expr.operand.dtype.is_float
-            and dtype.is_float
-            and dtype.bits == 16
-        ):
-            expr = expr.operand
+        if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
+            expr = expr.operand  # storing it is the conversion
         value = speller.value(expr)
         if statement.kind == "update":
             assert statement.reduction is not None

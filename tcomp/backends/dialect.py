@@ -106,12 +106,19 @@ def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) 
     if target.kind == "bool":
         return f"({text} != 0)"
     if target == BFLOAT16:
-        return f"tc_from_bfloat16(tc_to_bfloat16((float){text}))"
+        return f"tc_from_bfloat16(tc_to_bfloat16({_near_bfloat16(text, source)}))"
     if target == FLOAT16:
         return dialect.float16_round.format(text if source.is_float else f"((float){text})")
     if source.is_float and target.is_integer:
         return f"tc_to_{target.name}({text})"
     return f"(({C_VALUE_TYPES[target.name]}){text})"
+
+
+def _near_bfloat16(text: str, source: DType) -> str:
+    """A value in float32 that is rounded to bfloat16 as the one given."""
+    if source.is_integer and source.bits == 64:
+        text = f"tc_odd_{source.name}({text})"
+    return f"(float){text}" if source.bits < 32 or source == FLOAT32 else f"tc_odd_float64({text})"
 
 
 def constant_text(value: float | int | bool, dtype: DType, dialect: Dialect = HOST_C) -> str:

@@ -63,6 +63,21 @@ _FIXED: dict[str, str] = {
   if (value != value) return (unsigned short)((both.u >> 16) | 0x40);
   return (unsigned short)((both.u + 0x7fff + ((both.u >> 16) & 1)) >> 16);
 }}""",
+    # What the result does not hold makes it odd, so that it is on its side of any middle when it is rounded again.
+    "tc_odd_float64": f"""{INLINE} float tc_odd_float64(double value) {{
+  union {{ float f; unsigned int u; }} both = {{ (float)value }};
+  const double near = both.f;
+  const int away = (near < 0 ? -near : near) > (value < 0 ? -value : value);
+  if (near < value || near > value) both.u = (both.u - away) | 1;
+  return both.f;
+}}""",
+    "tc_odd_int64": f"""{INLINE} double tc_odd_int64(long long value) {{
+  if (-(1LL << 53) < value && value < 1LL << 53) return (double)value;
+  return (double)(value >> 11 | ((value & 2047) != 0)) * 2048;
+}}""",
+    "tc_odd_uint64": f"""{INLINE} double tc_odd_uint64(unsigned long long value) {{
+  return value < 1ULL << 53 ? (double)value : (double)(value >> 11 | ((value & 2047) != 0)) * 2048;
+}}""",
 }
 
 FREE_REGISTERS = "tc_free_registers();"

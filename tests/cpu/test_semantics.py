@@ -87,6 +87,34 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     agrees("def f(float(N) A) -> (bfloat16(N) O) { O(i) = bfloat16(A(i)) }", values)
 
 
+@pytest.mark.parametrize("target", ["cpu", "simulator"])
+@pytest.mark.parametrize("source", ["int32", "uint32", "int64", "uint64", "float64"])
+def test_conversions_to_bfloat16_round_once(source: str, target: str) -> None:
+    """Just beside the middle of two numbers, for which float32 would take it."""
+    pytest.importorskip("ml_dtypes")
+    if target == "simulator" and why_not() is not None:
+        pytest.skip(why_not() or "")
+    dtype = np.dtype(source)
+    shifts = (17, 18, 23) if dtype.itemsize == 4 else (17, 18, 30, 45) if dtype.kind == "f" else (17, 30, 46, 47, 55)
+    cases = list(itertools.product(shifts, (128, 129, 254, 255), (-1, 0, 1)))
+    values = np.array([(number << s) + (1 << (s - 1)) + aside for s, number, aside in cases], dtype)
+    expected = [float(number + (aside + number % 2 > 0) << s) for s, number, aside in cases]
+    text = f"""def f({source}(N) X) -> (bfloat16(N) Y, bfloat16(N) Z) {{
+      Y(i) = bfloat16(X(i))  Z(i) = bfloat16(X(i) * {source}(1)) }}"""
+    operator = tcomp.define(text).f
+    for found in (*operator(values, target=target), *operator.reference(values)):
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
+def test_integers_of_more_than_eight_bits_are_rounded_to_bfloat16() -> None:
+    pytest.importorskip("ml_dtypes")
+    text = (
+        "def f(float(N) A) -> (O) { O(i) = A(i) + float(bfloat16(257)) + float(bfloat16(-259)) + float(bfloat16(N)) }"
+    )
+    agrees(text, np.zeros(1027, np.float32))
+    assert tcomp.define(text).f(np.zeros(1027, np.float32), target="cpu")[0] == 256 - 260 + 1024
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_contractions(dtype: str) -> None:
     storage: Any = dtype if dtype == "float16" else pytest.importorskip("ml_dtypes").bfloat16
