@@ -31,6 +31,12 @@ AWKWARD_NAMES = (
 )  # fmt: skip
 """Names that mean something in C, in CUDA, or in generated text."""
 
+MADE_UP = (
+    "_1", "_2", "_acc0", "_acc1", "_of_S0", "_of_S1", "_1_at0", "_1_at1", "_of_S0_at0", "_of_S0_low1", "_acc0_at0",
+    "_acc0_parts", "_parts", "_sums",
+)  # fmt: skip
+"""What kernels append to the name of a tensor to name what belongs to it."""
+
 _COMMUTATIVE = frozenset({"+", "*", "==", "!=", "&&", "||"})
 _COMMUTATIVE_FUNCTIONS = frozenset({"min", "max"})
 
@@ -69,6 +75,10 @@ def with_other_names(choices: Choices, program: Program) -> Variant:
     start = choices.integer(0, len(awkward) - 1)
     new = [*awkward[start:], *awkward[:start], *(f"other_{number}" for number in range(len(old)))]
     names = dict(zip(old, new, strict=False))
+    for own in old[1:]:
+        if choices.chance(30):
+            made_up = names[choices.pick(old)] + choices.pick(MADE_UP)
+            names[own] = names[own] if made_up in {*names.values(), *taken} else made_up
     data = program.data()
     variant = Program(
         renamed(program.definition, names), {names.get(n, n): v for n, v in program.sizes.items()}, program.seed

@@ -58,6 +58,7 @@ def sizes_of(function: Function, rng: random.Random, most: int) -> dict[str, int
         names = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
         least = rng.randrange(len(SIZES) - 2)
         sizes = {name: rng.choice(SIZES[least if rng.random() < 0.7 else 0 :]) for name in names}
+        sizes |= {name: 1 for name in names if rng.random() < 0.1}
         try:
             ranges = infer(function, sizes)
         except (CompileError, ShapeError):

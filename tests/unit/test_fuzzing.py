@@ -34,8 +34,8 @@ from tcomp.fuzzing.machinery import MACHINERY, machinery
 from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, random_machine, random_options
 from tcomp.fuzzing.programs import Array, Data, Program
 from tcomp.fuzzing.reduction import reduce_case
-from tcomp.fuzzing.relations import RELATIONS
-from tcomp.fuzzing.rewriting import body
+from tcomp.fuzzing.relations import MADE_UP, RELATIONS
+from tcomp.fuzzing.rewriting import body, declared_names
 from tcomp.fuzzing.workers import Worker
 from tcomp.grammar.ranges import infer
 from tcomp.islbounds import TooComplexError
@@ -186,6 +186,14 @@ class TestRelations:
             assert describe_difference(variant.restored(found), expected) == "", variant.program
             changed += variant.program.text != program.text or layouts(variant.data) != layouts(program.data())
         assert (changed > 3) == (name != "same")
+
+    def test_new_names_are_those_that_kernels_make_up_for_others(self) -> None:
+        found: set[str] = set()
+        for number in range(40):
+            variant = RELATIONS["renamed"](Choices(random.Random(number).randint), program_of(number))
+            names = declared_names(variant.program.definition)
+            found |= {suffix for suffix in MADE_UP for name in names if f"{name}{suffix}" in names}
+        assert found == set(MADE_UP)
 
 
 def interpreted(program: Program, data: Data | None = None) -> dict[str, Array]:
