@@ -25,6 +25,9 @@ from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
 from tcomp.scop import ScopStatement
 
+TORN = " /* not all rows and columns */"
+"""Tells readers of a kernel that another version runs whole tiles."""
+
 _SHORT = ("int16", "uint16")
 _ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64", *_SHORT)
 _LOADED = (*_ARITHMETIC, *WIDENED)
@@ -190,7 +193,7 @@ class Contraction:
             yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
             yield f"{inside}}} else"
         last = self._tile(tiles[-1], targets, operands) if fallback is None else fallback(self.nest.inner)
-        yield f"{inside}{{"
+        yield f"{inside}{{{TORN if self.nest.torn else ''}"
         yield from (f"{inside}  {line}" for line in last)
         yield f"{inside}}}"
         for d in range(depth - 1, -1, -1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tcomp.backends.contractions import TORN
 from tcomp.driver import Compilation
 
 Test = Callable[[Compilation], bool]
@@ -13,10 +14,14 @@ def _in_text(*marks: str) -> Test:
     return lambda made: all(mark in made.source.text for mark in marks)
 
 
+def _has_edges(text: str) -> bool:
+    return "tc_rows ==" in text or TORN in text
+
+
 _CPU: Mapping[str, Test] = {
     "contraction": lambda made: any(o.kind == "contract" for o in made.plan.operations.values()),
     "register tile": _in_text("tc_c0_0"),
-    "edges of register tiles": _in_text("tc_c0_0", "tc_rows =="),
+    "edges of register tiles": lambda made: "tc_c0_0" in made.source.text and _has_edges(made.source.text),
     "packed panel": lambda made: bool(made.plan.copies),
     "panel transposed in registers": _in_text("tc_transpose_"),
     "dot product instructions": _in_text("tc_dot_"),
