@@ -53,6 +53,7 @@ class Case:
             "machine": json.dumps(None if self.machine is None else asdict(self.machine)),
             "sizes": json.dumps(dict(self.program.sizes)),
             "seed": self.program.seed,
+            "bits": self.program.bits,
         }
         lines = [f"## {line}".rstrip() for line in remarks.splitlines()]
         lines += [f"# {name}: {value}" for name, value in facts.items()]
@@ -70,7 +71,7 @@ def read_case(text: str) -> Case:
     definitions = parse(text)
     try:
         sizes = {str(name): int(value) for name, value in json.loads(facts["sizes"]).items()}
-        program = Program(definitions[0], sizes, int(facts["seed"]))
+        program = Program(definitions[0], sizes, int(facts["seed"]), int(facts.get("bits", "0")))
         order = next(o for o in ORDERS if o == facts["order"])
         facts_of_machine = json.loads(facts.get("machine", "null"))
         machine = None if facts_of_machine is None else Machine(**facts_of_machine)

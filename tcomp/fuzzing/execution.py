@@ -94,7 +94,7 @@ def _execute(case: Case) -> Outcome:
 
 def _is_sound(program: Program) -> bool:
     function = program.function
-    return is_exact(function, infer(function, program.sizes), program.sizes)
+    return is_exact(function, infer(function, program.sizes), program.sizes, program.bits)
 
 
 def _outputs(program: Program, run: Any) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tcomp.errors import TcompError
 from tcomp.fuzzing.choices import Choices
-from tcomp.fuzzing.exactness import bounds_of
+from tcomp.fuzzing.exactness import bounds_of, is_exact
 from tcomp.fuzzing.products import Products
 from tcomp.fuzzing.programs import Program, largest_element
 from tcomp.fuzzing.statements import Draft, Drafter
@@ -198,9 +198,11 @@ class _Builder:
         for chosen in (kept, names):
             outputs = [self.annotations.get(n, n) for n in chosen]
             try:
-                function, _ = self._check(outputs, self.drafts)
+                function, ranges = self._check(outputs, self.drafts)
             except TcompError:
                 continue
             (definition,) = parse(self._text(outputs, self.drafts))
-            return Program(definition, self._values(function), seed)
+            sizes = self._values(function)
+            halves = self.choices.chance(60) and is_exact(function, ranges, sizes, bits=1)
+            return Program(definition, sizes, seed, bits=int(halves))
         raise AssertionError("the front end takes back what it accepted")

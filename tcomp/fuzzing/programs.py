@@ -41,11 +41,15 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A def with a value for every size symbol and ``const`` parameter, and the seed of its data."""
+    """A def with a value for every size symbol and ``const`` parameter, and the seed of its data.
+
+    Floats among the data are multiples of ``2**-bits``.
+    """
 
     definition: Definition
     sizes: Mapping[str, int]
     seed: int = 0
+    bits: int = 0
 
     @property
     def text(self) -> str:
@@ -58,7 +62,7 @@ class Program:
         return define(self.text)[self.definition.name.name]
 
     def data(self) -> Data:
-        """Arrays of small integers; each depends on the seed and its position only.  Raises TcompError."""
+        """Arrays of small numbers; each depends on the seed and its position only.  Raises TcompError."""
         function = self.function
         boxes = infer(function, self.sizes).boxes
         arguments: list[Array | int] = []
@@ -66,19 +70,21 @@ class Program:
             if tensor.role == "const":
                 arguments.append(self.sizes[tensor.name])
             else:
-                arguments.append(self._integers(position, tensor.dtype, boxes[tensor.name].extent))
+                arguments.append(self._numbers(position, tensor.dtype, boxes[tensor.name].extent))
         contents = {
-            t.name: self._integers(1000 + position, t.dtype, boxes[t.name].extent)
+            t.name: self._numbers(1000 + position, t.dtype, boxes[t.name].extent)
             for position, t in enumerate(function.outputs)
             if t.name in function.needs_content
         }
         return Data(tuple(arguments), contents)
 
-    def _integers(self, position: int, dtype: DType, extent: tuple[int, ...]) -> Array:
+    def _numbers(self, position: int, dtype: DType, extent: tuple[int, ...]) -> Array:
         rng = np.random.default_rng([self.seed, position])
         low = 0 if dtype.kind in ("bool", "uint") else _LOW
         high = 1 if dtype.kind == "bool" else largest_element(dtype)
-        return np.asarray(rng.integers(low, high + 1, extent)).astype(numpy_dtype(dtype))
+        parts = 1 << self.bits if dtype.is_float else 1
+        numbers = np.asarray(rng.integers(low * parts, high * parts + 1, extent))
+        return np.asarray(numbers if parts == 1 else numbers / parts).astype(numpy_dtype(dtype))
 
     def __repr__(self) -> str:
-        return f"{self.text}sizes: {dict(self.sizes)}, seed: {self.seed}"
+        return f"{self.text}sizes: {dict(self.sizes)}, seed: {self.seed}, bits: {self.bits}"

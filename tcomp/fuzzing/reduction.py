@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from tcomp.errors import TcompError
 from tcomp.fuzzing.cases import Case, changed_options
-from tcomp.fuzzing.programs import Program
 from tcomp.fuzzing.rewriting import (
     body,
     map_expressions,
@@ -56,7 +55,7 @@ def _with(case: Case, definition: Definition, **sizes: int) -> Case:
     for parameter in definition.inputs:
         used.update(name for dim in parameter.dims or () for name in names_in(dim))
     kept = {name: value for name, value in (dict(case.program.sizes) | sizes).items() if name in used}
-    return replace(case, program=Program(definition, kept, case.program.seed))
+    return replace(case, program=replace(case.program, definition=definition, sizes=kept))
 
 
 def _with_body(case: Case, statements: Iterable[Statement]) -> Case:

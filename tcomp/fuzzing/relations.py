@@ -80,9 +80,8 @@ def with_other_names(choices: Choices, program: Program) -> Variant:
             made_up = names[choices.pick(old)] + choices.pick(MADE_UP)
             names[own] = names[own] if made_up in {*names.values(), *taken} else made_up
     data = program.data()
-    variant = Program(
-        renamed(program.definition, names), {names.get(n, n): v for n, v in program.sizes.items()}, program.seed
-    )
+    sizes = {names.get(n, n): v for n, v in program.sizes.items()}
+    variant = replace(program, definition=renamed(program.definition, names), sizes=sizes)
     contents = {names[n]: array for n, array in data.contents.items()}
     return Variant(variant, Data(data.arguments, contents), {other: name for name, other in names.items()})
 

@@ -119,6 +119,29 @@ class TestExactness:
     def test_what_may_round_is_not(self, text: str) -> None:
         assert not exact(text, N=1000)
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("def f(float(N) A) -> (S) { S +=! A(i) * A(i) }", True),
+            ("def f(float(N) A) -> (S) { S +=! A(i) * 4000 }", False),
+            ("def f(float(N) A) -> (S) { S +=! float(int32(A(i))) * 4000 }", True),
+            ("def f(float(N) A) -> (S) { S +=! floor(A(i)) * 4000 }", True),
+            ("def f(int32(N) A) -> (S) { S +=! float(A(i)) * 4000 }", True),
+            ("def f(float(N) A) -> (S) { S *=! clamp(A(i), -1, 1) }", False),
+            ("def f(float(N) A) -> (B) { B(i) = A(i) % 3 }", True),
+        ],
+    )
+    def test_halves_are_counted_in_units(self, text: str, expected: bool) -> None:
+        function = program_from(text, N=1000).function
+        assert exact(text, N=1000) or not expected
+        assert is_exact(function, infer(function, {"N": 1000}), {"N": 1000}, bits=1) == expected
+
+    def test_many_programs_have_halves(self) -> None:
+        programs = [program_of(number) for number in range(PROGRAMS)]
+        data = [[np.asarray(a, np.float64) % 1 for a in p.data().arguments] for p in programs if p.bits]
+        halves = [arrays for arrays in data if any(map(np.any, arrays))]
+        assert len(halves) > PROGRAMS / 4
+
 
 class TestOptions:
     @pytest.mark.parametrize("target", ["cpu", "cuda", "simulator"])
