@@ -182,6 +182,8 @@ def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
     ranks = None if corner is None else (corner.dim(isl.dim_type.in_), corner.dim(isl.dim_type.out))
     if extra < 0 or ranks not in (None, (writes.dim(isl.dim_type.in_), len(buffer.shape))):
         raise LegalityError(f"pass '{step}' gives {buffer.storage} a box of the wrong rank")
+    if extra and not writes.project_out(isl.dim_type.out, extra, len(buffer.shape)).is_single_valued():
+        raise LegalityError(f"pass '{step}' lets tiles that have a {buffer.storage} of their own share one")
     elements = own_element(writes, len(buffer.shape))
     offsets = elements
     if buffer.lower is not None:

@@ -224,3 +224,15 @@ def test_what_no_plan_may_hold_is_told(name: str) -> None:
     assert old in text
     with pytest.raises(tc.PlanError, match=reason):
         compiled(SUM, {"N": 6, "K": 7}, "cpu", text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_every_tile_computes_for_itself_is_not_kept_for_all(target: str) -> None:
+    text = "def f(float(N) X) -> (Z) { Y(i) +=! X(i+k) where k in 0:3  Z(i) = Y(i) + Y(i+1) + Y(i+2) }"
+    options = tc.MappingOptions(tile_sizes=(4,), recompute_limit=10.0)
+    made = compiled(text, {"N": 40}, target, options=options)
+    plan = list(made.stages.values())[-3]
+    changed = re.sub(r'(storage = "Y_acc0"\n)(.+\n)+', r'\1space = "global"\nshape = [40]\norigin = [0]\n', plan)
+    assert changed != plan
+    with pytest.raises(tc.LegalityError, match="tiles that have a Y_acc0 of their own share one"):
+        compiled(text, {"N": 40}, target, changed, options)
