@@ -21,9 +21,9 @@ from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partne
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
 from tcomp.mapping.promotion import access_of, unfolded_access
-from tcomp.mapping.threads import ThreadMaps
+from tcomp.mapping.threads import ThreadMaps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of
-from tcomp.scop import by_statements, maps_of
+from tcomp.scop import ScopStatement, by_statements, maps_of
 
 
 def kept_by_threads(buffer: Buffer) -> bool:
@@ -36,6 +36,8 @@ def prove_memories(plan: Plan, step: str) -> None:
     proof = _Proof.of(plan)
     for phase in plan.phases.values():
         proof.dealt(phase, step)
+        if shared_dimensions(plan, phase):
+            proof.shared(phase, step)
     if plan.phases:
         for buffer in plan.buffers.values():
             proof.private(buffer, step)
@@ -168,6 +170,33 @@ class _Proof:
                         f"pass '{step}' lets several threads reduce one element: {apart.wrap().sample_point()}"
                     )
 
+    def shared(self, phase: Phase, step: str) -> None:
+        """Threads that reduce together have one element at a time, which one of them has started in the same loops.
+
+        The result goes where its start went, to the elements of a thread there.
+        """
+        (name,) = self.marks[phase.lanes].prefixes
+        update = self.plan.scop.by_name[name]
+        starts = [s for s in self.plan.scop.statements if s.kind == "init" and s.target == update.target]
+        if len(starts) != 1 or not _in_same_loops(self.plan, self.maps.phase_of[starts[0].name], phase):
+            raise LegalityError(f"pass '{step}' starts {update.target} in other loops than {phase.mark}")
+        started, reduced = (self._elements(s) for s in (starts[0], update))
+        for elements in (reduced, started):
+            if not elements.is_single_valued():
+                raise LegalityError(
+                    f"pass '{step}' lets the threads of {phase.mark} have several elements of {update.target} at a time"
+                )
+        apart = reduced.subtract(started)
+        if not apart.is_empty():
+            raise LegalityError(
+                f"pass '{step}' starts {update.target} in other threads than reduce it: {apart.wrap().sample_point()}"
+            )
+
+    def _elements(self, statement: ScopStatement) -> isl.Map:
+        """The loops around a phase with the number of a thread to the elements that it has there."""
+        around = self.marks[self.maps.phase_of[statement.name].mark].prefixes[statement.name]
+        return around.flat_range_product(self.maps.leaders[statement.name]).reverse().apply_range(statement.write)
+
     def fenced(self, copy: Copy, step: str) -> None:
         """Barriers stand between what is read from a copy and what is fetched before and after."""
         if self.plan.barriers.get(copy.mark + COPIED) != "block":
@@ -271,6 +300,18 @@ def _without_phases(node: isl.ScheduleNode, plan: Plan) -> isl.ScheduleNode:
     for position in range(node.n_children()):
         node = _without_phases(node.child(position), plan).parent()
     return node
+
+
+def _in_same_loops(plan: Plan, first: Phase, second: Phase) -> bool:
+    """Whether no loop around one phase is none around the other."""
+    marks = {n.mark_get_id().get_name(): n for n in nodes_of(plan.tree) if n.get_type() == isl.schedule_node_type.mark}
+    together = marks[first.mark].get_shared_ancestor(marks[second.mark]).get_tree_depth()
+    for node in (marks[first.mark], marks[second.mark]):
+        while node.get_tree_depth() > together:
+            if node.get_type() == isl.schedule_node_type.band:
+                return False
+            node = node.parent()
+    return True
 
 
 def _in_loop(plan: Plan, mark: str) -> bool:

@@ -236,3 +236,60 @@ def test_what_every_tile_computes_for_itself_is_not_kept_for_all(target: str) ->
     assert changed != plan
     with pytest.raises(tc.LegalityError, match="tiles that have a Y_acc0 of their own share one"):
         compiled(text, {"N": 40}, target, changed, options)
+
+
+ROWS = "def f(float(N,K) A) -> (B) { B(n) +=! A(n,k) }"
+SHARED = tc.MappingOptions(tile_sizes=(16,), threads=(8, 4), use_private_memory=False)
+START = """        sequence:
+        - filter: "{ S0i[n] }"
+          child:
+            schedule: "[{ S0i[i0] -> [(floor((i0)/4))] }]"
+            child:
+              mark: "phase0_0"
+              child:
+                schedule: "[{ S0i[i0] -> [((i0) mod 4)] }]"
+                child:
+                  mark: "lanes0_0"
+        - filter: "{ S0[n, k]; S0f[n] }"
+          child:
+            schedule: "[{ S0[i0, i1] -> [(floor((i0)/4))]; S0f[i0] -> [(floor((i0)/4))] }]"
+            child:
+              mark: "round0"
+              child:
+                sequence:
+"""
+
+
+def rows_shared() -> str:
+    """Eight threads reduce a row of four, in four rounds; accumulators lie in shared memory."""
+    return compiled(ROWS, {"N": 16, "K": 64}, "cuda:sm_90", options=SHARED).stages["barriers"]
+
+
+def refused_rows(changed: str, reason: str) -> None:
+    with pytest.raises(tc.LegalityError, match=reason):
+        compiled(ROWS, {"N": 16, "K": 64}, "cuda:sm_90", changed, SHARED)
+
+
+def test_a_shared_reduction_is_started_by_the_thread_that_has_it() -> None:
+    changed = rows_shared().replace("S0i[i0] -> [((i0) mod 4)]", "S0i[i0] -> [(3 - (i0) mod 4)]")
+    refused_rows(changed, r"starts B_acc0 in other threads than reduce it: .*B_acc0")
+
+
+def test_threads_reduce_one_element_at_a_time() -> None:
+    text = rows_shared().replace("(4i1)", "(0)").replace("shape = [4]\nlower", "shape = [16]\nlower")
+    text = text.replace("[(floor((i0)/4))]", "[(0)]")
+    text = text.replace("{ S0[n, k] -> [(floor((k)/8))]", "{ S0[n, k] -> [(n)] }, { S0[n, k] -> [(floor((k)/8))]")
+    for mark, row in {"lanes0_0": "S0i[n] -> [(n)]", "point0": "S0f[n] -> [(n)]"}.items():
+        text = re.sub(rf'( *)mark: "{mark}"\n', rf'\g<0>\1child:\n\1  schedule: "[{{ {row} }}]"\n', text)
+    refused_rows(text, "threads of reduce0 have several elements of B_acc0 at a time")
+
+
+def test_a_shared_reduction_starts_in_the_loops_around_it() -> None:
+    lines = rows_shared().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines) if "S0f[i0] -> [(floor((i0)/4))]" in line)
+    second = next(n for n, line in enumerate(lines) if '- filter: "{ S0[n, k]' in line)
+    last = lines.index("'''\n")
+    text = "".join([*lines[:first], START, *("    " + line for line in lines[second:last]), *lines[last:]])
+    text = text.replace('"round0"\nshape = [4]\nlower = "{ [i0, i1] -> [(4i1)] }"',
+                        '"group0"\nshape = [16]\nlower = "{ [i0] -> [(0)] }"')  # fmt: skip
+    refused_rows(text, "starts B_acc0 in other loops than reduce0")
