@@ -21,7 +21,8 @@ from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partne
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
 from tcomp.mapping.promotion import access_of, unfolded_access
-from tcomp.mapping.threads import ThreadMaps, shared_dimensions
+from tcomp.mapping.roundproof import reuses
+from tcomp.mapping.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of
 from tcomp.scop import ScopStatement, by_statements, maps_of
 
@@ -216,17 +217,20 @@ class _Proof:
         return any(self.plan.barriers.get(m) == "block" or m + COPIED in self.plan.barriers for m in inside)
 
     def ordered(self, step: str) -> None:
-        """Dependences between threads of a block cross a barrier."""
+        """Dependences between threads of a block cross a barrier, and so does what uses their memory again."""
         dates = _phase_dates(self.plan)
         block = functools.cache(lambda: self._waits(dates, ("block",)))
         warp = functools.cache(lambda: self._waits(dates, ("block", "warp")))
-        for (source, sink), pairs in by_statements(self.plan.scop.dependences).items():
-            if self._group(source) is not self._group(sink):
-                continue
-            crossing = self.maps.crossing(self.plan, source, sink, pairs)
+        together = [
+            (self.maps.ends(self.plan, source, sink), pairs)
+            for (source, sink), pairs in by_statements(self.plan.scop.dependences).items()
+            if self._group(source) is self._group(sink)
+        ]
+        for ends, pairs in (*together, *reuses(self.plan, self.marks, self.maps)):
+            crossing = between_threads(ends, pairs)
             if crossing.is_empty():
                 continue
-            far = self.maps.beyond_warps(self.plan, source, sink, crossing)
+            far = between_warps(ends, crossing)
             self._covered(far, dates, block, step)
             if not crossing.is_equal(far):
                 self._covered(crossing.subtract(far), dates, warp, step)

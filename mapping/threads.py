@@ -11,6 +11,10 @@ import islpy as isl
 from tcomp.mapping.buffers import places
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.plan import Phase, Plan
+from tcomp.scop import ScopStatement
+
+Ends = tuple[isl.Map, isl.Map]
+"""For two statements, instance to the number of a thread in its block."""
 
 _WARP_OF_THREAD = isl.Map(f"{{ [t] -> [floor(t/{WARP})] }}")
 
@@ -44,19 +48,30 @@ class ThreadMaps:
 
     def crossing(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
         """Those pairs of instances of which the second is run by another thread than has what the first left."""
-        writer, reader = self._ends(plan, source, sink)
-        return pairs.subtract(writer.apply_range(reader.reverse()))
+        return between_threads(self.ends(plan, source, sink), pairs)
 
     def beyond_warps(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
         """Those pairs of which the second is run in another warp than the first."""
-        writer, reader = (m.apply_range(_WARP_OF_THREAD) for m in self._ends(plan, source, sink))
-        return pairs.subtract(writer.apply_range(reader.reverse()))
+        return between_warps(self.ends(plan, source, sink), pairs)
 
-    def _ends(self, plan: Plan, source: str, sink: str) -> tuple[isl.Map, isl.Map]:
+    def ends(self, plan: Plan, source: str, sink: str) -> Ends:
         """The threads that have what the first statement leaves, and that need it for the second."""
-        target = plan.scop.by_name[source].target
-        reader = self.leaders[sink] if plan.scop.by_name[sink].target == target else self.threads[sink]
-        return self.leaders[source], reader
+        return self.leaders[source], self.touching(plan.scop.by_name[sink], plan.scop.by_name[source].target)
+
+    def touching(self, statement: ScopStatement, storage: str) -> isl.Map:
+        """The threads that read or write a storage when they run a statement."""
+        return self.leaders[statement.name] if statement.target == storage else self.threads[statement.name]
+
+
+def between_threads(ends: Ends, pairs: isl.Map) -> isl.Map:
+    """Those pairs of instances of which the second's thread is another one than the first's."""
+    return pairs.subtract(ends[0].apply_range(ends[1].reverse()))
+
+
+def between_warps(ends: Ends, pairs: isl.Map) -> isl.Map:
+    """Those pairs of instances of which the second's thread is in another warp than the first's."""
+    writer, reader = (m.apply_range(_WARP_OF_THREAD) for m in ends)
+    return pairs.subtract(writer.apply_range(reader.reverse()))
 
 
 def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:

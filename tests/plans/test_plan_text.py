@@ -293,3 +293,11 @@ def test_a_shared_reduction_starts_in_the_loops_around_it() -> None:
     text = text.replace('"round0"\nshape = [4]\nlower = "{ [i0, i1] -> [(4i1)] }"',
                         '"group0"\nshape = [16]\nlower = "{ [i0] -> [(0)] }"')  # fmt: skip
     refused_rows(text, "starts B_acc0 in other loops than reduce0")
+
+
+def test_threads_wait_before_the_next_round_overwrites_what_they_read() -> None:
+    changed = rows_shared().replace("S0f[i0] -> [((i0) mod 4)]", "S0f[i0] -> [(3 - (i0) mod 4)]")
+    assert compiled(ROWS, {"N": 16, "K": 64}, "cuda:sm_90", changed, SHARED)
+    less = changed.replace('[[barrier]]\nbefore = "phase0_0"\nlevel = "block"\n', "")
+    assert less != changed
+    refused_rows(less, r"exchange a value without a barrier: .*S0f\[0\] -> S0i\[4\]")
