@@ -1,4 +1,7 @@
-"""Where kernels can run: the targets by name, and which of them work on this machine."""
+"""Where kernels can run: the targets by name, and which of them work on this machine.
+
+What only GPUs need, and the simulator, is imported when somebody asks for it: most processes use the CPU alone.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,8 @@ from dataclasses import dataclass
 
 from tcomp.backends import native, toolchain
 from tcomp.backends.cpu import CpuBackend
-from tcomp.backends.cuda import CudaBackend
-from tcomp.backends.cuda_runtime import CudaRuntime, architecture_at
 from tcomp.backends.host_runtime import HostRuntime
 from tcomp.backends.runtime import Runtime
-from tcomp.backends.simulator import compiler as simulator_compiler
-from tcomp.backends.simulator import simulation
-from tcomp.backends.simulator.cost import estimated_seconds
 from tcomp.backends.source import Source
 from tcomp.devices import Memory, Place, describe_devices
 from tcomp.driver import Backend
@@ -141,8 +139,40 @@ def _cuda() -> Availability:
 
 
 def _simulator() -> Availability:
-    reason = simulator_compiler.why_not()
-    return Availability(reason is None, reason or f"{simulator_compiler.find().version}")
+    from tcomp.backends.simulator import compiler  # noqa: PLC0415
+
+    reason = compiler.why_not()
+    return Availability(reason is None, reason or f"{compiler.find().version}")
+
+
+def _spelled_in_cuda(architecture: str, target: str) -> Backend:
+    from tcomp.backends.cuda import CudaBackend  # noqa: PLC0415
+
+    return CudaBackend(gpu_of(architecture), target)
+
+
+def _on_devices(architecture: str) -> Runtime:
+    from tcomp.backends.cuda_runtime import CudaRuntime  # noqa: PLC0415
+
+    return CudaRuntime(architecture)
+
+
+def _architecture_at(place: Place) -> str:
+    from tcomp.backends.cuda_runtime import architecture_at  # noqa: PLC0415
+
+    return architecture_at(place)
+
+
+def _simulated(_: str) -> Runtime:
+    from tcomp.backends.simulator.simulation import load  # noqa: PLC0415
+
+    return HostRuntime(lambda source: load(source).entry)
+
+
+def _estimated(architecture: str, source: Source, flops: Mapping[str, int], addresses: Sequence[int]) -> float:
+    from tcomp.backends.simulator.cost import estimated_seconds  # noqa: PLC0415
+
+    return estimated_seconds(architecture, source, flops, addresses)
 
 
 TARGETS = {
@@ -152,13 +182,13 @@ TARGETS = {
         Memory.MAIN,
         _cpu,
     ),
-    "cuda": Target(lambda name: CudaBackend(gpu_of(name)), CudaRuntime, Memory.CUDA, _cuda, architecture_at),
+    "cuda": Target(lambda name: _spelled_in_cuda(name, "cuda"), _on_devices, Memory.CUDA, _cuda, _architecture_at),
     "simulator": Target(
-        lambda name: CudaBackend(gpu_of(name), "simulator"),
-        lambda _: HostRuntime(lambda source: simulation.load(source).entry),
+        lambda name: _spelled_in_cuda(name, "simulator"),
+        _simulated,
         Memory.MAIN,
         _simulator,
         lambda _: DEFAULT_ARCHITECTURE,
-        estimated_seconds,
+        _estimated,
     ),
 }

@@ -38,12 +38,13 @@ def test_a_package_of_the_top_level_has_one_name(name: str, setup_cfg: configpar
 
 
 def test_import_is_light() -> None:
-    """No large packages, and nothing of the search and the reports of the tuner."""
+    """No large packages, nothing of the search and the reports of the tuner, nothing that only GPUs need."""
     program = "import tcomp, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     modules = set(run.stdout.split())
     packages = {name.partition(".")[0] for name in modules}
     assert not {"torch", "cupy", "scipy", "rich", "sklearn", "ml_dtypes", "pandas", "distributed"} & packages
+    assert not {f"tcomp.backends.{name}" for name in ("cuda", "cuda_runtime", "nvrtc", "simulator")} & modules
     assert not {f"tcomp.tuner.{name}" for name in ("tuning", "search", "strategies", "report", "evaluation")} & modules
 
 
