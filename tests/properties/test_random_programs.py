@@ -27,7 +27,7 @@ def proved_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@suite(60)
+@suite(30)
 @given(programs(), options("cpu"), BOUNDS)
 def test_the_kernel_equals_the_interpreter(program: Program, options: MappingOptions, bounds: Bounds) -> None:
     with bounds.imitated():
@@ -36,7 +36,7 @@ def test_the_kernel_equals_the_interpreter(program: Program, options: MappingOpt
 
 @pytest.mark.parametrize("relation", [name for name in RELATIONS if name != "same"])
 def test_variants_give_the_same(relation: str) -> None:
-    @suite(8)
+    @suite(5)
     @given(programs(), options("cpu"), st.integers(0, 1000))
     def check(program: Program, options: MappingOptions, variation: int) -> None:
         assert execute(Case(program, "cpu", options, relation, variation)) == Outcome(Verdict.PASSED)
