@@ -48,8 +48,11 @@ def _fit(first: Copy, second: Copy) -> bool:
 
 def prove_conversion(plan: Plan, copy: Copy, step: str) -> None:
     """Raise LegalityError, naming the pass, if elements of a copy are not what the tensor holds."""
-    if plan.phases and (copy.groups is not None or copy.dtype != plan.scop.storages[copy.storage].dtype):
+    converted = copy.dtype != plan.scop.storages[copy.storage].dtype
+    if plan.phases and (copy.groups is not None or converted):
         raise LegalityError(f"pass '{step}' fetches {copy.storage} at {copy.mark} in a form that no GPU takes")
+    if converted and copy.groups is None:
+        raise LegalityError(f"pass '{step}' converts {copy.storage} at {copy.mark}, but its steps lie in no groups")
     if not holds(plan.scop.storages[copy.storage].dtype, copy.dtype):
         raise LegalityError(f"pass '{step}' keeps {copy.storage} as {copy.dtype} at {copy.mark}, which changes values")
 

@@ -12,6 +12,7 @@ from collections import Counter
 import islpy as isl
 
 from tcomp.errors import PlanError
+from tcomp.grammar.function import Read
 from tcomp.mapping.barriers import COPIED
 from tcomp.mapping.buffers import Place, places, touches
 from tcomp.mapping.memories import BLOCK_LEVEL
@@ -50,6 +51,7 @@ def check_structure(plan: Plan, buffered: bool) -> None:
             _require(held == buffered, f"{storage.name} has {'already a' if held else 'no'} buffer")
     for buffer in plan.buffers.values():
         _check_buffer(plan, buffer, marks)
+    _check_copies(plan)
     if plan.phases:
         _check_phases(plan, marks)
     for before in plan.barriers:
@@ -134,6 +136,22 @@ def _check_buffer(plan: Plan, buffer: Buffer, marks: dict[str, Place]) -> None:
         _require(buffer.space not in _OF_GPUS or together, f"{name} is {buffer.space}, so {buffer.mark} is too deep")
         inside = {m for p in plan.phases.values() for m in _marks_below(plan, p.lanes)}
         _require(together or buffer.mark in inside, f"buffer {name} cannot be declared at {buffer.mark}")
+
+
+def _check_copies(plan: Plan) -> None:
+    """What a statement reads is copied once, where the backends look for copies."""
+    inside = {m for o in plan.operations for m in _marks_below(plan, o)}
+    known: set[tuple[str, Read]] = set()
+    for copy in plan.copies:
+        what = f"the copy of {copy.storage} at {copy.mark}"
+        if plan.phases:
+            _require(copy.mark in plan.phases, f"{what} is before no phase")
+        else:
+            _require(copy.mark not in inside, f"{what} is inside an operation")
+            _require(not copy.mark.startswith("parallel"), f"{what} is outside all tiles")
+        for read in copy.reads:
+            _require((copy.statement, read) not in known, f"{what} is not the only one of what {copy.statement} reads")
+            known.add((copy.statement, read))
 
 
 def _check_phases(plan: Plan, marks: dict[str, Place]) -> None:

@@ -20,7 +20,7 @@ from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partners
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
-from tcomp.mapping.promotion import access_of, unfolded_access
+from tcomp.mapping.promotion import VECTOR_BYTES, access_of, unfolded_access
 from tcomp.mapping.roundproof import reuses
 from tcomp.mapping.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of
@@ -138,6 +138,8 @@ class _Proof:
         if copy.vector == 1:
             return True
         storage = self.plan.scop.storages[copy.storage]
+        if self.plan.phases and copy.vector * storage.dtype.itemsize != VECTOR_BYTES:
+            return False
         run = fetch_order(copy.shape, storage.strides)[-1]
         if storage.strides[run] != 1 or copy.shape[run] % copy.vector or storage.box.extent[run] % copy.vector:
             return False

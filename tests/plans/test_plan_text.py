@@ -301,3 +301,54 @@ def test_threads_wait_before_the_next_round_overwrites_what_they_read() -> None:
     less = changed.replace('[[barrier]]\nbefore = "phase0_0"\nlevel = "block"\n', "")
     assert less != changed
     refused_rows(less, r"exchange a value without a barrier: .*S0f\[0\] -> S0i\[4\]")
+
+
+NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+NT_SIZES = {"M": 64, "N": 64, "K": 96}
+PANEL = """[[copy]]
+storage = "B"
+mark = "panel0"
+statement = "S0"
+reads = [0]
+shape = [16, 96]
+lower = "{ [i0, i1, i2] -> [(16i2), (0)] }"
+order = [1, 0]
+padding = 0
+vector = 1
+"""
+COPIES = {
+    "twice": (PANEL, f"{PANEL}\n{PANEL}", tc.PlanError, "is not the only one of what S0 reads"),
+    "in an operation": ('"panel0"\nstatement', '"contract0"\nstatement', tc.PlanError, "inside an operation"),
+    "outside": ('"panel0"\nstatement', '"parallel0"\nstatement', tc.PlanError, "outside all tiles"),
+    "wider": ("padding = 0\n", 'padding = 0\ndtype = "float64"\n', tc.LegalityError, "its steps lie in no groups"),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_that_the_backend_would_not_make_is_told(name: str) -> None:
+    old, new, kind, reason = COPIES[name]
+    options = tc.MappingOptions(tile_sizes=(32, 32), register_tile=(4, 16))
+    text = compiled(NT, NT_SIZES, "cpu", options=options).stages["pack"]
+    text = re.sub(r"\[\[copy\]\]\n(.+\n)+", PANEL, text)
+    assert compiled(NT, NT_SIZES, "cpu", text, options)
+    with pytest.raises(kind, match=reason):
+        compiled(NT, NT_SIZES, "cpu", text.replace(old, new), options)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "reason"),
+    [
+        ("vector = 4\n", "vector = 2\n", tc.LegalityError, "half outside"),
+        ("vector = 4\n", "vector = 8\n", tc.LegalityError, "half outside"),
+        ('"phase0_1"\nstatement', '"group0"\nstatement', tc.PlanError, "before no phase"),
+    ],
+    ids=["half a vector", "two vectors", "at no phase"],
+)
+def test_a_copy_that_threads_would_not_make_is_told(old: str, new: str, kind: type[Exception], reason: str) -> None:
+    options = tc.MappingOptions(tile_sizes=(16, 16), threads=(8, 8))
+    sizes = {"M": 32, "N": 32, "K": 48}
+    text = compiled(MATMUL, sizes, "cuda:sm_90", options=options).stages["barriers"]
+    changed = text.replace(old, new)
+    assert changed != text
+    with pytest.raises(kind, match=reason):
+        compiled(MATMUL, sizes, "cuda:sm_90", changed, options)
