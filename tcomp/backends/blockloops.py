@@ -84,6 +84,8 @@ class MappedLoop:
         loop, name = self.loop, self.loop.iterator
         guards = " && ".join(expression_text(g, self.ranges, 2) for g in self._guards())
         if self.repeats:
+            # The iterator ends beyond the last tile, by as many as there are blocks.
+            index = "long long" if loop.high + loop.step * self.blocks >= 2**31 else index
             start, step = self._value(index), self.count
             step = step if loop.step == 1 else f"{loop.step} * {_signed(step, index)}"
             head = f"for ({index} {name} = {start}; {name} <= {loop.high}; {name} += {step}) {{"

@@ -40,6 +40,16 @@ def test_blocks_take_the_tiles_of_such_loops_in_turn(blocks: tuple[int, ...]) ->
         np.testing.assert_array_equal(operator(x, target="simulator", options=options), operator.reference(x))
 
 
+@pytest.mark.parametrize(("blocks", "index"), [(2**16, "int"), (2**17, "long long"), (2**30, "long long")])
+def test_a_loop_of_blocks_ends_within_its_integers(blocks: int, index: str) -> None:
+    """Behind the last tile the iterator goes on by the number of blocks."""
+    options = tc.MappingOptions(tile_sizes=(1,), blocks=(blocks,))
+    text = "def f(uint8(N) A) -> (B) { B(i) = A(i) }"
+    kernel = tc.define(text).f.compile(sizes={"N": 2**31 - 2**16 - 1}, target="cuda:sm_90", options=options)
+    assert kernel.compilation.source.launches[0].grid == (blocks, 1, 1)
+    assert f"for ({index} b_i = blockIdx.x; b_i <= {2**31 - 2**16 - 2}; b_i += gridDim.x)" in kernel.source
+
+
 def test_strides_of_loops_that_share_an_axis() -> None:
     loops = [
         BlockLoop(name, Number(1), Number(12), step, None, 1, 11)
