@@ -18,7 +18,7 @@ from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
 from tcomp.backends.tilenests import constant_extent, nest_of
 from tcomp.backends.vectorvalues import moves_target
-from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, substitute, variables, walk
+from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
 from tcomp.operators import FLOAT32
@@ -124,6 +124,8 @@ class RowLoops:
         statements = [self.scop.by_name[call.statement] for call in calls]
         if not may_repeat(statements) or any(s.name in self.streamed for s in statements):
             return None
+        if len(calls) > 1 and not self._side_by_side(loop, calls):
+            return None
         lanes = self.machine.vector_bytes // max(self.scop.storages[s.target].dtype.itemsize for s in statements)
         while lanes > max(extent, 1):
             lanes //= 2
@@ -135,6 +137,21 @@ class RowLoops:
             last = Operation("-", (loop.upper, Number(lanes)))
             parts = [replace(loop, upper=whole), replace(loop, lower=last)]
         return [line for part in parts for line in self._vectors(part)]
+
+    def _side_by_side(self, loop: For, calls: list[Execute]) -> bool:
+        """Whether statements depend on each other within iterations of a loop only."""
+        moving: dict[str, int] = {}
+        for call in calls:
+            positions = [p for p, a in enumerate(call.arguments) if a == Variable(loop.iterator)]
+            if not positions or moving.setdefault(call.statement, positions[0]) != positions[0]:
+                return False
+        for (source, sink), pairs in self.scop.pairs_in_order.items():
+            if source in moving and sink in moving:
+                kinds = isl.dim_type
+                same = isl.Map.universe(pairs.get_space()).equate(kinds.in_, moving[source], kinds.out, moving[sink])
+                if not pairs.is_subset(same):
+                    return False
+        return True
 
     def _vectors(self, loop: For) -> list[str]:
         """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short."""

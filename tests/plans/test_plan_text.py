@@ -113,6 +113,49 @@ def test_other_tiles_run_and_their_buffers_follow() -> None:
     assert (kernel(A, B) == A @ B).all()
 
 
+def test_a_loop_that_hands_values_on_is_not_said_to_run_side_by_side() -> None:
+    """A producer and its consumer in one loop, of which an iteration reads what the one before wrote."""
+    text = "def f(float(N) A) -> (B, T) { T(i) = A(i) * 2  B(i) = i > 0 ? T(i-1) : 0.0 where i in 0:N }"
+    operation = tc.define(text)["f"]
+    sizes = {"N": 64}
+    made = operation.compile(sizes=sizes)
+    assert "omp simd" in made.source
+    head, points = made.stages["nest"].partition("tree =")[0], "[{ S0[i0] -> [(i0)]; S1[i0] -> [(i0)] }]"
+    tables = """[[cluster]]
+statements = { S0 = [0], S1 = [0] }
+
+[[group]]
+clusters = [0]
+members = [0]
+sizes = [64]
+"""
+    tree = f"""tree = '''
+domain: "{{ S0[i] : 0 <= i <= 63; S1[i] : 0 <= i <= 63 }}"
+child:
+  mark: "parallel0"
+  child:
+    schedule: "{points.replace("(i0)", "(floor((i0)/64))")}"
+    permutable: 1
+    coincident: [ 1 ]
+    child:
+      mark: "group0"
+      child:
+        schedule: "{points}"
+        permutable: 1
+        child:
+          sequence:
+          - filter: "{{ S0[i] }}"
+          - filter: "{{ S1[i] }}"
+'''
+
+"""
+    kernel = operation.compile(sizes=sizes, plan=head + tree + tables)
+    assert "omp simd" not in kernel.source
+    A = np.arange(1, 65, dtype=np.float32)
+    B, T = kernel(A)
+    assert (T == 2 * A).all() and (np.append(0, 2 * A[:-1]) == B).all()
+
+
 def test_two_plans_of_one_program_are_two_kernels() -> None:
     operation = tc.define(MATMUL)["f"]
     made = operation.compile(sizes=SIZES)
