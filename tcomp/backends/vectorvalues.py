@@ -64,7 +64,7 @@ class VectorSpeller:
                 return self._called(of_vectors(expr.op, dtype, self.lanes), (expr.lhs, expr.rhs), dtype)
             case Call(intrinsic="relu"):
                 zero = Constant(0.0 if dtype.is_float else 0, dtype, expr.span)
-                return self._called(of_vectors("max", dtype, self.lanes), (expr.arguments[0], zero), dtype)
+                return self._called(of_vectors("max", dtype, self.lanes), (zero, expr.arguments[0]), dtype)
             case Call(intrinsic="abs" | "fabs") if dtype.is_float:
                 return self._called(lambda x: magnitude(x, dtype, self.lanes), expr.arguments, dtype)
             case _:

@@ -268,3 +268,11 @@ def test_the_signs_of_zeros(dtype: str) -> None:
         for found, wanted in zip(results, expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
             np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
+def test_a_zero_keeps_its_sign_in_vectors() -> None:
+    """``relu`` gives what is not below zero as it is; sums are spelled in vectors."""
+    operator = tcomp.define("def f(float(N) X) -> (S) { S +=! 1 / relu(X(i)) }").f
+    x = np.full(64, -0.0, np.float32)
+    assert operator(x, target="cpu") == operator.reference(x) == -np.inf
+    assert np.isnan(operator(np.append(x, np.float32(np.nan)), target="cpu"))
