@@ -55,7 +55,7 @@ def check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
     for name, value in sizes.items():
         low = 0 if name in function.sizes else -LARGEST + 1
         if not _is_integer(value) or not low <= value < LARGEST:
-            problems.append(Diagnostic(_bad_value(name, value), function.source, _first_mention(function, name)))
+            problems.append(Diagnostic(_bad_value(name, value, low), function.source, _first_mention(function, name)))
     if problems:
         raise ShapeError(*problems)
 
@@ -93,7 +93,7 @@ class _Binding:
             if value is None:
                 self.report(f"the const parameter {tensor.name} is not given", tensor.span)
             elif not _is_integer(value) or not -LARGEST < value < LARGEST:
-                self.report(_bad_value(tensor.name, value), tensor.span)
+                self.report(_bad_value(tensor.name, value, -LARGEST + 1), tensor.span)
             else:
                 self.sizes[tensor.name] = int(value)
 
@@ -150,7 +150,8 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _bad_value(name: str, value: int) -> str:
+def _bad_value(name: str, value: int, low: int) -> str:
+    """What is wrong with a value that is no integer, below ``low`` or too large."""
     if not _is_integer(value):
         return f"{name} must be an integer, not {value!r}"
-    return f"{name} is {'negative' if value < 0 else 'too large'}: {value}"
+    return f"{name} is {'too large' if value >= low else 'too small' if low else 'negative'}: {value}"

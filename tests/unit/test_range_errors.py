@@ -79,6 +79,11 @@ def unchecked(text: str) -> Function:
         ("def f(float(N) A) -> (O) { O(i) = A(i) }", {}, "the size N is not given"),
         ("def f(float(N) A) -> (O) { O(i) = A(i) }", {"N": -1}, "N is negative: -1"),
         ("def f(float(N) A) -> (O) { O(i) = A(i) }", {"N": 1 << 62}, f"N is too large: {1 << 62}"),
+        (
+            "def f(float(N) A, const int64 c) -> (O) { O(i) = A(i) * float(c) }",
+            {"N": 2, "c": -(1 << 62)},
+            f"c is too small: {-(1 << 62)}",
+        ),
         ("def f(float(N) A, const int S) -> (O) { O(i) = A(i * S) }", {"N": 3}, "the const parameter S is not given"),
         (
             "def f(float(N) A, const int S) -> (O) { O(i) = A(i * S) }",
