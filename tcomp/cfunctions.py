@@ -184,7 +184,7 @@ SINPI = CFunction(
 double $name(double x) {
   double r = fmod(x, 2), n = rint(2 * r), t = 3.14159265358979323846 * (r - n / 2);
   double value = n == 0 || n == 2 || n == -2 || n == 4 || n == -4 ? sin(t) : cos(t);
-  return n == 2 || n == -2 || n == 3 || n == -1 ? -value : value;
+  return value == 0 ? x * 0 : n == 2 || n == -2 || n == 3 || n == -1 ? -value : value;
 }""",
     ("cos", "fmod", "rint", "sin"),
 )
@@ -193,11 +193,12 @@ COSPI = CFunction(
 double $name(double x) {
   double r = fmod(x < 0 ? -x : x, 2), n = rint(2 * r), t = 3.14159265358979323846 * (r - n / 2);
   double value = n == 1 || n == 3 ? sin(t) : cos(t);
-  return n == 1 || n == 2 ? -value : value;
+  return (n == 1 || n == 2 ? -value : value) + 0;
 }""",
     ("cos", "fmod", "rint", "sin"),
 )
-"""The argument is reduced exactly to a quarter turn before it is multiplied by pi."""
+"""The argument is reduced exactly to a quarter turn before it is multiplied by pi.  Zeros have the signs of IEEE 754:
+the sine that of its argument, the cosine none."""
 
 
 RCBRT = CFunction(

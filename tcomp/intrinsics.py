@@ -133,13 +133,24 @@ def _half_turns(x: Array) -> tuple[Array, Array]:
 
 def _sinpi(x: Array) -> Array:
     quarter, angle = _half_turns(x)
-    return np.where(quarter % 2 == 0, np.sin(angle), np.cos(angle)) * np.where(quarter >= 2, -1.0, 1.0)
+    value = np.where(quarter % 2 == 0, np.sin(angle), np.cos(angle)) * np.where(quarter >= 2, -1.0, 1.0)
+    return np.where(value == 0, np.copysign(0.0, x), value)
 
 
 def _cospi(x: Array) -> Array:
     quarter, angle = _half_turns(x)
     flipped = (quarter == 1) | (quarter == 2)
-    return np.where(quarter % 2 == 0, np.cos(angle), np.sin(angle)) * np.where(flipped, -1.0, 1.0)
+    return np.where(quarter % 2 == 0, np.cos(angle), np.sin(angle)) * np.where(flipped, -1.0, 1.0) + 0.0
+
+
+def _bessel(name: str, limit: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A Bessel function, with its ``limit`` at infinity, where SciPy has NaN."""
+    inside = _scipy(name)
+    return lambda x: np.where(np.isinf(x), limit(x), inside(x))
+
+
+def _vanishing(x: Array) -> Array:
+    return np.where(x > 0, 0.0, np.nan)
 
 
 _log_gamma = _scipy("gammaln")
@@ -183,8 +194,8 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("cos", 1, np.cos),
         Intrinsic("cosh", 1, np.cosh),
         Intrinsic("cospi", 1, _cospi, cfunctions.COSPI),
-        Intrinsic("cyl_bessel_i0", 1, _scipy("i0"), cfunctions.CYL_BESSEL_I0),
-        Intrinsic("cyl_bessel_i1", 1, _scipy("i1"), cfunctions.CYL_BESSEL_I1),
+        Intrinsic("cyl_bessel_i0", 1, _bessel("i0", np.abs), cfunctions.CYL_BESSEL_I0),
+        Intrinsic("cyl_bessel_i1", 1, _bessel("i1", np.positive), cfunctions.CYL_BESSEL_I1),
         Intrinsic("erf", 1, _erf),
         Intrinsic("erfc", 1, _erfc),
         Intrinsic("erfcinv", 1, _scipy("erfcinv"), cfunctions.ERFCINV),
@@ -196,8 +207,9 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("expm1", 1, np.expm1),
         Intrinsic("fabs", 1, np.abs),
         Intrinsic("floor", 1, np.floor),
-        Intrinsic("j0", 1, _scipy("j0"), _c("double $name(double x) { return j0(x); }", "j0")),
-        Intrinsic("j1", 1, _scipy("j1"), _c("double $name(double x) { return j1(x); }", "j1")),
+        Intrinsic("j0", 1, _bessel("j0", np.zeros_like), _c("double $name(double x) { return j0(x); }", "j0")),
+        Intrinsic("j1", 1, _bessel("j1", lambda x: np.copysign(0.0, x)),
+                  _c("double $name(double x) { return j1(x); }", "j1")),
         Intrinsic("lgamma", 1, _lgamma),
         Intrinsic("log", 1, np.log),
         Intrinsic("log10", 1, np.log10),
@@ -217,8 +229,8 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("tanh", 1, np.tanh),
         Intrinsic("tgamma", 1, _scipy("gamma")),
         Intrinsic("trunc", 1, np.trunc),
-        Intrinsic("y0", 1, _scipy("y0"), _c("double $name(double x) { return y0(x); }", "y0")),
-        Intrinsic("y1", 1, _scipy("y1"), _c("double $name(double x) { return y1(x); }", "y1")),
+        Intrinsic("y0", 1, _bessel("y0", _vanishing), _c("double $name(double x) { return y0(x); }", "y0")),
+        Intrinsic("y1", 1, _bessel("y1", _vanishing), _c("double $name(double x) { return y1(x); }", "y1")),
         Intrinsic("atan2", 2, np.arctan2),
         Intrinsic("copysign", 2, np.copysign),
         Intrinsic("fdim", 2, lambda x, y: np.where(x <= y, 0.0, x - y),
