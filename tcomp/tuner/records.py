@@ -89,10 +89,10 @@ def tuned_from_plain(plain: Any) -> Tuned:
             _times(plain["baseline"]),
             plain["confirmed"] is True,
             _whole(plain["trials"]),
-            _number(plain["when"]),
+            _date(plain["when"]),
             _text(plain["worker"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise TcompError(f"not a tuned result: {error!r}") from None
 
 
@@ -132,22 +132,23 @@ def trial_from_plain(plain: Any) -> Trial:
             failure,
         )
         times, worker = _times(plain["times"]), _text(plain["worker"])
-        when, generation = _number(plain["when"]), _whole(plain["generation"])
+        when, generation = _date(plain["when"]), _whole(plain["generation"])
         doubtful = plain.get("doubtful") is True
         return Trial(compiled, outcome, times, message, worker, when, generation, baseline, doubtful)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise TcompError(f"not a trial: {error!r}") from None
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
+    value.encode()
     return value
 
 
 def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
+    if type(value) is not int or abs(value) >> 63:
+        raise TypeError(f"{value!r} is not a whole number of 64 bits")
     return value
 
 
@@ -155,6 +156,12 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
+
+
+def _date(value: object) -> float:
+    if not math.isfinite(_number(value)):
+        raise ValueError(f"{value!r} is no date")
+    return _number(value)
 
 
 def _times(values: object) -> tuple[float, ...]:

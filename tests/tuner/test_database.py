@@ -279,6 +279,12 @@ def test_what_is_no_export_is_an_error(tmp_path: Path, content: str, message: st
         ("sizes", {"s0": "4"}),
         ("strides", {"t0": [1.5]}),
         ("when", True),
+        ("when", 10**400),
+        ("when", math.nan),
+        ("times", [10**400]),
+        ("trials", 1 << 63),
+        ("sizes", {"s0": 1 << 63}),
+        ("label", "\ud800"),
         ("program", 4),
     ],
 )
