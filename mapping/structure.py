@@ -23,6 +23,9 @@ from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import below, nodes_of
 
 _KINDS = isl.schedule_node_type
+_MOST_IN_32_BITS = 2**31 - 2**16
+"""Up to here indices may be integers of 32 bits on a GPU, with room for what loops run past their bounds by."""
+
 _OF_GPUS = ("shared", "block", "private")
 
 
@@ -60,19 +63,22 @@ def check_structure(plan: Plan, buffered: bool) -> None:
 
 
 def _check_bands(tree: isl.Schedule) -> None:
-    """What bands count by stays far from what 64 bits hold."""
+    """What bands count by fits the integers that hold the indices of the program."""
+    largest = max((abs(v) for s in _sets(tree.get_domain()) for v in _extremes(s)), default=0)
+    most = LARGEST if largest >= _MOST_IN_32_BITS else _MOST_IN_32_BITS
     for node in nodes_of(tree):
         if node.get_type() == _KINDS.band:
             partial = node.band_get_partial_schedule_union_map().intersect_domain(node.get_domain())
-            for values in _sets(partial.range()):
-                bounds = [v for d in range(values.dim(isl.dim_type.set)) for v in _bounds(values, d)]
-                _require(all(abs(v) <= LARGEST for v in bounds), f"a band of the tree counts beyond {LARGEST}")
+            counted = [abs(v) for values in _sets(partial.range()) for v in _extremes(values)]
+            _require(max(counted, default=0) <= most, f"a band of the tree counts beyond {most}")
 
 
-def _bounds(values: isl.Set, dimension: int) -> tuple[int, ...]:
+def _extremes(values: isl.Set) -> list[int]:
+    """The least and the largest value along each dimension."""
     if values.is_empty():
-        return ()
-    return values.dim_min_val(dimension).to_python(), values.dim_max_val(dimension).to_python()
+        return []
+    dimensions = range(values.dim(isl.dim_type.set))
+    return [v.to_python() for d in dimensions for v in (values.dim_min_val(d), values.dim_max_val(d))]
 
 
 def _check_groups(plan: Plan) -> None:
