@@ -223,6 +223,8 @@ def _copy(scop: Scop, row: Row) -> Copy:
     if not chosen or any(r >= len(known) for r in chosen):
         raise PlanError(f"{row.where}: {name} reads {storage.name} in {len(known)} places")
     reads = tuple(known[r] for r in chosen)
+    if not storage.box.extent:
+        raise PlanError(f"{row.where}: {storage.name} is a single number, of which there are no copies")
     shape, lower, order = row.numbers("shape"), row.parsed("lower", isl.MultiAff), row.numbers("order")
     if len(shape) != len(storage.box.extent) or lower.dim(isl.dim_type.out) != len(shape):
         raise PlanError(f"{row.where}: shape and lower must have {len(storage.box.extent)} numbers")

@@ -396,3 +396,23 @@ def test_a_copy_that_threads_would_not_make_is_told(old: str, new: str, kind: ty
     assert changed != text
     with pytest.raises(kind, match=reason):
         compiled(MATMUL, sizes, "cuda:sm_90", changed, options)
+
+
+@pytest.mark.parametrize(("target", "mark"), [("cpu", "group0"), ("cuda:sm_90", "phase0_0")])
+def test_a_single_number_is_not_copied(target: str, mark: str) -> None:
+    program = "def f(float(N) A, float() s) -> (B) { B(i) = A(i) * s() }"
+    copy = f"""
+[[copy]]
+storage = "s"
+mark = "{mark}"
+statement = "S0"
+reads = [0]
+shape = []
+lower = "{{ [i0] -> [] }}"
+order = []
+padding = 0
+vector = 1
+"""
+    text = list(compiled(program, {"N": 40}, target).stages.values())[-3]
+    with pytest.raises(tc.PlanError, match="s is a single number, of which there are no copies"):
+        compiled(program, {"N": 40}, target, text + copy)
