@@ -9,7 +9,7 @@ from tcomp.backends.spelling import Speller
 from tcomp.backends.vectorextrema import magnitude, of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.widening import widened
-from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Read, Unary, walk
+from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Read, Unary, depends_on_data, walk
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient, flattened, stride_of
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, DType
@@ -87,6 +87,8 @@ class VectorSpeller:
             return panel.element([self.scalar.subscript(s) for s in read.subscripts]) if neighbour else None
         if read.boundary is not None or self._stride(read.tensor, read.subscripts) != 1:
             return None
+        if any(depends_on_data(s) and self.moves(s) for s in read.subscripts):
+            return None  # each of them is checked
         return self.scalar.element_read(read, self.scalar.read_subscripts(read))
 
     def write_stride(self, statement: ScopStatement) -> int | None:

@@ -111,3 +111,13 @@ def test_float64_is_rounded_once() -> None:
     X = np.tile([1 + 2**-11 + 2**-30, 1 + 2**-11, 1 + 3 * 2**-11 - 2**-35, 2**-25 + 2**-60], 26)
     for found in f(X, np.ones(104, np.float16), options=SERIAL):
         np.testing.assert_array_equal(found, X.astype(np.float16))
+
+
+def test_every_subscript_of_a_block_is_checked() -> None:
+    """Each depends on data: neighbouring iterations need not read neighbours, nor elements of the tensor."""
+    X, at = np.arange(512, dtype=np.float16), np.array([0, 5, 450], np.int32)
+    f = tc.define("def f(half(N) X, int(M) at) -> (Y) { Y(j,i) = float(X(at(j) + i)) where i in 0:64 }").f
+    with pytest.raises(tc.ShapeError, match="is 512 at j = 2, i = 62"):
+        f(X, at, options=SERIAL)
+    g = tc.define("def g(half(N) X, int(M) at) -> (Y) { Y(j,i) = float(X(at(j) + uint8(i + 3))) where i in 0:512 }").g
+    np.testing.assert_array_equal(g(X, at[:2], options=SERIAL), g.reference(X, at[:2]))
