@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from tcomp.errors import Span
 from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Select, Unary
-from tcomp.operators import BOOL, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
+from tcomp.operators import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
 
 EIGHT_BITS = (INT8, UINT8)
 
 _EXACT_INTEGERS = {FLOAT32: 1 << 24, FLOAT64: 1 << 53}
 """Up to where every integer has an exact floating-point value."""
+
+_FLOATS = {FLOAT16: (11, -13, 16), BFLOAT16: (8, -125, 128), FLOAT32: (24, -125, 128)}
+"""Bits of a number, and its least exponent and the one beyond its greatest, as a fraction below 1 times 2 to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,16 @@ def to_float32(value: float) -> float:
     except OverflowError:
         return math.copysign(math.inf, value)
     return rounded
+
+
+def rounded(value: float, dtype: DType) -> float:
+    """The element of a float type nearest to a number, ties to even; an infinity where it is out of range."""
+    if dtype == FLOAT64 or not math.isfinite(value):
+        return float(value)
+    digits, least, most = _FLOATS[dtype]
+    unit = Fraction(2) ** (max(math.frexp(value)[1], least) - digits)
+    nearest = round(Fraction(value) / unit) * unit
+    return math.copysign(float(nearest) if abs(nearest) < 2**most else math.inf, value)
 
 
 def convert(expr: Expr, dtype: DType) -> Expr:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.grammar.conversions import rounded
+from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.lanesums import sum_sides
@@ -157,7 +159,12 @@ def _can_be_brought_together(scop: Scop, read: Read) -> bool:
     """Whether a copy can have what is read, within the tensor and outside."""
     if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
         return False
-    return not any(map(depends_on_data, read.subscripts))
+    return has_box(scop, read) and not any(map(depends_on_data, read.subscripts))
+
+
+def has_box(scop: Scop, read: Read) -> bool:
+    """Whether a copy can hold all that a read names, which outside a tensor only affine subscripts tell."""
+    return read.boundary is None or all(to_form(s, scop.sizes) is not None for s in read.subscripts)
 
 
 def _has_border(read: Read) -> bool:
@@ -179,8 +186,9 @@ def _number(expr: Expr) -> int | float | None:
         case Unary(op="-"):
             value = _number(expr.operand)
             return None if value is None else -value
-        case Cast() if expr.dtype.kind == "float":
-            return _number(expr.operand)
+        case Cast() if expr.dtype.is_float:
+            value = _number(expr.operand)
+            return None if value is None else rounded(value, expr.dtype)
         case _:
             return None
 

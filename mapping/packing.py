@@ -18,7 +18,7 @@ import islpy as isl
 from tcomp.grammar.function import Read, depends_on_data
 from tcomp.mapping.blocking import is_read_afar, rows_of, steps_collide, steps_in_order
 from tcomp.mapping.buffers import Place, places
-from tcomp.mapping.columns import Columns, columns_of
+from tcomp.mapping.columns import Columns, columns_of, has_box
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groupedcopies import grouped_copies
@@ -118,7 +118,9 @@ def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
     storage = plan.scop.storages[read.tensor]
     if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
         return False
-    return not _is_written_around(plan, statement, storage.name) and not any(map(depends_on_data, read.subscripts))
+    if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):
+        return False
+    return has_box(plan.scop, read)
 
 
 def _with_innermost(plan: Plan, copy: Copy, index: str) -> Copy:

@@ -15,7 +15,7 @@ def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
     match expr:
         case Index():
             return 1
-        case Cast():
+        case Cast() if _keeps_integers(expr):
             return coefficient(expr.operand, index, sizes)
         case Unary(op="-"):
             inner = coefficient(expr.operand, index, sizes)
@@ -44,6 +44,11 @@ def _scaled(lhs: Expr, rhs: Expr, index: str, sizes: Mapping[str, int]) -> int |
     return None
 
 
+def _keeps_integers(expr: Cast) -> bool:
+    """Whether a conversion leaves what subscripts may be as it is."""
+    return expr.dtype.is_integer and expr.dtype.bits >= 32 and expr.operand.dtype.is_integer
+
+
 def constant_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
     """The value of a literal, size or const parameter, or a product of such; None for anything else."""
     match expr:
@@ -51,7 +56,7 @@ def constant_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
             return int(value)
         case Size():
             return sizes[expr.name]
-        case Cast():
+        case Cast() if _keeps_integers(expr):
             return constant_value(expr.operand, sizes)
         case Binary(op="*"):
             a, b = constant_value(expr.lhs, sizes), constant_value(expr.rhs, sizes)

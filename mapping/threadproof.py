@@ -17,6 +17,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.columns import has_box
 from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partners
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
@@ -117,13 +118,13 @@ class _Proof:
         for d, extent in enumerate(copy.shape):
             box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
             box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
-        for access in self._accesses(copy):
+        for access in self._accesses(copy, step):
             read = prefix.reverse().apply_range(access).reset_tuple_id(isl.dim_type.out)
             corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
             if not read.sum(corner.neg()).range().is_subset(box):
                 raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
 
-    def _accesses(self, copy: Copy) -> list[isl.Map]:
+    def _accesses(self, copy: Copy, step: str) -> list[isl.Map]:
         """What is read from a copy.
 
         Threads of a GPU look for what lies outside the tensor elsewhere; a packed panel holds that, too.
@@ -131,6 +132,8 @@ class _Proof:
         statement = self.plan.scop.by_name[copy.statement]
         if self.plan.phases:
             return access_of(statement, copy.storage, copy.reads)
+        if not all(has_box(self.plan.scop, read) for read in copy.reads):
+            raise LegalityError(f"pass '{step}' packs {copy.storage} at {copy.mark}, which is read in no box")
         return [unfolded_access(self.plan.scop, statement, read) for read in copy.reads]
 
     def _vectors_are_whole(self, copy: Copy) -> bool:

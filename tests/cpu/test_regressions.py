@@ -219,3 +219,33 @@ def test_names_that_kernels_make_up_are_free_for_tensors(kind: str) -> None:
         pairs = [(found, expected)] if isinstance(found, np.ndarray) else zip(found, expected, strict=True)
         for a, b in pairs:
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "A(m,k) * repeat_image(B)(m * k, j + 3)",
+        "A(m,k) * constant_exterior(B, 0)(m * k, j)",
+        "repeat_edge(A)(m, uint8(k + 230)) * B(k,j)",
+        "A(m,k) * repeat_image(B)(k, uint8(j + 230))",
+        "A(m,k) * constant_exterior(B, 0)(k, uint8(j + 230))",
+    ],
+)
+def test_what_boundaries_are_asked_for_without_being_affine(read: str) -> None:
+    """Panels were filled with the tensor and then read where the subscripts said, outside of them."""
+    text = f"def f(float(M,K) A, float(K,N) B) -> (O) {{ O(m,j) +=! {read} where m in 0:32, k in 0:48, j in 0:40 }}"
+    program = tcomp.define(text).f
+    a, b = (np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32) for shape in ((32, 48), (48, 40)))
+    np.testing.assert_array_equal(program(a, b, target="cpu"), program.reference(a, b))
+
+
+@pytest.mark.parametrize("border", ["float(half(0.1))", "float(bfloat16(257))", "-float(half(100000))", "0.1"])
+def test_borders_of_panels_are_rounded_as_they_are_written(border: str) -> None:
+    pytest.importorskip("ml_dtypes")
+    text = f"""def f(float(M,K) A, float(K,N) B) -> (O) {{
+      O(m,j) +=! A(m,k) * constant_exterior(B, {border})(k,j+3) where j in 0:40 }}"""
+    program = tcomp.define(text).f
+    a = np.eye(32, 48, dtype=np.float32)
+    b = np.random.default_rng(0).integers(-3, 4, (48, 40)).astype(np.float32)
+    a[:, 32:] = 0
+    np.testing.assert_array_equal(program(a, b, target="cpu"), program.reference(a, b))
