@@ -7,13 +7,15 @@ again, as in a contraction.  What a step adds is any arithmetic on vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tcomp.backends.dialect import constant_text
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.tilenests import Nest, constant_extent, heads_of_steps, loop_head
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
+from tcomp.grammar.function import Constant
 from tcomp.loops import Number, Operation, substitute
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
@@ -26,6 +28,7 @@ class Accumulation:
     """An update whose register tile has a number of rows and columns.
 
     ``speller`` spells expressions where indices have the C text given and some data-dependent subscripts are known.
+    Elements begin at ``start`` if that is given, and are stored where ``result``, a statement, copies them.
     """
 
     statement: ScopStatement
@@ -34,6 +37,8 @@ class Accumulation:
     machine: Machine
     gathers: tuple[Gather, ...]
     speller: Callable[[Mapping[str, str], Mapping[Gather, str]], Speller]
+    start: Constant | None = None
+    result: ScopStatement | None = None
 
     def lines(self) -> list[str] | None:
         """The C text; None if the tile is no case for vectors."""
@@ -44,7 +49,7 @@ class Accumulation:
         if along is None or not rows or not columns or not self.nest.steps or self.dtype.bits < 32:
             return None
         tile = vectorised(rows, columns, Loads(True, self.dtype.itemsize), self.machine)
-        if tile is None or VectorSpeller(self._at(0, 0, {}), along, tile.lanes).write_stride(self.statement) != 1:
+        if tile is None or any(self._write_stride(s, along, tile) != 1 for s in (self.statement, self._stored)):
             return None
         known = {g: f"tc_at{n}" for n, g in enumerate(self.gathers)}
         if VectorSpeller(self._at(0, 0, known), along, tile.lanes).value(self.statement.value, self.dtype) is None:
@@ -58,9 +63,10 @@ class Accumulation:
         for loop in self.nest.outer:
             yield "  " * depth + loop_head(loop)
             depth += 1
-        cells = [(r, v, f"*({kind} *)&{self._target(r, o)}") for r in range(tile.rows) for v, o in enumerate(offsets)]
-        for r, v, place in cells:
-            yield f"{'  ' * depth}{kind} tc_sum{r}_{v} = {place};"
+        cells = [(r, v, o) for r in range(tile.rows) for v, o in enumerate(offsets)]
+        first = None if self.start is None else f"({kind}){{}} + {constant_text(self.start.value, self.dtype)}"
+        for r, v, o in cells:
+            yield f"{'  ' * depth}{kind} tc_sum{r}_{v} = {first or self._place(kind, self.statement, r, o)};"
         outside = depth
         yield from ("  " * depth + line for line in heads_of_steps(self.nest, tile.rows))
         depth += len(self.nest.steps)
@@ -69,8 +75,8 @@ class Accumulation:
         while depth > outside:
             depth -= 1
             yield "  " * depth + "}"
-        for r, v, place in cells:
-            yield f"{'  ' * depth}{place} = tc_sum{r}_{v};"
+        for r, v, o in cells:
+            yield f"{'  ' * depth}{self._place(kind, self._stored, r, o)} = tc_sum{r}_{v};"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
 
@@ -89,9 +95,23 @@ class Accumulation:
             cell = f"tc_sum{row}_{v}"
             yield f"{cell} = {of_vectors(self.statement.reduction, self.dtype, tile.lanes)(cell, value)};"
 
-    def _target(self, row: int, column: int) -> str:
+    @property
+    def _stored(self) -> ScopStatement:
+        """The statement that says where elements are stored."""
+        return self.result or self.statement
+
+    def _write_stride(self, statement: ScopStatement, along: str, tile: RegisterTile) -> int | None:
+        own = statement.indices[self.statement.indices.index(along) - self.statement.tile_rank + statement.tile_rank]
+        return VectorSpeller(self._at(0, 0, {}), own, tile.lanes).write_stride(statement)
+
+    def _place(self, kind: str, statement: ScopStatement, row: int, column: int) -> str:
+        """The C text of a vector of elements that a statement writes."""
         speller = self._at(row, column, {})
-        return speller.element(self.statement.target, tuple(speller.subscript(s) for s in self.statement.subscripts))
+        own = self.statement.indices[self.statement.tile_rank :]
+        texts = dict(zip(statement.indices[statement.tile_rank :], (speller.indices[i] for i in own), strict=False))
+        speller = replace(speller, indices=texts)
+        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        return f"*({kind} *)&{element}"
 
     def _at(self, row: int, column: int, known: Mapping[Gather, str]) -> Speller:
         """Spells expressions at one element of the tile."""

@@ -111,7 +111,7 @@ class _Emitter:
                 if scan is not None and scan.mark not in self.scans:
                     self._scan(scan, node, depth)
                     return
-                lines = self.rows.lines(node)
+                lines = self.rows.register_tile(node) or self.rows.lines(node)
                 if lines is None:
                     self._loop(node, depth, self._node)
                 for line in lines or ():
@@ -150,8 +150,23 @@ class _Emitter:
                     around = (*nodes[:number], None)[0], (*nodes[number + 1 : length], None)[0]
                     if length <= len(nodes) and self._contract(node, statement, depth, *around):
                         return length
+            if isinstance(node, For) and (length := self._accumulated(nodes, number, depth)):
+                return length
         self._node(nodes[0], depth)
         return 1
+
+    def _accumulated(self, nodes: tuple[LoopNode, ...], number: int, depth: int) -> int:
+        """Spell a register tile of an update with what sets its elements before, or copies them; how many nodes."""
+        update, start = nodes[number], nodes[0] if number else None
+        assert isinstance(update, For)
+        for after in (*nodes[number + 1 : number + 2], None):
+            if start is not None or after is not None:
+                lines = self.rows.register_tile(update, start, after)
+                for line in lines or ():
+                    self._put(depth, line)
+                if lines is not None:
+                    return number + (1 if after is None else 2)
+        return 0
 
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):

@@ -17,7 +17,9 @@ from tcomp.backends.reductions import Reduction
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
 from tcomp.backends.tilenests import constant_extent, nest_of
+from tcomp.backends.tilestages import copied_by, start_of
 from tcomp.backends.vectorvalues import moves_target
+from tcomp.grammar.function import Cast
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
@@ -71,10 +73,7 @@ class RowLoops:
         return self.plan.scop
 
     def lines(self, loop: For) -> list[str] | None:
-        """The C text of a register tile of an update, or of an innermost loop; None for any other loop."""
-        tile = self._register_tile(loop)
-        if tile is not None:
-            return tile
+        """The C text of an innermost loop; None for any other loop."""
         cut = pieces(loop, self.plan)
         if len(cut) > 1:
             return [line for piece in cut for line in self._vectors_or_row(piece) or self.plain(piece)]
@@ -95,7 +94,10 @@ class RowLoops:
         """The C text of the innermost loop of a ``reduce`` operation."""
         return self._with_known(loop, call, self._reduction)
 
-    def _register_tile(self, loop: For) -> list[str] | None:
+    def register_tile(
+        self, loop: For, start: LoopNode | None = None, after: LoopNode | None = None
+    ) -> list[str] | None:
+        """The C text of a register tile of an update, with what sets and copies its elements; None if it is none."""
         node: LoopNode = loop
         while isinstance(node, For | Let):
             node = node.body
@@ -105,6 +107,12 @@ class RowLoops:
         nest = nest_of(loop, statement)
         if nest is None:
             return None
+        first = None if start is None else start_of(start, nest, statement, self.scop)
+        result = None if after is None else copied_by(after, nest, statement, self.plan)
+        if (first is None) != (start is None) or (result is None) != (after is None):
+            return None
+        if result is not None and (result.name in self.streamed or isinstance(result.value, Cast)):
+            return None
         arguments = zip(statement.indices, nest.call.arguments, strict=True)
         moving = frozenset(n for n, a in arguments if nest.column.iterator in variables(a))
         gathers = steady_gathers(self.scop, statement, moving)
@@ -112,7 +120,7 @@ class RowLoops:
             return None
         dtype = self.scop.storages[statement.target].dtype
         spell = functools.partial(self.spell, statement.name)
-        lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell).lines()
+        lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell, first, result).lines()
         return None if lines is None else ["{", *("  " + line for line in lines), "}"]
 
     def _overlapping(self, loop: For) -> list[str] | None:

@@ -15,14 +15,16 @@ from tcomp.scop import Scop, ScopStatement
 
 def clears(start: LoopNode, nest: Nest, statement: ScopStatement, scop: Scop) -> bool:
     """Whether a node does nothing but set to zero what the rows and columns of a register tile accumulate into."""
+    first = start_of(start, nest, statement, scop)
+    return first is not None and str(first.value) in ("0", "0.0")
+
+
+def start_of(start: LoopNode, nest: Nest, statement: ScopStatement, scop: Scop) -> Constant | None:
+    """What a node sets all that a register tile accumulates into to, if it does nothing else."""
     init = _over_the_tile(start, nest, statement, scop)
-    return (
-        init is not None
-        and init.kind == "init"
-        and init.target == statement.target
-        and isinstance(init.value, Constant)
-        and str(init.value.value) in ("0", "0.0")
-    )
+    if init is None or init.kind != "init" or init.target != statement.target:
+        return None
+    return init.value if isinstance(init.value, Constant) else None
 
 
 def copied_by(after: LoopNode, nest: Nest, statement: ScopStatement, plan: Plan) -> ScopStatement | None:
