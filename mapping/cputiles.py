@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from tcomp.mapping.tilesizes import (
     reduction_positions,
     row_coordinate,
     row_tile,
+    run_of,
     runs_in_long_rows,
 )
 from tcomp.mapping.turning import turned_reads
@@ -137,8 +139,11 @@ def tile_sizes(
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
+        run = () if vector is None else run_of(scop, main, vector)
+        tiled = {positions[m]: number for number, m in enumerate(members)}
+        along = tuple(tiled[p] for p in itertools.takewhile(tiled.__contains__, run))
         room = _room(machine, scop, cluster, members)
-        return _many_tiles(full, vectors, spread(full, vectors, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
+        return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
@@ -149,7 +154,8 @@ def tile_sizes(
             return tuple(width if is_vector else 1 for is_vector in vectors)
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
-    sizes = spread(full, vectors, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
+    along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
+    sizes = spread(full, along, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
     return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
 
 
@@ -357,20 +363,22 @@ def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ..
 
 
 def spread(
-    full: tuple[int, ...], vectors: list[bool], first: int | None, wide: int, rows: int, elements: int
+    full: tuple[int, ...], run: tuple[int, ...], first: int | None, wide: int, rows: int, elements: int
 ) -> tuple[int, ...]:
     """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
 
-    Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that fits whole is not
-    tiled and costs no rows, as long as the tile stays under ``elements``.
+    The vector loop is the first of a ``run`` of loops, from the innermost outwards, that walk through memory as one and
+    share its ``wide``.  Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that
+    fits whole is not tiled and costs no rows, as long as the tile stays under ``elements``.
     """
     sizes = [1] * len(full)
-    for d in sorted(range(len(full)), key=lambda d: (not vectors[d], d != first, -d)):
-        if vectors[d]:
+    for d in sorted(range(len(full)), key=lambda d: (run.index(d) if d in run else len(run), d != first, -d)):
+        if run and d == run[0]:
             sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide
         else:
-            sizes[d] = max(1, min(full[d], rows, elements))
+            sizes[d] = max(1, min(full[d], max(rows, wide) if d in run else rows, elements))
             if sizes[d] < full[d]:
                 rows = max(1, rows // sizes[d])
+        wide = wide // sizes[d] if sizes[d] == full[d] else 1
         elements //= sizes[d]
     return tuple(sizes)

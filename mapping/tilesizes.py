@@ -39,6 +39,25 @@ def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
     return None if best is None else best[1]
 
 
+def run_of(scop: Scop, statement: ScopStatement, position: int) -> tuple[int, ...]:
+    """The positions of the indices that walk through memory as one: ``position``, innermost, and those around it.
+
+    Each goes as far in one step as all steps of those before it, wherever the statement reads or writes.  All are
+    indices of the element that is written, or all of the reduction.
+    """
+    sizes = extents(statement.domain)
+    first = statement.tile_rank if position < statement.coordinates else statement.coordinates
+    found = [position]
+    far = list(strides_along(scop, statement, statement.indices[position], scop.sizes))
+    while found[-1] > first and None not in far and statement.domain.is_box():
+        far = [None if step is None else step * max(1, sizes[found[-1]]) for step in far]
+        outer = statement.indices[found[-1] - 1]
+        if far != list(strides_along(scop, statement, outer, scop.sizes)):
+            break
+        found.append(found[-1] - 1)
+    return tuple(found)
+
+
 def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
     """The statement that decides loop order and tile sizes: the reduction, else the last one."""
     statements = [scop.by_name[s] for s in cluster.statements]

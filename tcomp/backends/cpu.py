@@ -11,6 +11,7 @@ from tcomp.backends.contractions import Contraction
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.groupedpanels import filled as grouped_fill
+from tcomp.backends.joinedloops import joined
 from tcomp.backends.kernelframe import KernelFrame
 from tcomp.backends.lanesums import LaneSums
 from tcomp.backends.operandplaces import OperandPlaces
@@ -111,7 +112,10 @@ class _Emitter:
                 if scan is not None and scan.mark not in self.scans:
                     self._scan(scan, node, depth)
                     return
-                lines = self.rows.register_tile(node) or self.rows.lines(node)
+                lines = self.rows.register_tile(node)
+                if lines is None:
+                    node = joined(node, self.plan)
+                    lines = self.rows.lines(node)
                 if lines is None:
                     self._loop(node, depth, self._node)
                 for line in lines or ():
@@ -257,12 +261,12 @@ class _Emitter:
 
     def _reduce(self, node: LoopNode, depth: int) -> None:
         """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
-        match node:
-            case For(body=Execute() as call):
-                for line in self.rows.reduced(node, call):
+        match joined(node, self.plan) if isinstance(node, For) else node:
+            case For(body=Execute() as call) as loop:
+                for line in self.rows.reduced(loop, call):
                     self._put(depth, line)
-            case For():
-                self._loop(node, depth, self._reduce)
+            case For() as loop:
+                self._loop(loop, depth, self._reduce)
             case _:
                 self._node(node, depth)
 

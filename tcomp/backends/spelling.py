@@ -228,7 +228,7 @@ class Speller:
             corner, shape, strides = buffer_corner(buffer), buffer.shape, buffer.strides
         terms = []
         for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
-            if stride and extent > 1 and (text, lower) != ("0", "0"):
+            if stride and extent > 1 and (text.removesuffix(self.dialect.suffix), lower) != ("0", "0"):
                 offset = text if lower == "0" else f"({text} - {lower})"
                 terms.append(offset if stride == 1 else f"{offset} * {stride}{self.dialect.suffix}")
         return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
