@@ -45,6 +45,9 @@ ROW_TILE, TILES_OF_A_THREAD = 2048, 2
 POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
 """The same for a tile that streams: rows long enough for the processor's prefetching, and for whole pages."""
 
+ROWS_TOGETHER = 16
+"""Rows of a tile come in as many, if there are more: short ones share vectors."""
+
 TILE_ELEMENTS = 8192
 """Elements that a tile of a reduction writes at most: a first-level cache of floats."""
 
@@ -142,8 +145,10 @@ def tile_sizes(
         run = () if vector is None else run_of(scop, main, vector)
         tiled = {positions[m]: number for number, m in enumerate(members)}
         along = tuple(tiled[p] for p in itertools.takewhile(tiled.__contains__, run))
+        length = math.prod(full[m] for m in along)
+        rows = max(POINTWISE_ROWS, POINTWISE_VECTOR_TILE // max(1, length))
         room = _room(machine, scop, cluster, members)
-        return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, POINTWISE_ROWS, room))
+        return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, rows, room))
     steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
@@ -338,8 +343,13 @@ def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ..
     cut = list(sizes)
     for d in range(len(full)):
         while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
-            cut[d] = (cut[d] + 1) // 2
+            cut[d] = _together((cut[d] + 1) // 2)
     return tuple(cut)
+
+
+def _together(rows: int) -> int:
+    """So many rows or a few less, of which those that share vectors do not leave some over."""
+    return rows if rows < ROWS_TOGETHER else rows - rows % ROWS_TOGETHER
 
 
 def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
@@ -378,6 +388,7 @@ def spread(
         else:
             sizes[d] = max(1, min(full[d], max(rows, wide) if d in run else rows, elements))
             if sizes[d] < full[d]:
+                sizes[d] = _together(sizes[d])
                 rows = max(1, rows // sizes[d])
         wide = wide // sizes[d] if sizes[d] == full[d] else 1
         elements //= sizes[d]

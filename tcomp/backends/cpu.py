@@ -340,10 +340,9 @@ class _Emitter:
         self, statement: str, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None
     ) -> Speller:
         known = self.rows.known if known is None else known
-        source, panels = self.function.source, self.panels.get(statement, {})
-        return Speller(
-            self.scop, self.plan.buffers, indices, self.needs, self.checked, source, known=known, panels=panels
-        )
+        source, panels, held = self.function.source, self.panels.get(statement, {}), self.rows.held.get(statement, {})
+        facts = (self.scop, self.plan.buffers, indices, self.needs, self.checked, source)
+        return Speller(*facts, known=known, panels=panels, held=held)
 
     def _execute(self, node: Execute, depth: int) -> None:
         statement = self.scop.by_name[node.statement]

@@ -14,12 +14,13 @@ from tcomp.backends.gathers import all_gathers, steady_gathers
 from tcomp.backends.halves import HalfRow
 from tcomp.backends.looppieces import pieces
 from tcomp.backends.reductions import Reduction
+from tcomp.backends.shortrows import ShortRows
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
 from tcomp.backends.tilenests import constant_extent, nest_of
 from tcomp.backends.tilestages import copied_by, start_of
 from tcomp.backends.vectorvalues import moves_target
-from tcomp.grammar.function import Cast
+from tcomp.grammar.function import Cast, Read
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
@@ -52,7 +53,9 @@ def may_repeat(statements: list[ScopStatement]) -> bool:
 
 @dataclass(slots=True)
 class RowLoops:
-    """Spells innermost loops of a plan; ``known`` are the subscripts computed in front of the one under way.
+    """Spells innermost loops of a plan.
+
+    ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some reads.
 
     ``plain`` spells a loop as it stands.
     """
@@ -62,6 +65,7 @@ class RowLoops:
     spell: Spell
     plain: Callable[[For], list[str]]
     known: Mapping[Gather, str] = field(default_factory=dict)
+    held: Mapping[str, Mapping[Read, str]] = field(default_factory=dict)
     streamed: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +77,10 @@ class RowLoops:
         return self.plan.scop
 
     def lines(self, loop: For) -> list[str] | None:
-        """The C text of an innermost loop; None for any other loop."""
+        """The C text of short rows, or of an innermost loop; None for any other loop."""
+        tile = self._short_rows(loop)
+        if tile is not None:
+            return tile
         cut = pieces(loop, self.plan)
         if len(cut) > 1:
             return [line for piece in cut for line in self._vectors_or_row(piece) or self.plain(piece)]
@@ -122,6 +129,40 @@ class RowLoops:
         spell = functools.partial(self.spell, statement.name)
         lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell, first, result).lines()
         return None if lines is None else ["{", *("  " + line for line in lines), "}"]
+
+    def _short_rows(self, loop: For) -> list[str] | None:
+        """Rows of known length, in groups that fill vectors; None where that may not be, or does not pay."""
+        row = loop.body
+        if not (isinstance(row, For) and isinstance(row.lower, Number) and isinstance(row.upper, Number)):
+            return None
+        below = [*walk(row.body)]
+        calls = [n for n in below if isinstance(n, Execute)]
+        if any(isinstance(n, For | Let | If) or (isinstance(n, Scope) and n.around) for n in below):
+            return None
+        statements = [self.scop.by_name[call.statement] for call in calls]
+        if loop.step != 1 or row.step != 1 or not may_repeat(statements):
+            return None
+        inside = {n.name for n in below if isinstance(n, Scope)}
+        if any(self._in_register(s) and self.plan.buffers[s.target].mark not in inside for s in statements):
+            return None
+        rows = ShortRows(loop, row, calls, self.plan, self.machine.vector_bytes, self._spell_anew)
+        extent = constant_extent(loop.lower, loop.upper)
+        lines = None if extent is not None and extent < rows.lanes else rows.lines(self._beside)
+        if lines is None:
+            return None
+        left = extent is None or extent % rows.lanes
+        rest = self.plain(replace(loop, lower=Variable(rows.first))) if left else []
+        return ["{", *("  " + line for line in (*lines, *rest)), "}"]
+
+    def _beside(self, loop: For, held: Mapping[str, Mapping[Read, str]]) -> list[str]:
+        """A loop over whole vectors with some reads held."""
+        before, self.held = self.held, held
+        lines = [SIMD, *self.plain(loop)]
+        self.held = before
+        return lines
+
+    def _spell_anew(self, statement: str, indices: Mapping[str, str]) -> Speller:
+        return self.spell(statement, indices, self.known)
 
     def _overlapping(self, loop: For) -> list[str] | None:
         """A loop of known length: whole vectors, and one that overlaps the last of them.  None if it may not."""

@@ -1,8 +1,9 @@
-"""Reductions of few steps, and rows that do not fill vectors but follow one another in memory."""
+"""Rows that do not fill vectors: loops that are joined, rows that run in groups, short reductions."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +11,40 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.mapping.machine import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Use = Callable[[int], None]
 
 SERIAL = tc.MappingOptions(parallel=False)
-TYPES = {"float": "f4", "double": "f8", "int32": "i4"}
+TYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint8": "u1", "int16": "i2", "half": "f2"}
 
 FLAT = "def f(float(A,B,C) X, float(A,B,C) Y) -> (Z) { Z(a,b,c) = X(a,b,c) * Y(a,b,c) + X(a,b,c) }"
+CHAIN = """
+  m{d}(n)   max=! X{d}(n,d)
+  e{d}(n,d) =     (X{d}(n,d) - m{d}(n)) * W{d}(d)
+  s{d}(n)   +=!   e{d}(n,d)
+  Y{d}(n,d) =     e{d}(n,d) + s{d}(n) * R(n)"""
+
+
+def chains(dtype: str, lengths: Sequence[int]) -> tc.Operation:
+    """The same for rows of several lengths, which takes less time than several programs."""
+    inputs = ", ".join(f"{dtype}(N,{d}) X{d}, {dtype}({d}) W{d}" for d in lengths)
+    outputs = ", ".join(f"m{d}, s{d}, e{d}, Y{d}" for d in lengths)
+    body = "".join(CHAIN.format(d=d) for d in lengths)
+    return tc.define(f"def f({dtype}(N) R, {inputs}) -> ({outputs}) {{{body} }}")["f"]
+
+
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes kernels for vectors of so many bytes."""
+
+    def use(width: int) -> None:
+        machine = replace(this_machine(), vector_bytes=width)
+        monkeypatch.setattr("tcomp.registry.this_machine", lambda: machine)
+        monkeypatch.setenv("TCOMP_CACHE", "0")
+
+    return use
 
 
 def integers(*shape: int, dtype: str = "f4", seed: int = 0) -> Array:
@@ -77,6 +105,38 @@ def test_arrays_with_gaps_keep_their_loops() -> None:
         agrees(operation, X, Y)
         agrees(operation, Y, X)
         agrees(operation, Y, Y)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [("float", 16), ("float", 32), ("float", 64), ("double", 32), ("int32", 64), ("uint8", 32), ("half", 32)],
+)
+def test_chains_over_short_rows(lanes: Use, dtype: str, width: int) -> None:
+    lanes(width)
+    lengths = (2, 3, 5, 7, 12, 17) if dtype == "float" and width == 32 else (3, 5, 12)
+    operation, kind = chains(dtype, lengths), TYPES[dtype]
+    for rows in (61, 3, 0) if dtype == "float" and width == 32 else (61,):
+        arrays = [integers(*shape, dtype=kind) for d in lengths for shape in ((rows, d), (d,))]
+        agrees(operation, integers(rows, dtype=kind), *arrays)
+
+
+def test_short_rows_share_vectors() -> None:
+    text = "def f(float(N,D) X, float(D) W, float(N) R) -> (Y) { Y(n,d) = exp(X(n,d) * W(d) - R(n)) }"
+    kernel = tc.define(text)["f"].compile(sizes={"N": 500, "D": 3}, options=SERIAL)
+    assert "tc_beside1" in kernel.source, "what is read once a row, and once for all of them"
+    wide = tc.define(text)["f"].compile(sizes={"N": 500, "D": 64}, options=SERIAL)
+    assert "tc_beside" not in wide.source, "these rows fill vectors"
+
+
+def test_nothing_is_laid_out_for_no_rows() -> None:
+    """In a triangle there may be no rows, and what they would read is then outside its tensor."""
+    text = """def f(float(M,3) W, float(M,3) X) -> (float(M,M,3) Y) {
+      Y(m,n,d) = 0.0 where m in 0:M, n in 0:M, d in 0:3
+      Y(m,n,d) = exp(X(n,d) * W(m-1,d)) where m in 0:M, n in 0:m, d in 0:3 }"""
+    operation, W, X = tc.define(text)["f"], integers(20, 3), integers(20, 3)
+    source = operation.compile(sizes={"M": 20}, options=SERIAL).source
+    assert re.search(r"if \(c\d+_first \+ \d+ <= .*\n *float tc_beside0", source), source
+    np.testing.assert_allclose(operation(W, X, options=SERIAL), operation.reference(W, X), rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
