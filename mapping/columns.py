@@ -20,7 +20,7 @@ from tcomp.mapping.lanesums import sum_sides
 from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
-from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
+from tcomp.mapping.tilesizes import lane_position, main_statement, reduction_positions
 from tcomp.scop import Scop, ScopStatement
 
 LANES = 16
@@ -222,4 +222,4 @@ def _unfilled(extent: int) -> float:
 def column_position(scop: Scop, cluster: Cluster) -> int | None:
     """The index of a cluster's main statement that its vector loop runs over."""
     columns = columns_of(scop, cluster)
-    return vector_position(scop, main_statement(scop, cluster)) if columns is None else columns.position
+    return lane_position(scop, main_statement(scop, cluster)) if columns is None else columns.position

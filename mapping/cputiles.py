@@ -160,7 +160,8 @@ def tile_sizes(
         row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
         first = members.index(row) if row in members else None
     along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
-    sizes = spread(full, along, first, REDUCTION_VECTOR_TILE, REDUCTION_ROWS, TILE_ELEMENTS)
+    rows = REDUCTION_ROWS if along else max(REDUCTION_ROWS, POINTWISE_VECTOR_TILE // max(1, steps))
+    sizes = spread(full, along, first, REDUCTION_VECTOR_TILE, rows, TILE_ELEMENTS)
     return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
 
 

@@ -34,13 +34,13 @@ from tcomp.mapping.registertile import Loads, best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import strides_along
 from tcomp.mapping.tilesizes import (
+    lane_position,
     main_statement,
     reduction_positions,
     register_tile,
     row_coordinate,
     row_tile,
     runs_in_long_rows,
-    vector_position,
 )
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.mapping.turning import turned_reads
@@ -123,7 +123,7 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
     main = main_statement(scop, cluster)
     columns = columns_of(scop, cluster)
-    vector = vector_position(scop, main) if columns is None else columns.position
+    vector = lane_position(scop, main) if columns is None else columns.position
     positions = cluster.coordinates[main.name]
     coordinate = positions.index(vector) if vector in positions else None
     untiled = (0,) * cluster.rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
@@ -17,11 +18,30 @@ SCATTERED_COST, SCATTERED_WRITE_COST = 8.0, 16.0
 """What a vector of separate loads or stores costs, against 1 for a contiguous one."""
 
 
-def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
+SUM_LANES = 4
+"""Lanes that a reduction should fill if those of several elements are folded together."""
+
+
+def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
+    """The index for the lanes of a processor, for which loops that walk through memory as one are one.
+
+    As ``vector_position``, but what an index fills is what all of those fill, and short reductions share vectors.
+    """
+    sizes = extents(statement.domain)
+
+    def filled(position: int) -> float:
+        length = math.prod(max(1, sizes[p]) for p in run_of(scop, statement, position))
+        lanes = VECTOR_LANES if position < statement.coordinates else SUM_LANES
+        return length / (-(-length // lanes) * lanes)
+
+    return vector_position(scop, statement, filled)
+
+
+def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int], float] | None = None) -> int | None:
     """The index whose neighbouring values touch neighbouring memory in most accesses, and is long enough.
 
     Contiguous and invariant accesses are cheap, anything else costs a gather or scatter; the cost is divided by the
-    share of vector lanes that the extent fills.  None for a statement without indices.
+    share of vector lanes that are ``filled``, by the extent if nobody says.  None for a statement without indices.
     """
     best: tuple[float, int] | None = None
     sizes = extents(statement.domain)
@@ -33,7 +53,8 @@ def vector_position(scop: Scop, statement: ScopStatement) -> int | None:
         if strides[0] == 0:
             cost += 1.0
         blocks = -(-extent // VECTOR_LANES)
-        cost = (cost + 0.5) * blocks * VECTOR_LANES / max(1, extent)
+        unfilled = blocks * VECTOR_LANES / max(1, extent) if filled is None else 1 / filled(position)
+        cost = (cost + 0.5) * unfilled
         if best is None or cost <= best[0]:
             best = (cost, position)
     return None if best is None else best[1]

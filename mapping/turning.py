@@ -12,7 +12,7 @@ from tcomp.grammar.function import Read, depends_on_data, walk
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
-from tcomp.mapping.tilesizes import main_statement, vector_position
+from tcomp.mapping.tilesizes import lane_position, main_statement
 from tcomp.scop import Scop, ScopStatement
 
 LEAST_SIDE = 16
@@ -36,7 +36,7 @@ def turned_reads(scop: Scop, cluster: Cluster) -> Turned | None:
     main = main_statement(scop, cluster)
     if main.kind != "assign" or not main.plain:
         return None
-    lanes = vector_position(scop, main)
+    lanes = lane_position(scop, main)
     positions = cluster.coordinates[main.name]
     sizes = extents(main.domain)
     if lanes not in positions or sizes[lanes] < LEAST_SIDE:

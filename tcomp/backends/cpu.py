@@ -181,6 +181,10 @@ class _Emitter:
             for line in self.scans[node.name].steps():
                 self._put(depth, line)
             return
+        if node.name in self.rows.reduced_by:
+            for line in self.rows.reduced_by[node.name]:
+                self._put(depth, line)
+            return
         if operation is not None and operation.kind in ("reduce", "scan"):
             self._reduce(node.body, depth)
             return

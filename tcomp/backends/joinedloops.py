@@ -124,6 +124,14 @@ def motion_of(plan: Plan, call: Execute, outer: str, inner: str) -> Motion | Non
     return None if target is None else Motion(target, reads)
 
 
+def moves_evenly(plan: Plan, call: Execute, iterator: str) -> bool:
+    """Whether an instance writes another element for each value of an iterator."""
+    statement = plan.scop.by_name[call.statement]
+    steps = _steps_of(statement, call, iterator, "")
+    moved = None if steps is None else _moved(plan, statement.target, statement.subscripts, steps)
+    return moved is not None and moved[0] != 0
+
+
 def _steps_of(statement: ScopStatement, call: Execute, outer: str, inner: str) -> dict[str, tuple[int, int]] | None:
     """How far the indices of an instance that move with two iterators do; None if one does not evenly."""
     steps: dict[str, tuple[int, int]] = {}

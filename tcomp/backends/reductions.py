@@ -8,7 +8,7 @@ than two iterations are left to run alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load, store
@@ -60,21 +60,43 @@ class Reduction:
         yield f"  long {i} = {loop_text(self.loop.lower)};"
         yield from ("  " + line for line in self._in_vectors())
         yield f"  for (; {i} < {upper}; {i}++)"
-        value = self._combined(load(self.target, self.dtype), self._value(Variable(i)))
+        value = self._combined(load(self.target, self.dtype), self.value(Variable(i)))
         yield f"    {self.target} = {store(value, self.dtype)};"
         yield "}"
 
+    def vector_lines(self, result: str) -> Iterator[str]:
+        """The loop in C up to a vector of ``FOLDED`` lanes, the ``result``, with all that they contribute.
+
+        Only if ``fills_vectors``.  The lanes still have to be folded, and combined with the target.
+        """
+        yield f"long {self.loop.iterator} = {loop_text(self.loop.lower)};"
+        found = yield from self._parts()
+        assert found is not None
+        name, _ = yield from self._halved(*found)
+        yield f"{result} = {name};"
+
+    def fills_vectors(self) -> bool:
+        """Whether the loop is known to fill a vector of ``FOLDED`` lanes, and lanes may run again."""
+        extent, room = self._extent(), self.vector_bytes // self.element.itemsize
+        return self.element.bits >= 32 and room >= FOLDED <= (extent or 0) and self._reduction in _OVERLAPPING
+
     def _in_vectors(self) -> Iterator[str]:
         """What of the loop fills vectors; the iterator stands behind it afterwards."""
+        found = yield from self._parts()
+        if found is not None:
+            yield from self._folded(*found)
+
+    def _parts(self) -> Generator[str, None, tuple[int, int | None, bool] | None]:
+        """What of the loop fills vectors, in one of them; its lanes, the iterations left, and how values are read."""
         if self.element.bits < 32:
-            return
+            return None
         direct = self._vector(2) is not None
         lanes = (self.vector_bytes if direct else min(VALUE_BYTES, self.vector_bytes)) // self.element.itemsize
         extent = self._extent()
         while extent is not None and lanes > max(extent, 1):
             lanes //= 2
         if lanes < 2:
-            return
+            return None
         vectors = ACCUMULATORS if direct else 2 * ACCUMULATORS
         if extent is not None:
             vectors = min(vectors, extent // lanes)
@@ -105,10 +127,23 @@ class Reduction:
             yield "}"
             yield f"{i} = {upper};"
             rest = 0
-        yield from self._folded(lanes, rest, direct)
+        return lanes, rest, direct
 
     def _folded(self, lanes: int, rest: int | None, direct: bool) -> Iterator[str]:
         """One vector folded into the target, with the iterations that are left, a ``rest`` of which may be known."""
+        name, lanes = yield from self._halved(lanes, rest, direct)
+        first = f"{name}[0]"
+        if lanes == FOLDED:
+            for order in ("2, 3, 0, 1", "1, 0, 3, 2"):
+                turned = f"__builtin_shufflevector({name}, {name}, {order})"
+                yield f"{name} = {self._of_vectors(name, turned, lanes)};"
+        else:
+            first = self._combined(first, f"{name}[1]")
+        value = self._combined(load(self.target, self.dtype), first)
+        yield f"{self.target} = {store(value, self.dtype)};"
+
+    def _halved(self, lanes: int, rest: int | None, direct: bool) -> Generator[str, None, tuple[str, int]]:
+        """One vector halved until it has ``FOLDED`` lanes, or two if others are left; its name and its lanes."""
         i, upper = self.loop.iterator, loop_text(self.loop.upper)
         name = "part0"
         least = 2 if rest is None or rest % min(lanes, FOLDED) else min(lanes, FOLDED)
@@ -123,15 +158,7 @@ class Reduction:
                 yield from ("  " + line for line in self._step(1, lanes, direct, name))
                 yield f"  {i} += {lanes};"
                 yield "}"
-        first = f"{name}[0]"
-        if lanes == FOLDED and least == FOLDED:
-            for order in ("2, 3, 0, 1", "1, 0, 3, 2"):
-                turned = f"__builtin_shufflevector({name}, {name}, {order})"
-                yield f"{name} = {self._of_vectors(name, turned, lanes)};"
-        else:
-            first = self._combined(first, f"{name}[1]")
-        value = self._combined(load(self.target, self.dtype), first)
-        yield f"{self.target} = {store(value, self.dtype)};"
+        return name, lanes
 
     def _step(
         self, vectors: int, lanes: int, direct: bool, into: str = "part0", left: int | None = None
@@ -141,7 +168,7 @@ class Reduction:
         kind = vector_type(self.element, lanes)
         if not direct:
             yield f"{C_STORAGE_TYPES[self.element.name]} value[{vectors * lanes}];"
-            value = self._value(Operation("+", (Variable(i), Variable("l"))))
+            value = self.value(Operation("+", (Variable(i), Variable("l"))))
             yield f"for (int l = 0; l < {vectors * lanes}; l++) value[l] = {value};"
         for v in range(vectors):
             name = into if vectors == 1 else f"part{v}"
@@ -165,7 +192,7 @@ class Reduction:
     def _of_vectors(self, a: str, b: str, lanes: int) -> str:
         return of_vectors(self._reduction, self.element, lanes)(a, b)
 
-    def _value(self, iteration: LoopExpr) -> str:
+    def value(self, iteration: LoopExpr) -> str:
         """What one iteration contributes."""
         return self._speller(iteration).value(self.statement.value)
 

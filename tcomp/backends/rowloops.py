@@ -14,6 +14,7 @@ from tcomp.backends.gathers import all_gathers, steady_gathers
 from tcomp.backends.halves import HalfRow
 from tcomp.backends.looppieces import pieces
 from tcomp.backends.reductions import Reduction
+from tcomp.backends.rowfolds import RowFolds, one_reduction
 from tcomp.backends.shortrows import ShortRows
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
@@ -55,7 +56,8 @@ def may_repeat(statements: list[ScopStatement]) -> bool:
 class RowLoops:
     """Spells innermost loops of a plan.
 
-    ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some reads.
+    ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some reads,
+    and ``reduced_by`` the lines that stand for some reductions, by their marks.
 
     ``plain`` spells a loop as it stands.
     """
@@ -66,6 +68,7 @@ class RowLoops:
     plain: Callable[[For], list[str]]
     known: Mapping[Gather, str] = field(default_factory=dict)
     held: Mapping[str, Mapping[Read, str]] = field(default_factory=dict)
+    reduced_by: Mapping[str, list[str]] = field(default_factory=dict)
     streamed: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +81,7 @@ class RowLoops:
 
     def lines(self, loop: For) -> list[str] | None:
         """The C text of short rows, or of an innermost loop; None for any other loop."""
-        tile = self._short_rows(loop)
+        tile = self._short_rows(loop) or self._row_folds(loop)
         if tile is not None:
             return tile
         cut = pieces(loop, self.plan)
@@ -153,6 +156,26 @@ class RowLoops:
         left = extent is None or extent % rows.lanes
         rest = self.plain(replace(loop, lower=Variable(rows.first))) if left else []
         return ["{", *("  " + line for line in (*lines, *rest)), "}"]
+
+    def _row_folds(self, loop: For) -> list[str] | None:
+        """Rows with a short reduction each, the lanes of several folded together; None where that may not be."""
+        found = one_reduction(loop, self.plan)
+        extent = constant_extent(loop.lower, loop.upper)
+        if found is None:
+            return None
+        rows = RowFolds(loop, *found, self.plan, self.machine.vector_bytes, self._spell_anew)
+        if not rows.applies() or (extent is not None and extent < rows.together):
+            return None
+
+        def spelled(inner: For, lines: list[str]) -> list[str]:
+            before, self.reduced_by = self.reduced_by, {**self.reduced_by, rows.scope.name: lines}
+            text = [SIMD, *self.plain(inner)]
+            self.reduced_by = before
+            return text
+
+        left = extent is None or extent % rows.together
+        rest = self.plain(replace(loop, lower=Variable(rows.first))) if left else []
+        return ["{", *("  " + line for line in (*rows.lines(spelled), *rest)), "}"]
 
     def _beside(self, loop: For, held: Mapping[str, Mapping[Read, str]]) -> list[str]:
         """A loop over whole vectors with some reads held."""

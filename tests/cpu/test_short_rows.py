@@ -1,4 +1,4 @@
-"""Rows that do not fill vectors: loops that are joined, rows that run in groups, short reductions."""
+"""Rows that do not fill vectors: loops that are joined, rows that run in groups, reductions folded together."""
 
 from __future__ import annotations
 
@@ -137,6 +137,58 @@ def test_nothing_is_laid_out_for_no_rows() -> None:
     source = operation.compile(sizes={"M": 20}, options=SERIAL).source
     assert re.search(r"if \(c\d+_first \+ \d+ <= .*\n *float tc_beside0", source), source
     np.testing.assert_allclose(operation(W, X, options=SERIAL), operation.reference(W, X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("length", [2, 3, 4, 11])
+def test_folded_reductions(lanes: Use, length: int, width: int) -> None:
+    lanes(width)
+    text = """def f(float(N,D) X, float(D) W) -> (p, q, r, s, t) {
+      p(n) +=! X(n,d) * W(d)
+      q(n) *=! W(d) - X(n,d) * 0.0
+      r(n) min=! exp(X(n,d) * 0.0) * W(d)
+      s(n) max=! X(n,d)
+      t(n) = r(n) * s(n) }"""
+    agrees(tc.define(text)["f"], integers(37, length), np.sign(integers(length)))
+
+
+def test_folded_reductions_are_those_of_single_rows() -> None:
+    """The same to the bit, whichever rows of a tile are folded together."""
+    operation = tc.define("def f(float(N,D) X) -> (s) { s(n) +=! X(n,d) }")["f"]
+    for length in (2, 3, 7, 30):
+        X = np.random.default_rng(length).standard_normal((23, length), np.float32)
+        alone = np.concatenate([operation(X[n : n + 1], options=SERIAL) for n in range(0, 23, 5)])
+        assert np.array_equal(operation(X, options=SERIAL)[::5], alone), length
+
+
+@pytest.mark.parametrize("length", [3, 12])
+def test_special_values_in_short_rows(length: int) -> None:
+    operation = tc.define("def f(float(N,D) X) -> (a, b) { a(n) min=! X(n,d)  b(n) max=! X(n,d) }")["f"]
+    for value in (np.nan, np.inf, -np.inf, -0.0):
+        X = np.ones((3 * length, length), np.float32)
+        X[np.arange(3 * length), np.arange(3 * length) % length] = value
+        low, high = operation(X, options=SERIAL)
+        np.testing.assert_array_equal(low, X.min(1))
+        np.testing.assert_array_equal(high, X.max(1))
+
+
+def test_trailing_dimensions_are_reduced_as_one() -> None:
+    operation = tc.define("def f(float(A,B,C,D) X) -> (s) { s(a,b) +=! X(a,b,c,d) }")["f"]
+    kernel = operation.compile(sizes={"A": 16, "B": 3, "C": 4, "D": 4}, options=SERIAL)
+    assert "tc_folded" in kernel.source
+    assert "reduce0" in kernel.stages["loops"]
+    for shape in ((16, 3, 4, 4), (5, 1, 7, 3), (3, 0, 2, 2)):
+        agrees(operation, integers(*shape))
+
+
+@pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+def test_an_array_that_is_written_again() -> None:
+    text = "def f(float(N,D) X, float(N) R) -> (float(N) Y) { Y(n) += X(n,d) * R(n) }"
+    operation = tc.define(text)["f"]
+    X, R = integers(21, 6), integers(21)
+    Y = np.ones(21, np.float32)
+    operation(X, R, out=Y, options=SERIAL)
+    assert np.array_equal(Y, 1 + (X * R[:, None]).sum(1))
 
 
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
