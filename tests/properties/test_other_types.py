@@ -39,7 +39,7 @@ OPERATORS = sorted((file, name) for file, text in LIBRARY.items() for name in re
 TYPES = ("half", "bfloat16", "float", "double", "int8", "uint8", "int16", "int32", "int64")
 SIZES = (1, 2, 3, 7, 16, 33, 64, 130)
 MOST_POINTS = {"cpu": 2_000_000, "simulator": 100_000}
-"""Instances of a statement, by target: the simulator watches every access."""
+"""Instances of a statement, and elements of an array, by target: the simulator watches every access."""
 
 
 def program(kind: str, rng: random.Random) -> tcomp.Operation:
@@ -63,8 +63,8 @@ def sizes_of(function: Function, rng: random.Random, most: int) -> dict[str, int
             ranges = infer(function, sizes)
         except (CompileError, ShapeError):
             continue
-        points = (math.prod(high - low + 1 for low, high in d.hull.values()) for d in ranges.domains)
-        if max(points, default=0) <= most:
+        points = [math.prod(high - low + 1 for low, high in d.hull.values()) for d in ranges.domains]
+        if max((*points, *(math.prod(box.extent) for box in ranges.boxes.values())), default=0) <= most:
             return sizes
     return None
 
