@@ -114,7 +114,7 @@ class _Emitter:
                     return
                 lines = self.rows.register_tile(node)
                 if lines is None:
-                    node = joined(node, self.plan)
+                    node = joined(node, self.plan, self.rows.side_by_side)
                     lines = self.rows.lines(node)
                 if lines is None:
                     self._loop(node, depth, self._node)
@@ -265,7 +265,7 @@ class _Emitter:
 
     def _reduce(self, node: LoopNode, depth: int) -> None:
         """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
-        match joined(node, self.plan) if isinstance(node, For) else node:
+        match joined(node, self.plan, self.rows.side_by_side) if isinstance(node, For) else node:
             case For(body=Execute() as call) as loop:
                 for line in self.rows.reduced(loop, call):
                     self._put(depth, line)

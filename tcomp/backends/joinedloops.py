@@ -7,7 +7,7 @@ that addresses them runs on where the inner loop began again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.grammar.function import Expr, Index, Read, children, depends_on_data
@@ -32,15 +32,22 @@ from tcomp.mapping.plan import Plan
 from tcomp.mapping.strides import stride_of
 from tcomp.scop import ScopStatement
 
+Apart = Callable[[For, Sequence[Execute]], bool]
+"""Whether some instances depend on each other within iterations of a loop only."""
 
-def joined(loop: For, plan: Plan) -> For:
-    """A loop with those that are its body, and nothing else, joined to one as far as they may be."""
-    return _Joining(plan).below(loop)
+
+def joined(loop: For, plan: Plan, apart: Apart) -> For:
+    """A loop with those that are its body, and nothing else, joined to one as far as they may be.
+
+    Iterations of what comes out are ``apart`` if those of the innermost loop were, and of all that it was made of.
+    """
+    return _Joining(plan, apart).below(loop)
 
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
     plan: Plan
+    apart: Apart
 
     def below(self, outer: For) -> For:
         """A loop and the one that is its body, which is joined first, as one over the iterator of the latter."""
@@ -52,6 +59,8 @@ class _Joining:
             case For(lower=Number(low), upper=Number(high), step=1) if low < high and outer.step == 1:
                 count = high - low
                 if not self._runs_on(inner.body, outer.iterator, inner.iterator, count):
+                    return outer
+                if not self.apart(outer, [n for n in walk(inner.body) if isinstance(n, Execute)]):
                     return outer
                 ends = [_scaled(end, count, low) for end in flattened(outer.upper, "min")]
                 upper = ends[0]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, store
-from tcomp.backends.joinedloops import joined, moves_evenly
+from tcomp.backends.joinedloops import Apart, joined, moves_evenly
 from tcomp.backends.reductions import FOLDED, Reduction
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.backends.vectorextrema import of_vectors
@@ -23,7 +23,6 @@ from tcomp.loops import (
     For,
     If,
     Let,
-    LoopNode,
     Number,
     Operation,
     Scope,
@@ -41,7 +40,7 @@ MOST_STEPS = 256
 LEAST_STEPS = 2
 
 
-def one_reduction(loop: For, plan: Plan) -> tuple[Scope, For, Execute] | None:
+def one_reduction(loop: For, plan: Plan, apart: Apart) -> tuple[Scope, For, Execute] | None:
     """The mark, the loop and the update of the only reduction that a loop over rows runs, if there is nothing else but
     single instances and it may run before them, for some rows at a time."""
     below = [*nodes_below(loop.body)]
@@ -53,17 +52,18 @@ def one_reduction(loop: For, plan: Plan) -> tuple[Scope, For, Execute] | None:
     for scope in scopes:
         operation = plan.operations.get(scope.name)
         loops = sum(isinstance(n, For) for n in below) - sum(isinstance(n, For) for n in nodes_below(scope.body))
-        match joined(scope.body, plan) if isinstance(scope.body, For) and not loops else None:
+        match joined(scope.body, plan, apart) if isinstance(scope.body, For) and not loops else None:
             case For(lower=Number(low), upper=Number(high), step=1, body=Execute() as call) as inner:
                 if operation is not None and operation.kind == "reduce" and high - low >= LEAST_STEPS:
-                    return (scope, inner, call) if _comes_first(call, below, plan) else None
+                    calls = [n for n in below if isinstance(n, Execute)]
+                    return (scope, inner, call) if _comes_first(call, calls, plan) and apart(loop, calls) else None
     return None
 
 
-def _comes_first(call: Execute, nodes: list[LoopNode], plan: Plan) -> bool:
+def _comes_first(call: Execute, calls: list[Execute], plan: Plan) -> bool:
     """Whether nothing that a reduction reads is written beside it."""
     update = plan.scop.by_name[call.statement]
-    written = {plan.scop.by_name[n.statement].target for n in nodes if isinstance(n, Execute)}
+    written = {plan.scop.by_name[n.statement].target for n in calls}
     return not written & {e.tensor for e in walk(update.value) if isinstance(e, Read)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -148,6 +148,8 @@ class RowLoops:
         inside = {n.name for n in below if isinstance(n, Scope)}
         if any(self._in_register(s) and self.plan.buffers[s.target].mark not in inside for s in statements):
             return None
+        if not (self.side_by_side(loop, calls) and self.side_by_side(row, calls)):
+            return None
         rows = ShortRows(loop, row, calls, self.plan, self.machine.vector_bytes, self._spell_anew)
         extent = constant_extent(loop.lower, loop.upper)
         lines = None if extent is not None and extent < rows.lanes else rows.lines(self._beside)
@@ -159,7 +161,7 @@ class RowLoops:
 
     def _row_folds(self, loop: For) -> list[str] | None:
         """Rows with a short reduction each, the lanes of several folded together; None where that may not be."""
-        found = one_reduction(loop, self.plan)
+        found = one_reduction(loop, self.plan, self.side_by_side)
         extent = constant_extent(loop.lower, loop.upper)
         if found is None:
             return None
@@ -196,7 +198,7 @@ class RowLoops:
         statements = [self.scop.by_name[call.statement] for call in calls]
         if not may_repeat(statements) or any(s.name in self.streamed for s in statements):
             return None
-        if len(calls) > 1 and not self._side_by_side(loop, calls):
+        if not self.side_by_side(loop, calls):
             return None
         lanes = self.machine.vector_bytes // max(self.scop.storages[s.target].dtype.itemsize for s in statements)
         while lanes > max(extent, 1):
@@ -210,8 +212,10 @@ class RowLoops:
             parts = [replace(loop, upper=whole), replace(loop, lower=last)]
         return [line for part in parts for line in self._vectors(part)]
 
-    def _side_by_side(self, loop: For, calls: list[Execute]) -> bool:
-        """Whether statements depend on each other within iterations of a loop only."""
+    def side_by_side(self, loop: For, calls: Sequence[Execute]) -> bool:
+        """Whether statements depend on each other within iterations of a loop only, if there are several."""
+        if len(calls) < 2:
+            return True
         moving: dict[str, int] = {}
         for call in calls:
             positions = [p for p, a in enumerate(call.arguments) if a == Variable(loop.iterator)]

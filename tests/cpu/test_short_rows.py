@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.joinedloops import joined
+from tcomp.backends.rowloops import RowLoops
+from tcomp.driver import lower
+from tcomp.loops import Block, Execute, For, Number, Variable
 from tcomp.mapping.machine import this_machine
+from tcomp.scop import Sizes
+from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Use = Callable[[int], None]
@@ -96,6 +102,19 @@ def test_only_loops_that_move_alike_are_joined(value: str, joined: bool) -> None
     kernel = tc.define(text)["f"].compile(sizes={"N": 16}, options=replace(SERIAL, tile_sizes=(0, 0)))
     assert (loops(kernel.source) < loops_of(kernel.stages["loops"])) == joined, kernel.source
     agrees(tc.define(text)["f"], integers(16, 16), integers(16))
+
+
+@pytest.mark.parametrize(("read", "joins"), [("T(i,j)", True), ("T(i-1,j)", False)])
+def test_rows_that_hand_values_on_stay_apart(read: str, joins: bool) -> None:
+    """A plan may have a row read what the one before wrote: the vectors of one loop would read it too early."""
+    text = f"def f(float(N,3) A) -> (B, T) {{ T(i,j) = A(i,j)  B(i,j) = {read} where i in 1:N, j in 0:3 }}"
+    plan = lower(tc.define(text)["f"].function, Sizes({"N": 40}), SERIAL, CPU).plan
+    rows = RowLoops(plan, CPU.machine, spell=NotImplemented, plain=NotImplemented)
+    body = Block(tuple(Execute(s.name, (Variable("r"), Variable("c"))) for s in plan.scop.statements))
+    loop = For("r", Number(1), Number(40), 1, For("c", Number(0), Number(3), 1, body))
+    one = joined(loop, plan, rows.side_by_side)
+    assert isinstance(one.body, Block) == joins
+    assert one.upper == Number(120 if joins else 40)
 
 
 def test_arrays_with_gaps_keep_their_loops() -> None:
