@@ -18,7 +18,8 @@ from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_o
 from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
-from tcomp.loops import For, Let, LoopExpr, LoopNode, variables
+from tcomp.indexing import Ranges
+from tcomp.loops import For, Let, LoopExpr, LoopNode, Variable, variables
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
@@ -162,14 +163,32 @@ class Contraction:
         """Elements between what neighbouring iterations of a loop touch; None if that is not constant."""
         if loop is None:
             return 0
-        positions = [p for p, a in enumerate(self.nest.call.arguments) if loop.iterator in variables(a)]
-        index = self.statement.indices[positions[0]]
-        steps = [coefficient(s, index, self.sizes) for s in subscripts]
-        known = [s for s in steps if s is not None]
-        apart = place.steps or (1,) * len(steps)
-        if len(known) != len(steps) or any(step % unit for step, unit in zip(known, apart, strict=True)):
+        moved = self._moved_by(loop)
+        if moved is None:
+            return None
+        known: list[int] = []
+        for subscript in subscripts:
+            steps = [(coefficient(subscript, index, self.sizes), times) for index, times in moved.items()]
+            if any(step is None for step, _ in steps):
+                return None
+            known.append(sum(step * times for step, times in steps if step is not None))
+        apart = place.steps or (1,) * len(known)
+        if any(step % unit for step, unit in zip(known, apart, strict=True)):
             return None
         return sum(step // unit * stride for step, unit, stride in zip(known, apart, place.strides, strict=True))
+
+    def _moved_by(self, loop: For) -> dict[str, int] | None:
+        """The indices that move with the iterator of a loop, and how far; None if that is not constant.
+
+        There may be several: where an index has one value for each of another, isl makes no loop of it.
+        """
+        moved: dict[str, int] = {}
+        for index, argument in zip(self.statement.indices, self.nest.call.arguments, strict=True):
+            terms = Ranges({}).sum_of(argument).terms
+            if any(loop.iterator in variables(t) for t in terms if t != Variable(loop.iterator)):
+                return None
+            moved[index] = terms.get(Variable(loop.iterator), 0)
+        return {index: times for index, times in moved.items() if times}
 
     def _spelled(
         self,

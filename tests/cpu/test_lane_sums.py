@@ -160,3 +160,20 @@ def test_conversions_on_the_way_to_the_type_of_the_elements_count(dtype: str, co
     numpy = {"float": np.float32, "double": np.float64, "int32": np.int32, "int64": np.int64}[dtype]
     x, y = ((rng.integers(-40, 41, shape) * scale).astype(numpy) for shape in ((2, 64), (8, 64)))
     np.testing.assert_allclose(f(x, y), f.reference(x, y), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("product", "ranges"),
+    [
+        ("A(q,k) * B(r,k)", "q in m:m+1, r in n:n+1"),
+        ("A(m,k) * B(r,k)", "r in 8-1-n:8-n"),
+        ("A(q,k) * B(n,k)", "q in 2*m-m:m+1"),
+    ],
+)
+def test_operands_that_move_with_an_index_of_one_value(product: str, ranges: str) -> None:
+    """Such an index has no loop of its own: rows and columns move it, which was not seen."""
+    text = f"def f(float(M,K) A, float(N,K) B) -> (C) {{ C(m,n) +=! {product} where m in 0:M, n in 0:N, {ranges} }}"
+    A, B = integers((4, 64)), integers((8, 64))
+    f = tc.define(text)["f"]
+    np.testing.assert_array_equal(f(A, B), f.reference(A, B))
+    np.testing.assert_array_equal(f(A, B), A @ (B[::-1] if "8" in ranges else B).T)
