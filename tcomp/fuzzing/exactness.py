@@ -74,7 +74,10 @@ def bounds_of(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits
                     power = _power(value.bound, count) * max(1.0, start.bound)
                     result = Amount(power, value.bits * count + start.bits)
                 case _:
-                    result = Amount(max(value.bound, start.bound), max(value.bits, start.bits))
+                    result = _either(value, start)
+            domain = ranges.domains[number]
+            if statement.reduction and statement.initialise and (domain.is_empty or not domain.rectangular):
+                result = _either(result, _neutral(statement.reduction, statement.accumulator))
             result = _checked(result, statement.accumulator)
             stored = _stored(result, function.tensors[statement.target].dtype)
             known[statement.target] = Amount(max(before.bound, stored.bound), max(before.bits, stored.bits))
@@ -193,6 +196,12 @@ def _stored(amount: Amount, dtype: DType) -> Amount:
     if dtype.is_float and dtype.bits == 16:
         return Amount(amount.bound * 1.01, amount.bits)
     return _checked(amount, dtype)
+
+
+def _neutral(operator: str, dtype: DType) -> Amount:
+    """What an element without points holds, if that is finite."""
+    extreme = operator in ("min", "max") and not dtype.is_float
+    return Amount(max(float(dtype.highest), -float(dtype.lowest)) if extreme else 1.0)
 
 
 def _power(base: float, exponent: int) -> float:

@@ -98,6 +98,7 @@ class TestExactness:
             "def f(float(N) A) -> (S) { S *=! clamp(A(i), -1, 1) }",
             "def f(double(N) A) -> (S) { S +=! A(i) * 1000000 }",
             "def f(float(N) A) -> (B) { B(i) = A(i) % 3 }",
+            "def f(int(N) A, float B) -> (C) { T min=! A(i)  C = B - T }",
         ],
     )
     def test_whole_numbers_within_the_mantissa_are_exact(self, text: str) -> None:
@@ -114,6 +115,8 @@ class TestExactness:
             "def f(int32(N) A) -> (B) { B(i) = A(i) % A(i) }",
             "def f(uint32(N) A) -> (S) { S +=! float(A(i)) }",
             "def f(float(N) A) -> (C) { B(i) = A(i) * 5000  C(i) = B(i) * B(i) }",
+            "def f(int(N) A, float B) -> (C) { T min=! A(i) where i in 0:0  C = B - T }",
+            "def f(int(N) A, float(N) B) -> (C) { T(i) max=! A(j) where i in 0:N, j in 0:i  C(i) = B(i) - T(i) }",
         ],
     )
     def test_what_may_round_is_not(self, text: str) -> None:
