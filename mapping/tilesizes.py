@@ -25,13 +25,16 @@ SUM_LANES = 4
 def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
     """The index for the lanes of a processor, for which loops that walk through memory as one are one.
 
-    As ``vector_position``, but what an index fills is what all of those fill, and short reductions share vectors.
+    As ``vector_position``, but what an index fills is what all of those fill, and short reductions share vectors if
+    they are all that is reduced.
     """
     sizes = extents(statement.domain)
 
     def filled(position: int) -> float:
-        length = math.prod(max(1, sizes[p]) for p in run_of(scop, statement, position))
-        lanes = VECTOR_LANES if position < statement.coordinates else SUM_LANES
+        run = run_of(scop, statement, position)
+        length = math.prod(max(1, sizes[p]) for p in run)
+        reduced = range(statement.coordinates, len(sizes))
+        lanes = SUM_LANES if position in reduced and {*reduced} <= {*run} else VECTOR_LANES
         return length / (-(-length // lanes) * lanes)
 
     return vector_position(scop, statement, filled)
