@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcomp.loops import LoopExpr, Number, Operation, Variable
+from tcomp.loops import LoopExpr, Number, Operation, Variable, variables
 
 Range = tuple[int, int]
 """The least and the greatest value."""
@@ -245,3 +245,14 @@ def _balanced(operator: str, difference: Sum) -> LoopExpr:
     else:
         right = Sum(right.terms, -difference.constant)
     return Operation(operator, (left.expression(), right.expression()))
+
+
+def step_of(expr: LoopExpr, iterator: str) -> int | None:
+    """How far an expression moves with an iterator; None if it is not linear in that."""
+    step = 0
+    for atom, coefficient in Ranges({}).sum_of(expr).terms.items():
+        if atom == Variable(iterator):
+            step = coefficient
+        elif iterator in variables(atom):
+            return None
+    return step

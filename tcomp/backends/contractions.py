@@ -18,8 +18,8 @@ from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_o
 from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
-from tcomp.indexing import Ranges
-from tcomp.loops import For, Let, LoopExpr, LoopNode, Variable, variables
+from tcomp.indexing import step_of
+from tcomp.loops import For, Let, LoopExpr, LoopNode
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
@@ -184,11 +184,12 @@ class Contraction:
         """
         moved: dict[str, int] = {}
         for index, argument in zip(self.statement.indices, self.nest.call.arguments, strict=True):
-            terms = Ranges({}).sum_of(argument).terms
-            if any(loop.iterator in variables(t) for t in terms if t != Variable(loop.iterator)):
+            step = step_of(argument, loop.iterator)
+            if step is None:
                 return None
-            moved[index] = terms.get(Variable(loop.iterator), 0)
-        return {index: times for index, times in moved.items() if times}
+            if step:
+                moved[index] = step
+        return moved
 
     def _spelled(
         self,

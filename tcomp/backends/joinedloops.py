@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.grammar.function import Expr, Index, Read, children, depends_on_data
-from tcomp.indexing import Ranges
+from tcomp.indexing import Ranges, step_of
 from tcomp.loops import (
     Execute,
     For,
@@ -145,11 +145,11 @@ def _steps_of(statement: ScopStatement, call: Execute, outer: str, inner: str) -
     """How far the indices of an instance that move with two iterators do; None if one does not evenly."""
     steps: dict[str, tuple[int, int]] = {}
     for index, argument in zip(statement.indices, call.arguments, strict=True):
-        step = _steps(argument, outer, inner)
-        if step is None:
+        far, near = step_of(argument, outer), step_of(argument, inner)
+        if far is None or near is None:
             return None
-        if step != (0, 0):
-            steps[index] = step
+        if far or near:
+            steps[index] = far, near
     return steps
 
 
@@ -171,18 +171,6 @@ def _moved(
             return None
         far, near = far + step * outer, near + step * inner
     return far, near
-
-
-def _steps(argument: LoopExpr, outer: str, inner: str) -> tuple[int, int] | None:
-    """How far an argument moves with two iterators; None if it is not linear in them."""
-    found = {outer: 0, inner: 0}
-    for atom, coefficient in Ranges({}).sum_of(argument).terms.items():
-        names = variables(atom) & found.keys()
-        if names and {str(atom)} != names:
-            return None
-        for name in names:
-            found[name] = coefficient
-    return found[outer], found[inner]
 
 
 def _scaled(bound: LoopExpr, factor: int, offset: int) -> LoopExpr:
