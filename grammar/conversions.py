@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -40,10 +39,10 @@ def literal(text: str, span: Span) -> Constant | None:
     lowered = text.lower()
     if lowered.startswith("0x"):
         if "." in lowered or "p" in lowered:
-            return Constant(to_float32(_hexadecimal_float(lowered)), FLOAT32, span)
+            return Constant(rounded(_hexadecimal_float(lowered), FLOAT32), FLOAT32, span)
         digits, base = lowered[2:].lstrip("0"), 16
     elif "." in lowered or "e" in lowered:
-        return Constant(to_float32(float(lowered)), FLOAT32, span)
+        return Constant(rounded(float(lowered), FLOAT32), FLOAT32, span)
     else:
         digits, base = lowered.lstrip("0"), 10
     value = int(digits or "0", base) if len(digits) <= 20 else INT64.highest + 1
@@ -58,15 +57,6 @@ def _hexadecimal_float(text: str) -> float:
         return float.fromhex(text)
     except OverflowError:
         return math.inf
-
-
-def to_float32(value: float) -> float:
-    """The float32 nearest to ``value``; an infinity where it is out of range."""
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded
 
 
 def rounded(value: float, dtype: DType) -> float:
