@@ -92,6 +92,15 @@ def _scipy(name: str) -> Callable[..., Array]:
     return call
 
 
+_log_gamma = _scipy("gammaln")
+
+
+def _lgamma(x: Array) -> Array:
+    """SciPy's overflows beside its pole at 0."""
+    inside = np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _log_gamma(x))
+    return np.where(np.isinf(x), np.inf, inside)
+
+
 def _elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
     vectorised = np.frompyfunc(function, 1, 1)
 
@@ -124,6 +133,13 @@ def _remainder(x: Array, y: Array) -> Array:
     return result
 
 
+_inverse_erfc = _scipy("erfcinv")
+
+
+def _erfcinv(x: Array) -> Array:
+    return _inverse_erfc(x) + 0.0
+
+
 def _half_turns(x: Array) -> tuple[Array, Array]:
     """The multiple of a quarter turn nearest pi x, modulo 4, and the angle that is left."""
     rest = np.fmod(x, 2.0)
@@ -143,6 +159,11 @@ def _cospi(x: Array) -> Array:
     return np.where(quarter % 2 == 0, np.cos(angle), np.sin(angle)) * np.where(flipped, -1.0, 1.0) + 0.0
 
 
+def _odd(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An odd function, which has -0 at -0; SciPy's have 0 there."""
+    return lambda x: np.where(x == 0, x, function(x))
+
+
 def _bessel(name: str, limit: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A Bessel function, with its ``limit`` at infinity, where SciPy has NaN."""
     inside = _scipy(name)
@@ -151,13 +172,6 @@ def _bessel(name: str, limit: Callable[[Array], Array]) -> Callable[[Array], Arr
 
 def _vanishing(x: Array) -> Array:
     return np.where(x > 0, 0.0, np.nan)
-
-
-_log_gamma = _scipy("gammaln")
-
-
-def _lgamma(x: Array) -> Array:
-    return np.where(np.isinf(x), np.inf, _log_gamma(x))
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
@@ -195,12 +209,12 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("cosh", 1, np.cosh),
         Intrinsic("cospi", 1, _cospi, cfunctions.COSPI),
         Intrinsic("cyl_bessel_i0", 1, _bessel("i0", np.abs), cfunctions.CYL_BESSEL_I0),
-        Intrinsic("cyl_bessel_i1", 1, _bessel("i1", np.positive), cfunctions.CYL_BESSEL_I1),
+        Intrinsic("cyl_bessel_i1", 1, _odd(_bessel("i1", np.positive)), cfunctions.CYL_BESSEL_I1),
         Intrinsic("erf", 1, _erf),
         Intrinsic("erfc", 1, _erfc),
-        Intrinsic("erfcinv", 1, _scipy("erfcinv"), cfunctions.ERFCINV),
+        Intrinsic("erfcinv", 1, _erfcinv, cfunctions.ERFCINV),
         Intrinsic("erfcx", 1, _scipy("erfcx"), cfunctions.ERFCX),
-        Intrinsic("erfinv", 1, _scipy("erfinv"), cfunctions.ERFINV),
+        Intrinsic("erfinv", 1, _odd(_scipy("erfinv")), cfunctions.ERFINV),
         Intrinsic("exp", 1, np.exp),
         Intrinsic("exp10", 1, lambda x: np.power(10.0, x), _c("$T $name($T x) { return pow$f(10, x); }", "pow")),
         Intrinsic("exp2", 1, np.exp2),

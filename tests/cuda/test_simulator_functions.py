@@ -66,6 +66,8 @@ def test_edges_of_inverse_functions() -> None:
     np.testing.assert_array_equal(values, [-np.inf, np.inf, np.nan, 0.0])
     values = apply("erfcinv(A[i])", "double", np.array([0.0, 2.0, -0.1, 1.0]))
     np.testing.assert_array_equal(values, [np.inf, -np.inf, np.nan, 0.0])
+    assert not np.signbit(values[-1])
+    np.testing.assert_array_equal(apply("erfcx(A[i])", "double", np.array([-np.inf, -1e200])), np.inf)
 
 
 def test_norms() -> None:

@@ -71,7 +71,7 @@ static double bessel(double x, int order) {
 TC_FUNCTION(erfcinv, 1, {
   if (!(x > 0 && x < 2)) return x == 0 ? INFINITY : x == 2 ? -INFINITY : NAN;
   if (x > 1.5) return -erfcinv(2 - x);
-  if (x > 0.5) return -solve_erf(x - 1);
+  if (x > 0.5) return 0 - solve_erf(x - 1);
   double root = sqrt(-log(x));
   return solve_erfc(x, sqrt(fmax(root * root - log(root * ROOT_OF_PI), 0.2)));
 })
@@ -81,11 +81,12 @@ TC_FUNCTION(erfinv, 1, {
 })
 TC_FUNCTION(erfcx, 1, {
   if (x > 20) return continued_erfcx(x);
+  if (x < -30) return INFINITY;
   double square = x * x, rest = fma(x, x, -square);
   return exp(square) * erfc(x) * (1 + rest);
 })
 TC_FUNCTION(normcdf, 1, return erfc(-x * ROOT_HALF) / 2;)
-TC_FUNCTION(normcdfinv, 1, return -erfcinv(2 * x) / ROOT_HALF;)
+TC_FUNCTION(normcdfinv, 1, return (0 - erfcinv(2 * x)) / ROOT_HALF;)
 TC_FUNCTION(cyl_bessel_i0, 1, return bessel(x, 0);)
 TC_FUNCTION(cyl_bessel_i1, 1, return bessel(x, 1);)
 TC_FUNCTION(exp10, 1, return pow(10.0, x);)
