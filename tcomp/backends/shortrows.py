@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, load
+from tcomp.backends.gathers import unconditional_reads
 from tcomp.backends.joinedloops import Motion, motion_of
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.backends.vectortypes import vector_type
@@ -88,8 +89,9 @@ class ShortRows:
         if motion is None or motion.target != ((0, 0) if self._in_register(target) else (self.count, 1)):
             return None
         written = {s.target for s in self.statements}
+        always = {*unconditional_reads(self.plan.scop.by_name[call.statement].value)}
         for read, (far, near) in motion.reads.items():
-            if self._is_laid(far, near) and (far * near != 0 or read.tensor in written):
+            if self._is_laid(far, near) and (far * near != 0 or read.tensor in written or read not in always):
                 return None
         kinds = {self._dtype(name) for name in (target, *(read.tensor for read in motion.reads))}
         return None if any((kind.bits == 16 and kind.is_float) or kind == BOOL for kind in kinds) else motion

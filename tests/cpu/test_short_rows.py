@@ -158,6 +158,15 @@ def test_nothing_is_laid_out_for_no_rows() -> None:
     np.testing.assert_allclose(operation(W, X, options=SERIAL), operation.reference(W, X), rtol=1e-5)
 
 
+@pytest.mark.parametrize("read", ["W(t-1,d)", "R(t-1,n)"])
+def test_nothing_is_laid_out_that_a_condition_guards(read: str) -> None:
+    """In the first of these rows it is outside its tensor."""
+    text = f"""def f(float(T,N,3) X, float(T,3) W, float(T,N) R) -> (Y) {{
+      Y(t,n,d) = exp(X(t,n,d)) * (t > 0 ? {read} : 2.0) where t in 0:T }}"""
+    source = tc.define(text)["f"].compile(sizes={"T": 2, "N": 500}, options=SERIAL).source
+    assert "tc_beside" not in source, source
+
+
 @pytest.mark.parametrize("width", [16, 32, 64])
 @pytest.mark.parametrize("length", [2, 3, 4, 11])
 def test_folded_reductions(lanes: Use, length: int, width: int) -> None:
