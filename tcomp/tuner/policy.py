@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tcomp import debug
 from tcomp.devices import Place
-from tcomp.errors import TargetError, TcompError
+from tcomp.errors import TcompError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
 from tcomp.specialisation import Specialisation
@@ -75,13 +75,12 @@ def chosen_kernel(made: Specialisation, place: Place, choice: Choice) -> Kernel:
     debug.log(1, f"{made.label()}: tuned options, {options}")
     try:
         return make(replace(made, options=options))
-    except TargetError:
-        raise
     except TcompError as error:
-        kernel = make(made)
-        message = f"the tuned options of {made.label()} do not compile any more; tune it again: {error.message}"
-        warnings.warn(message, TuningWarning, stacklevel=2)
-        return kernel
+        reason = error.message
+    kernel = make(made)
+    message = f"the tuned options of {made.label()} do not compile any more; tune it again: {reason}"
+    warnings.warn(message, TuningWarning, stacklevel=2)
+    return kernel
 
 
 def _chosen_options(made: Specialisation, place: Place, choice: Choice) -> MappingOptions:

@@ -116,13 +116,16 @@ def test_fast_math_never_comes_from_the_database(file: Path) -> None:
     assert options_of(tc.define(MM).mm) == MappingOptions()
 
 
-def test_options_that_compile_no_more_give_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [tc.CompileError, tc.TargetError])
+def test_options_that_compile_no_more_give_a_warning(
+    error: type[tc.TcompError], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(file, tiled(8, 8))
     lower = Specialisation.lower
 
     def refuse(made: Specialisation, *given: Any) -> Any:
         if made.options == tiled(8, 8):
-            raise tc.CompileError("cannot")
+            raise error("cannot")
         return lower(made, *given)
 
     monkeypatch.setattr(Specialisation, "lower", refuse)
@@ -130,6 +133,14 @@ def test_options_that_compile_no_more_give_a_warning(file: Path, monkeypatch: py
     ops = tc.define(MM)
     with pytest.warns(TuningWarning, match="do not compile any more; tune it again: cannot"):
         assert options_of(ops.mm) == MappingOptions()
+
+
+def test_a_target_that_is_not_here_is_an_error_without_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(file, tiled(8, 8))
+    monkeypatch.setenv("CC", "/no/such/cc")
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    with pytest.raises(tc.TargetError, match="/no/such/cc"):
+        tc.define(MM).mm(A, B)
 
 
 def test_the_look_up_happens_once_for_a_layout(file: Path) -> None:
