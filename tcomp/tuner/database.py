@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -205,13 +206,15 @@ class Database:
         return None if found is None else (int(found[0]), float(found[1]))
 
     def begin(self, identity: Identity, label: str, settings: str) -> int:
-        """Note a new run and return its number."""
-        number: int | None = None
+        """Note a new run and return its number, which follows from the time: one that was pruned may still work."""
+        number = 0
         with self._writing():
             problem = self._problem(identity, label)
-            insert = "INSERT INTO runs (problem, settings, spent, ended) VALUES (?, ?, 0, 0)"
-            number = self._connection.execute(insert, (problem, settings)).lastrowid
-        return number or 0
+            (last,) = self._connection.execute("SELECT MAX(id) FROM runs").fetchone()
+            number = max(time.time_ns(), (last or 0) + 1)
+            insert = "INSERT INTO runs (id, problem, settings, spent, ended) VALUES (?, ?, ?, 0, 0)"
+            self._connection.execute(insert, (number, problem, settings))
+        return number
 
     def note(self, run: int, spent: float, *, ended: bool = False) -> None:
         """Note how many seconds a run has spent, and whether it is over."""

@@ -320,6 +320,16 @@ def test_pruning(file: Path) -> None:
         assert database.prune(everything=True) == Counts(1, 0)
 
 
+def test_the_number_of_a_run_that_was_pruned_is_not_given_again(file: Path) -> None:
+    with Database(file) as database:
+        pruned = database.begin(identity(), "mm", "60 s")
+        database.prune(trials=True)
+        run = database.begin(identity(), "mm", "60 s")
+        database.add(identity(), "mm", trial(tiled(4)), pruned, 59.0)
+        database.note(pruned, 60.0, ended=True)
+        assert database.unfinished(identity(), "60 s") == (run, 0.0)
+
+
 def test_a_result_with_an_option_that_is_no_more_is_as_good_as_none(file: Path) -> None:
     with Database(file) as database:
         database.keep(tuned())

@@ -198,10 +198,16 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     assert "interrupted" in result.summary()
 
 
+def unfinished(database: Database) -> int:
+    found = database.unfinished(identity(), str(Settings(2.0)))
+    assert found is not None
+    return found[0]
+
+
 def test_the_same_run_goes_on_where_it_was(tmp_path: Path) -> None:
     with Database(tmp_path / "file") as database:
         run(database, FakeWorkshop(interrupt_after=6))
-        database.note(1, 0.75)
+        database.note(unfinished(database), 0.75)
         workshop = FakeWorkshop()
         events: list[Progress] = []
         begin = time.monotonic()
@@ -244,7 +250,7 @@ def test_two_runs_of_one_problem_at_a_time_share_no_run(tmp_path: Path) -> None:
 
     with Database(tmp_path / "file") as database:
         run(database, FakeWorkshop(interrupt_after=2))
-        database.note(1, 1.0)
+        database.note(unfinished(database), 1.0)
     threads = [threading.Thread(target=work) for _ in range(2)]
     begin = time.monotonic()
     for thread in threads:
