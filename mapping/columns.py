@@ -185,7 +185,9 @@ def _number(expr: Expr) -> int | float | None:
             return expr.value
         case Unary(op="-"):
             value = _number(expr.operand)
-            return None if value is None else -value
+            if value is None or expr.dtype.kind != "uint":
+                return None if value is None else -value
+            return -value % (expr.dtype.highest + 1)
         case Cast() if expr.dtype.is_float:
             value = _number(expr.operand)
             return None if value is None else rounded(value, expr.dtype)

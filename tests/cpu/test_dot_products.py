@@ -181,3 +181,13 @@ def test_both_operands_may_be_one_tensor() -> None:
     kernel = f.compile(A)
     assert is_grouped(kernel)
     assert (kernel(A) == wrapped("mk,nk->mn", A, A)).all()
+
+
+def test_a_border_is_of_the_type_of_the_image() -> None:
+    """Copies may hold a wider type, in which the negative of an unsigned number would be another."""
+    f = tc.define("""def f(int8(M,K) A, uint8(K,N) B, float(K,N) C) -> (Y, Z) {
+        Y(m,n) +=! int32(A(m,k)) * int32(constant_exterior(B, -uint8(200))(k,n+1)) where n in 0:N, k in 0:K
+        Z(m,n) +=! float(A(m,k)) * constant_exterior(C, -uint8(200))(k,n+1) where n in 0:N, k in 0:K }""")["f"]
+    arrays = (numbers("int8", 20, 18), numbers("uint8", 18, 40, seed=1), np.ones((18, 40), np.float32))
+    for found, expected in zip(f(*arrays), f.reference(*arrays), strict=True):
+        assert (found == expected).all()
