@@ -83,7 +83,7 @@ def placed(scop: Scop, statement: ScopStatement, placement: Placement, copies: s
         moved = replace(
             statement,
             domain=domain,
-            indices=(*(f"tile{d}" for d in range(members)), *statement.indices),
+            indices=(*(f"tile {d}" for d in range(members)), *statement.indices),
             write=_with_tile(back.apply_range(statement.write), tile_of, copies),
             reads=tuple(_with_tile(back.apply_range(r), tile_of, copies) for r in statement.reads),
             tile_rank=members,

@@ -249,3 +249,14 @@ def test_borders_of_panels_are_rounded_as_they_are_written(border: str) -> None:
     b = np.random.default_rng(0).integers(-3, 4, (48, 40)).astype(np.float32)
     a[:, 32:] = 0
     np.testing.assert_array_equal(program(a, b, target="cpu"), program.reference(a, b))
+
+
+def test_a_failed_check_tells_the_indices_of_the_program_only() -> None:
+    """Statements that several tiles run have the tile in front of them, which the report has no room for."""
+    program = tcomp.define("""def f(float(N) A, int32(M) I, float(M,K) W) -> (O) {
+        T(i) +=! A(I(i)) * W(i,k)
+        O(i) = T(i) + T(i+1) where i in 0:M-1 }""").f
+    index = np.zeros(40, np.int32)
+    index[20], options = 5, tcomp.MappingOptions(tile_sizes=(8,))
+    with pytest.raises(tcomp.ShapeError, match=r"is 5 at i = 20, k = 0, but"):
+        program(np.ones(5, np.float32), index, np.ones((40, 6), np.float32), options=options)
