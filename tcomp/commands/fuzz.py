@@ -18,9 +18,9 @@ from tcomp.fuzzing.execution import Verdict
 from tcomp.fuzzing.features import FEATURES
 from tcomp.fuzzing.machinery import MACHINERY
 from tcomp.fuzzing.workers import Worker
-from tcomp.registry import targets
+from tcomp.registry import check_available, targets
 
-_TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator")}
+_TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator"), "cuda": ("cuda",)}
 _REPORT_SECONDS = 60.0
 
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=parse_seconds, default=60.0, help="how long to go on (default: 60)")
     parser.add_argument("--programs", type=parse_count, metavar="N", help="end after so many programs, too")
     parser.add_argument("--seed", type=parse_seed, default=1, help="draws other programs (default: 1)")
-    parser.add_argument("--target", choices=tuple(_TARGETS), help="where to run (default: on those that are here)")
+    parser.add_argument("--target", choices=tuple(_TARGETS), help="where to run (default: those of both that are here)")
     parser.add_argument("--jobs", type=parse_count, default=1, help="processes that try programs (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
     parser.add_argument(
@@ -98,6 +98,7 @@ def _replay(request: FuzzRequest) -> int:
     with Worker(request.settings.limit) as worker:
         for file in request.replayed:
             case = read_case(read_source(file)[0])
+            check_available(case.target)
             outcome = worker.run(case).outcome
             failed |= outcome.verdict is not Verdict.PASSED
             _say(f"{file}: {outcome.verdict} {outcome.kind}\n{outcome.detail}".rstrip())

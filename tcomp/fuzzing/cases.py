@@ -42,6 +42,11 @@ class Case:
         """Whether it needs the simulator."""
         return self.target.partition(":")[0] == "simulator"
 
+    @property
+    def on_device(self) -> bool:
+        """Whether it needs a CUDA device."""
+        return self.target.partition(":")[0] == "cuda"
+
     def text(self, remarks: str = "") -> str:
         """The case as a program with comments before it; ``remarks`` are for people."""
         facts = {

@@ -10,7 +10,7 @@ from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.features import features
 from tcomp.fuzzing.generation import Attempts, generate
-from tcomp.fuzzing.options import random_machine, random_options
+from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS, random_machine, random_options
 from tcomp.fuzzing.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.mapping.gpu import GPUS
@@ -21,7 +21,7 @@ _VARIATIONS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Program ``number`` of a seed, for some of the targets ``cpu`` and ``simulator``."""
+    """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator`` and ``cuda``."""
 
     seed: int
     number: int
@@ -51,7 +51,8 @@ def draw(asked: Draw) -> Drawn:
 
 
 def _case(choices: Choices, program: Program, target: str, relation: str) -> Case:
-    options = MappingOptions() if choices.chance(20) else random_options(choices, target)
+    most = MOST_ON_DEVICE if target == "cuda" else MOST_THREADS
+    options = MappingOptions() if choices.chance(20) else random_options(choices, target, most)
     full = f"{target}:{choices.pick(_ARCHITECTURES)}" if target == "simulator" else target
     variation, order = choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS)
     machine = random_machine(choices) if target == "cpu" and choices.chance(50) else None

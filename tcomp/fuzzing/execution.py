@@ -7,7 +7,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tcomp.errors import LegalityError, TcompError
 from tcomp.forks import ISL
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.choices import Choices
+from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.exactness import is_exact
 from tcomp.fuzzing.machinery import machinery
 from tcomp.fuzzing.programs import Array, Data, Program
@@ -38,6 +39,7 @@ from tcomp.operation import Operation, sizes_of
 
 _SHOWN_DIFFERENCES = 5
 _SHOWN_FRAMES = 4
+_CUDA_ERROR = re.compile(r"\bcudaError[A-Z]\w*|\bCUDA_ERROR_\w+")
 
 
 class Verdict(StrEnum):
@@ -53,13 +55,15 @@ class Verdict(StrEnum):
 class Outcome:
     """A verdict; ``kind`` says in a few words what failed or was refused, and is the same for failures of one cause.
 
-    ``used`` is what of the compiler a case that passed made use of.
+    ``used`` is what of the compiler a case that passed made use of.  ``spent`` says that its process runs no other:
+    CUDA works no more there.
     """
 
     verdict: Verdict
     kind: str = ""
     detail: str = ""
     used: frozenset[str] = field(default=frozenset(), compare=False)
+    spent: bool = field(default=False, compare=False)
 
 
 def execute(case: Case) -> Outcome:
@@ -72,7 +76,8 @@ def execute(case: Case) -> Outcome:
         try:
             return _execute(case)
         except Exception as error:  # noqa: BLE001 - whatever is raised is what is looked for
-            return _of_error(error)
+            outcome = _of_error(error)
+            return replace(outcome, spent=case.on_device and not device_works())
 
 
 def _execute(case: Case) -> Outcome:
@@ -114,6 +119,8 @@ def _out(data: Data) -> dict[str, Array] | None:
 
 def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array], Compilation]:
     operation = Operation(program.function)
+    if case.on_device:
+        return run_on_device(operation, data, case.target, case.options)
     arguments, out = data.arguments, _out(data)
     dirty_scratch()
     if case.machine is None and not case.simulated:
@@ -163,7 +170,12 @@ def _comparable(array: Array) -> Array:
 
 def _of_error(error: Exception) -> Outcome:
     trace = _last_frames(error)
+    code = _CUDA_ERROR.search(str(error))
     match error:
+        case RuntimeError() | TcompError() if code is not None:
+            return Outcome(Verdict.FAILED, f"CUDA: {code[0]}", trace)
+        case SpoiledError():
+            return Outcome(Verdict.FAILED, "written where it must not be", trace)
         case SimulationError():
             return Outcome(Verdict.FAILED, f"simulator: {error.report.findings[0].kind}", str(error))
         case TooComplexError():

@@ -13,6 +13,9 @@ from tcomp.mapping.options import OPTIONS, MappingOptions
 MOST_THREADS = 256
 """Threads of a block: simulated ones cost time."""
 
+MOST_ON_DEVICE = 1024
+"""Threads of a block that a device runs."""
+
 NOT_EXACT = frozenset({"fast_math"})
 """Options under which infinities and NaN may come out otherwise."""
 

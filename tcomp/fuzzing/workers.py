@@ -85,8 +85,11 @@ class Worker:
         connection = self._ready()
         connection.send(case)
         began = time.monotonic()
-        outcome = self._receive(connection, self._limit if limit is None else limit)
-        return Result(case, outcome, time.monotonic() - began)
+        outcome: Outcome = self._receive(connection, self._limit if limit is None else limit)
+        result = Result(case, outcome, time.monotonic() - began)
+        if outcome.spent:
+            self._end()
+        return result
 
     def draw(self, asked: Draw) -> Iterator[Drawn | Result]:
         """A program drawn, then the result of each of its cases; a failure without a case if none could be drawn."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 Body = Callable[..., None]
+Allocator = Callable[[int], "Memory"]
 
 
 class CudaError(RuntimeError):
@@ -30,11 +31,35 @@ class OutOfMemoryError(MemoryError):
 
 
 class Memory:
-    """Stands for a MemoryPointer."""
+    """Stands for a MemoryPointer; ``held`` has the bytes of memory that was allocated as such."""
 
-    def __init__(self, ptr: int, device_id: int) -> None:
+    def __init__(self, ptr: int, device_id: int, held: np.ndarray | None = None) -> None:
         self.ptr = ptr
         self.device_id = device_id
+        self.held = held
+
+    def __add__(self, offset: int) -> Memory:
+        return Memory(self.ptr + offset, self.device_id, self.held)
+
+    def memset_async(self, value: int, count: int) -> None:
+        assert self.held is not None and count <= self.held.size
+        ctypes.memset(self.ptr, value, count)
+
+
+class Pool:
+    """Stands for a MemoryPool of the first device."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+
+    def set_limit(self, size: int) -> None:
+        self.limit = size
+
+    def malloc(self, count: int) -> Memory:
+        if count > self.limit > 0:
+            raise OutOfMemoryError(f"Out of memory allocating {count:,} bytes")
+        held = np.zeros(count, np.uint8)
+        return Memory(held.ctypes.data, 0, held)
 
 
 class Stream:
@@ -70,26 +95,42 @@ class Event:
 class ndarray:  # noqa: N801
     """Stands for cupy.ndarray."""
 
-    def __init__(self, host: np.ndarray, device: int) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, memptr: Memory, strides: tuple[int, ...] | None) -> None:
+        held = memptr.held
+        assert held is not None
+        self._keep(np.ndarray(shape, dtype, held, memptr.ptr - held.ctypes.data, strides), memptr)
+
+    def _keep(self, host: np.ndarray, memory: Memory) -> None:
         self.host = host
-        self.data = Memory(host.ctypes.data, device)
+        self.data = memory
         self.dtype, self.shape, self.strides, self.itemsize = host.dtype, host.shape, host.strides, host.itemsize
 
     def __getitem__(self, key: Any) -> ndarray:
-        return ndarray(self.host[key], self.data.device_id)
+        return held(self.host[key], self.data.device_id)
 
     def __setitem__(self, key: Any, value: ndarray) -> None:
         self.host[key] = value.host
 
     @property
     def T(self) -> ndarray:  # noqa: N802
-        return ndarray(self.host.T, self.data.device_id)
+        return held(self.host.T, self.data.device_id)
 
     def __dlpack__(self, **options: Any) -> Any:
         raise AssertionError("nothing has to export a CuPy array")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.data.device_id
+
+
+def held(host: np.ndarray, device: int) -> ndarray:
+    """An array on a device, of which ``host`` is the content."""
+    made = ndarray.__new__(ndarray)
+    made._keep(host, Memory(host.ctypes.data, device, host.view(np.uint8) if _is_bytes(host) else None))
+    return made
+
+
+def _is_bytes(host: np.ndarray) -> bool:
+    return host.dtype == np.uint8 and host.ndim == 1 and host.flags.c_contiguous
 
 
 class FakeCupy(types.ModuleType):
@@ -107,6 +148,8 @@ class FakeCupy(types.ModuleType):
         self.streams: dict[int, Stream] = {}
         self.capturing: set[int] = set()
         self.loaded: list[tuple[int, bytes]] = []
+        self.pool = Pool()
+        self._allocator: Allocator | None = None
         self._thread = threading.local()
         self.ndarray = ndarray
         self.cuda = types.SimpleNamespace(
@@ -128,6 +171,7 @@ class FakeCupy(types.ModuleType):
             Device=self._device,
             Module=self._module,
             Event=Event,
+            using_allocator=self._using_allocator,
             get_elapsed_time=lambda before, after: 1e3 * (after.seconds - before.seconds),
             get_current_stream=lambda number: self.streams.get(number, Stream(0)),
         )
@@ -135,7 +179,7 @@ class FakeCupy(types.ModuleType):
 
     def on(self, values: np.ndarray, device: int = 0) -> ndarray:
         """An array with these values on a device."""
-        return ndarray(np.array(values), device)
+        return held(np.array(values), device)
 
     def names(self) -> list[str]:
         """The kernels that ran, in order."""
@@ -143,25 +187,38 @@ class FakeCupy(types.ModuleType):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> ndarray:
         self._checked("empty")
-        made = ndarray(np.full(shape, 77, dtype), self._current())
-        self._note("empty", made.data.device_id, made.host.nbytes)
-        return made
+        count = math.prod(shape) * np.dtype(dtype).itemsize
+        self._note("empty", self._current(), count)
+        if self._allocator is not None:
+            return ndarray(shape, dtype, self._allocator(count), None)
+        return held(np.full(shape, 77, dtype), self._current())
+
+    def get_default_memory_pool(self) -> Pool:
+        return self.pool
+
+    @contextmanager
+    def _using_allocator(self, allocator: Allocator) -> Iterator[None]:
+        before, self._allocator = self._allocator, allocator
+        try:
+            yield
+        finally:
+            self._allocator = before
 
     def asarray(self, values: Any) -> ndarray:
         if isinstance(values, ndarray):
             assert values.data.device_id == self._current(), "CuPy would copy it"
             return values
         if hasattr(values, "__cuda_array_interface__"):
-            return ndarray(values.host, self._current())
+            return held(values.host, self._current())
         self._note("upload", self._current(), np.asarray(values).nbytes)
-        return ndarray(np.array(values), self._current())
+        return held(np.array(values), self._current())
 
     def asnumpy(self, array: ndarray) -> np.ndarray:
         assert array.data.device_id == self._current()
         return array.host.copy()
 
     def from_dlpack(self, value: Any) -> ndarray:
-        return ndarray(value.host, value.__dlpack_device__()[1])
+        return held(value.host, value.__dlpack_device__()[1])
 
     def _note(self, *event: Any) -> None:
         self.events.append(event)

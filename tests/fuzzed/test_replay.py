@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends.simulator.compiler import why_not
+from tcomp.errors import TargetError
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.workers import ENVIRONMENT
+from tcomp.registry import check_available
 
 REPRODUCERS = sorted(Path(__file__).parent.glob("*.tc"))
 
@@ -22,8 +23,10 @@ def test_reproducer_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     case = read_case(path.read_text(encoding="utf-8"))
-    if case.simulated and why_not() is not None:
-        pytest.skip(why_not() or "")
+    try:
+        check_available(case.target)
+    except TargetError as error:
+        pytest.skip(error.message)
     assert execute(case) == Outcome(Verdict.PASSED)
 
 

@@ -158,7 +158,10 @@ class TestOptions:
 
 
 class TestMachinery:
-    @pytest.mark.parametrize("target", MACHINERY)
+    def test_devices_are_asked_for_what_simulated_ones_are(self) -> None:
+        assert MACHINERY["cuda"] == MACHINERY["simulator"]
+
+    @pytest.mark.parametrize("target", [name for name in MACHINERY if name != "cuda"])
     def test_programs_reach_all_of_it(self, target: str) -> None:
         """Everything that is looked for is there in some of these."""
         wanted = {
