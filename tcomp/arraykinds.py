@@ -259,8 +259,11 @@ class CupyKind(ArrayKind):
         return View(dtype, array.shape, strides, array.data.ptr, True, Place(Memory.CUDA, array.data.device_id))
 
     def copy(self, array: Any) -> Any:
+        """Byte by byte: where there are gaps CuPy copies element by element, which ends in a fault if misaligned."""
+        ndarray = self._cupy.ndarray
         with self._cupy.cuda.Device(array.data.device_id):
-            return array.copy()
+            octets = ndarray((*array.shape, array.itemsize), np.uint8, array.data, (*array.strides, 1))
+            return ndarray(array.shape, array.dtype, octets.copy().data)
 
     def to_numpy(self, array: Any) -> NumpyArray:
         with self._cupy.cuda.Device(array.data.device_id):

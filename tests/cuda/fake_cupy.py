@@ -95,7 +95,9 @@ class Event:
 class ndarray:  # noqa: N801
     """Stands for cupy.ndarray."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, memptr: Memory, strides: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, memptr: Memory, strides: tuple[int, ...] | None = None
+    ) -> None:
         held = memptr.held
         assert held is not None
         self._keep(np.ndarray(shape, dtype, held, memptr.ptr - held.ctypes.data, strides), memptr)
@@ -110,6 +112,12 @@ class ndarray:  # noqa: N801
 
     def __setitem__(self, key: Any, value: ndarray) -> None:
         self.host[key] = value.host
+
+    def copy(self) -> ndarray:
+        if not self.host.flags.c_contiguous and not self.host.flags.aligned:
+            raise CudaError("cudaErrorMisalignedAddress: misaligned address")
+        octets = np.frombuffer(bytearray(self.host.tobytes()), np.uint8)
+        return ndarray(self.shape, self.dtype, Memory(octets.ctypes.data, self.data.device_id, octets))
 
     @property
     def T(self) -> ndarray:  # noqa: N802
@@ -190,7 +198,7 @@ class FakeCupy(types.ModuleType):
         count = math.prod(shape) * np.dtype(dtype).itemsize
         self._note("empty", self._current(), count)
         if self._allocator is not None:
-            return ndarray(shape, dtype, self._allocator(count), None)
+            return ndarray(shape, dtype, self._allocator(count))
         return held(np.full(shape, 77, dtype), self._current())
 
     def get_default_memory_pool(self) -> Pool:

@@ -68,6 +68,15 @@ def test_compiling_looks_at_shapes_only(two: FakeDevices) -> None:
         operation.compile(VALUES, VALUES, target="cuda:sm_1")
 
 
+def test_misaligned_arrays_are_read_from_a_copy(one: FakeDevices) -> None:
+    octets = one.cupy.asarray(np.zeros(8 * N + 1, np.uint8))
+    for strides in (4,), (8,), (5,):
+        odd = ndarray((N,), np.float32, octets.data + 1, strides)
+        odd.host[...] = VALUES
+        result = tc.define(ADD).add(odd, odd)
+        assert result.host.tolist() == (2 * VALUES).tolist()
+
+
 def test_numbers_are_copied_to_the_device(two: FakeDevices) -> None:
     def scale(grid: Any, block: Any, a: int, s: int, b: int) -> None:
         floats(b, N)[:] = floats(a, N) * floats(s, 1)[0]

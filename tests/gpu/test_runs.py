@@ -67,6 +67,16 @@ def test_views_are_read_and_written_in_place(cupy: Any) -> None:
         mm(on_a[:, :40], on_a[:, :40], out=on_a[:, 20:])
 
 
+def test_misaligned_arrays_are_read_from_a_copy(cupy: Any) -> None:
+    double, values = tc.define("def double_(float(N) A) -> (B) { B(i) = A(i) + A(i) }").double_, integers(9)
+    for step in (4, 8, 5):
+        octets = np.zeros(100, np.uint8)
+        np.ndarray((9,), np.float32, octets, 1, (step,))[...] = values
+        there = cupy.asarray(octets)
+        odd = cupy.ndarray((9,), np.float32, there.data + 1, (step,))
+        np.testing.assert_array_equal(cupy.asnumpy(double(odd)), values + values)
+
+
 def test_torch_tensors_in_torch_tensors_out(torch: Any) -> None:
     a, b = integers(33, 20), integers(20, 50, seed=1)
     result = tc.define(MM).mm(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda())
