@@ -16,12 +16,13 @@ from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
-from tcomp.mapping.planrows import Row, read_toml, read_tree
+from tcomp.mapping.planrows import Row, read_toml
 from tcomp.mapping.promotion import references
 from tcomp.mapping.replay import replay
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.splitting import split
 from tcomp.mapping.tree import nodes_of
+from tcomp.mapping.treetext import read_tree
 from tcomp.operators import DTYPES
 from tcomp.scop import Scop, Storage
 
@@ -155,7 +156,7 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     if space not in _SPACES:
         raise PlanError(f"{row.where}: space must be one of {', '.join(_SPACES)}")
     shape = row.numbers("shape", () if space == "register" else None)
-    lower = row.parsed("lower", isl.MultiAff) if "lower" in row.entries else None
+    lower = _corner(row, len(shape)) if "lower" in row.entries else None
     origin = row.numbers("origin", (0,) * len(shape) if lower is None and shape else (), signed=True)
     if space != "register" and len(shape) != len(storage.box.extent):
         raise PlanError(f"{row.where}: shape must have {len(storage.box.extent)} numbers")
@@ -170,6 +171,18 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     if order and (space != "tile" or sorted(order) != list(range(len(shape)))):
         raise PlanError(f"{row.where}: order must name every dimension of a tile once")
     return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order)
+
+
+def _corner(row: Row, rank: int) -> isl.MultiAff:
+    """The first element of a box, as whole numbers that follow from the bands around its mark."""
+    lower = row.parsed("lower", isl.MultiAff)
+    plain = isl.Space.alloc(lower.get_ctx(), 0, lower.dim(isl.dim_type.in_), rank)
+    if not lower.get_space().is_equal(plain):
+        raise PlanError(f"{row.where}: lower must have {rank} numbers, and no names but those of bands")
+    parts = [lower.get_at(d) for d in range(rank)]
+    if any(part.is_nan() or not part.get_denominator_val().is_one() for part in parts):
+        raise PlanError(f"{row.where}: lower must be whole numbers")
+    return lower
 
 
 def _operation(scop: Scop, row: Row) -> TileOperation:
@@ -225,9 +238,10 @@ def _copy(scop: Scop, row: Row) -> Copy:
     reads = tuple(known[r] for r in chosen)
     if not storage.box.extent:
         raise PlanError(f"{row.where}: {storage.name} is a single number, of which there are no copies")
-    shape, lower, order = row.numbers("shape"), row.parsed("lower", isl.MultiAff), row.numbers("order")
-    if len(shape) != len(storage.box.extent) or lower.dim(isl.dim_type.out) != len(shape):
-        raise PlanError(f"{row.where}: shape and lower must have {len(storage.box.extent)} numbers")
+    shape, order = row.numbers("shape"), row.numbers("order")
+    if len(shape) != len(storage.box.extent):
+        raise PlanError(f"{row.where}: shape must have {len(storage.box.extent)} numbers")
+    lower = _corner(row, len(shape))
     dtype = row.text("dtype", storage.dtype.name)
     if dtype not in DTYPES:
         raise PlanError(f"{row.where}: dtype must be an element type")

@@ -112,21 +112,6 @@ def read_toml(text: str) -> Row:
         raise PlanError(f"the text of the plan is not TOML: {error}") from None
 
 
-def read_tree(text: str) -> isl.Schedule:
-    """A schedule tree from isl's text.  Raises isl.Error.
-
-    isl prints a mark without a child where nothing is below it, but reads only marks with one.
-    """
-    lines: list[str] = []
-    source = text.splitlines()
-    for line, after in zip(source, [*source, ""][1:], strict=True):
-        lines.append(line)
-        start = line.find('mark: "')
-        if start >= 0 and not line[:start].strip(" -") and not after.startswith(" " * start + "child:"):
-            lines.append(" " * start + 'child: "leaf"')
-    return isl.Schedule.read_from_str(isl.DEFAULT_CONTEXT, "\n".join(lines) + "\n")
-
-
 def _is_number(value: object, signed: bool = False) -> bool:
     return type(value) is int and (-LARGEST if signed else 0) <= value <= LARGEST
 

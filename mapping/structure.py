@@ -54,7 +54,7 @@ def check_structure(plan: Plan, buffered: bool) -> None:
             _require(held == buffered, f"{storage.name} has {'already a' if held else 'no'} buffer")
     for buffer in plan.buffers.values():
         _check_buffer(plan, buffer, marks)
-    _check_copies(plan)
+    _check_copies(plan, marks)
     if plan.phases:
         _check_phases(plan, marks)
     for before in plan.barriers:
@@ -134,6 +134,8 @@ def _check_buffer(plan: Plan, buffer: Buffer, marks: dict[str, Place]) -> None:
     outside = sorted(users - set(place.prefixes))
     _require(not outside, f"buffer {name} is declared at {buffer.mark}, but {', '.join(outside)} uses it elsewhere")
     _require(not buffer.mark.startswith("parallel"), f"buffer {name} cannot be declared at {buffer.mark}")
+    if buffer.lower is not None:
+        _check_corner(buffer.lower, place, f"buffer {name}")
     around = {m for o in plan.operations for m in _marks_below(plan, o)}
     _require(buffer.mark not in around, f"buffer {name} is declared inside an operation")
     if plan.phases:
@@ -144,7 +146,13 @@ def _check_buffer(plan: Plan, buffer: Buffer, marks: dict[str, Place]) -> None:
         _require(together or buffer.mark in inside, f"buffer {name} cannot be declared at {buffer.mark}")
 
 
-def _check_copies(plan: Plan) -> None:
+def _check_corner(lower: isl.MultiAff, place: Place, what: str) -> None:
+    """A box begins where the bands around its mark say."""
+    depth = next((p.dim(isl.dim_type.out) for p in place.prefixes.values()), 0)
+    _require(lower.dim(isl.dim_type.in_) == depth, f"lower of {what} must depend on the {depth} rows around its mark")
+
+
+def _check_copies(plan: Plan, marks: dict[str, Place]) -> None:
     """What a statement reads is copied once, where the backends look for copies."""
     inside = {m for o in plan.operations for m in _marks_below(plan, o)}
     known: set[tuple[str, Read]] = set()
@@ -155,6 +163,7 @@ def _check_copies(plan: Plan) -> None:
         else:
             _require(copy.mark not in inside, f"{what} is inside an operation")
             _require(not copy.mark.startswith("parallel"), f"{what} is outside all tiles")
+        _check_corner(copy.lower, _place(marks, copy.mark, what), what)
         for read in copy.reads:
             _require((copy.statement, read) not in known, f"{what} is not the only one of what {copy.statement} reads")
             known.add((copy.statement, read))

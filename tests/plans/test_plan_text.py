@@ -167,7 +167,7 @@ EDITS = {
     "no stage": ('stage = "place"\n', "", tc.PlanError, "the plan lacks 'stage'"),
     "a stage of a GPU": ('"place"', '"barriers"', tc.PlanError, "after the pass nest or place or pack, not 'barriers'"),
     "too early a stage": ('"place"', '"fuse"', tc.PlanError, "not 'fuse'"),
-    "no tree": ("child:", "chidl:", tc.PlanError, "isl cannot read tree"),
+    "no tree": ("child:", "chidl:", tc.PlanError, "line 2 of tree: 'chidl:' is no entry"),
     "an unknown entry": ("[[buffer]]", "[[bufer]]", tc.PlanError, "the plan has no entry 'bufer'"),
     "an unknown field": ("space =", "spice =", tc.PlanError, "buffer 0 lacks 'space'"),
     "a text for a list": ("shape = [4]", 'shape = "4"', tc.PlanError, "buffer 0: shape must be a list"),

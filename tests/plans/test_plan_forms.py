@@ -1,0 +1,72 @@
+"""Trees, corners of boxes and tile sizes in the text of a plan, in forms that isl or the proofs take for granted."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tcomp as tc
+from tests.plans.test_plan_text import MATMUL, SIZES, compiled
+
+TREES = {
+    "a flag in braces": ("coincident: [ 1, 1 ]", "coincident: [ {}, 1 ]", "is no entry of a schedule tree"),
+    "a flag without brackets": ("coincident: [ 1, 1 ]", "coincident: 1 1", "is no entry of a schedule tree"),
+    "no quotes": ('mark: "group0"', "mark: group0", "is no entry of a schedule tree"),
+    "no end of a string": ('mark: "group0"', 'mark: "group0', "is no entry of a schedule tree"),
+    "an escape": ('mark: "group0"', r'mark: "group0\\"', "is no entry of a schedule tree"),
+    "another kind": ("child:", 'extension: "{ }"\nchild:', "is no entry of a schedule tree"),
+    "an entry twice": ("permutable: 1", "permutable: 1\n    permutable: 1", "there is permutable already"),
+    "two kinds": ('mark: "parallel0"', 'mark: "parallel0"\n  filter: "{ }"', "a node has not mark, filter, child"),
+    "no kind": ('mark: "parallel0"\n', "permutable: 1\n", "a node has not permutable, child"),
+    "no filter": ("- filter:", "- mark:", "begins with its filter"),
+    "no child of a child": ("child:", "child:\nchild:", "nothing stands below child"),
+    "no children": ("sequence:", 'mark: "x"\n  ', "belongs to no node|is no entry|a node has not"),
+    "depth": (
+        'mark: "parallel0"',
+        "".join(f'{" " * d}mark: "m{d}"\n{" " * (d + 2)}child:\n{" " * (d + 3)}' for d in range(320)),
+        "is nested too deeply|belongs to no node",
+    ),
+    "no domain": ("domain:", "mark:", "tree must begin with its domain"),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_tree_that_isl_would_not_print_is_told_by_its_line(name: str) -> None:
+    """isl's own reader crashes on some of these and never ends on others."""
+    old, new, reason = TREES[name]
+    text = compiled(MATMUL, SIZES, "cpu").stages["pack"]
+    assert old in text
+    with pytest.raises(tc.PlanError, match=reason):
+        compiled(MATMUL, SIZES, "cpu", text.replace(old, new, 1))
+
+
+def test_a_tree_may_have_other_spaces_and_empty_lines() -> None:
+    made = compiled(MATMUL, SIZES, "cpu")
+    text = made.stages["pack"].replace("permutable: 1\n", "permutable: 1\n\n").replace("[ 1, 1 ]", "[1,1]  ")
+    assert compiled(MATMUL, SIZES, "cpu", re.sub("^", "   ", text, flags=re.M)).source == made.source
+
+
+CORNERS = {
+    "names": ("X[{bands}]", "[({0}), ({1})]", "no names but those of bands"),
+    "other names": ("[{bands}]", "Y[({0}), ({1})]", "no names but those of bands"),
+    "one number": ("[{bands}]", "[({0})]", "lower must have 2 numbers"),
+    "a half": ("[{bands}]", "[({0}), ({1} + 1/2)]", "must be whole numbers"),
+    "halves of a band": ("[{bands}]", "[({0}), ({1} + i0/2)]", "must be whole numbers"),
+    "no number": ("[{bands}]", "[({0}), (NaN)]", "must be whole numbers"),
+    "other bands": ("[{bands}, more]", "[({0}), ({1})]", r"must depend on the \d rows around its mark"),
+}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@pytest.mark.parametrize("table", ["buffer", "copy"])
+def test_a_corner_that_is_no_place_of_a_box_is_told(name: str, table: str) -> None:
+    bands, numbers, reason = CORNERS[name]
+    sizes = {"M": 32, "N": 32, "K": 48}
+    text = compiled(MATMUL, sizes, "cuda:sm_90").stages["barriers"]
+    pattern = rf"(\[\[{table}\]\]\n(?:.+\n)*?lower = )\"\{{ \[(.*)\] -> \[\((.*)\), \((.*)\)\] \}}\""
+    found = re.search(pattern, text)
+    assert found is not None
+    lower = f'"{{ {bands.format(bands=found[2])} -> {numbers.format(found[3], found[4])} }}"'
+    with pytest.raises(tc.PlanError, match=f"{table}.*{reason}"):
+        compiled(MATMUL, sizes, "cuda:sm_90", text.replace(found[0], found[1] + lower))
