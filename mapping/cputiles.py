@@ -20,6 +20,7 @@ from tcomp.mapping.machine import PAGE, Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
+from tcomp.mapping.planrows import LARGEST
 from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import coefficient
@@ -117,7 +118,7 @@ def tile_sizes(
     full = tuple(max(1, whole[m]) for m in members)
     if options.tile_sizes is not None:
         given = dict(enumerate(options.tile_sizes))
-        return tuple(given.get(m, 0) or extent for m, extent in zip(members, full, strict=True))
+        return tuple(min(given.get(m, 0) or extent, LARGEST) for m, extent in zip(members, full, strict=True))
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
     scanned = scanned_position(scop, main)

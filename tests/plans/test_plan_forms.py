@@ -70,3 +70,10 @@ def test_a_corner_that_is_no_place_of_a_box_is_told(name: str, table: str) -> No
     lower = f'"{{ {bands.format(bands=found[2])} -> {numbers.format(found[3], found[4])} }}"'
     with pytest.raises(tc.PlanError, match=f"{table}.*{reason}"):
         compiled(MATMUL, sizes, "cuda:sm_90", text.replace(found[0], found[1] + lower))
+
+
+@pytest.mark.parametrize("size", [1 << 41, 1 << 70])
+def test_tiles_larger_than_numbers_of_a_plan_read_back(size: int) -> None:
+    options = tc.MappingOptions(tile_sizes=(size, 8))
+    made = compiled(MATMUL, SIZES, "cpu", options=options)
+    assert compiled(MATMUL, SIZES, "cpu", made.stages["pack"], options).source == made.source
