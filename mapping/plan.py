@@ -207,6 +207,12 @@ class Copy:
     groups: StepGroups | None = None
 
     @property
+    def panel(self) -> str:
+        """What tells it on a CPU from all storages, and from the other copies of a plan, in C as well."""
+        around = "" if self.mark.startswith("panel") else f"_{self.mark}"
+        return f"{self.storage}_of_{self.statement}{around}"
+
+    @property
     def run(self) -> int:
         """Elements of the innermost dimension that stand side by side."""
         return -(-self.shape[self.order[-1]] // self.step)

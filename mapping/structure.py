@@ -167,6 +167,8 @@ def _check_copies(plan: Plan, marks: dict[str, Place]) -> None:
         for read in copy.reads:
             _require((copy.statement, read) not in known, f"{what} is not the only one of what {copy.statement} reads")
             known.add((copy.statement, read))
+    for panel, count in Counter(copy.panel for copy in plan.copies).items():
+        _require(bool(plan.phases) or count == 1, f"{count} copies {panel} would have one name")
 
 
 def _check_phases(plan: Plan, marks: dict[str, Place]) -> None:

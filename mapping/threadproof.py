@@ -134,6 +134,8 @@ class _Proof:
             return access_of(statement, copy.storage, copy.reads)
         if not all(has_box(self.plan.scop, read) for read in copy.reads):
             raise LegalityError(f"pass '{step}' packs {copy.storage} at {copy.mark}, which is read in no box")
+        if len({read.boundary for read in copy.reads}) > 1:
+            raise LegalityError(f"pass '{step}' packs {copy.storage} at {copy.mark} with one border for several")
         return [unfolded_access(self.plan.scop, statement, read) for read in copy.reads]
 
     def _vectors_are_whole(self, copy: Copy) -> bool:

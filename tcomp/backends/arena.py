@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.plan import Buffer, Copy, Plan
+from tcomp.mapping.plan import Buffer, Plan
 
 ALIGNMENT = 64
 
@@ -46,7 +46,7 @@ def lay_out(plan: Plan) -> Arena:
     )
     large = [(b.storage, b.bytes, lives[b.storage]) for b in _off_the_stack(used)]
     home = home_groups(plan)
-    panels = [(panel_name(c), c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies]
+    panels = [(c.panel, c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies]
     private, slice_bytes, private_alone = _pack((*large, *panels))
     return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
 
@@ -59,12 +59,6 @@ def _off_the_stack(buffers: Iterable[Buffer]) -> list[Buffer]:
         if buffer.bytes > LARGEST_ON_STACK or left < 0:
             rest.append(buffer)
     return rest
-
-
-def panel_name(copy: Copy) -> str:
-    """What tells the copy of a panel from all storages, in C as well."""
-    around = "" if copy.mark.startswith("panel") else f"_{copy.mark}"
-    return f"{copy.storage}_of_{copy.statement}{around}"
 
 
 def home_groups(plan: Plan) -> dict[str, int]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.arena import ALIGNMENT, lay_out, panel_name
+from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.contractions import Contraction
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
@@ -201,7 +201,7 @@ class _Emitter:
         for panel in panels:
             self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
             corner = [loop_text(e) for e in self.corners[panel.name]]
-            memory, source = self._slice(panel_name(panel.copy)), mangle(panel.copy.storage)
+            memory, source = self._slice(panel.copy.panel), mangle(panel.copy.storage)
             fill = panel.filled if panel.copy.groups is None else functools.partial(grouped_fill, panel)
             for line in (*panel.declared(memory, corner), *fill(source, self.machine.vector_bytes)):
                 self._put(depth + 1, line)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.arena import panel_name
 from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, store
 from tcomp.mapping.columns import border_of
 from tcomp.mapping.plan import Copy
@@ -30,7 +29,7 @@ class Panel:
     @property
     def name(self) -> str:
         """Its name in C, to which names of what belongs to it are appended: no tensor has such names."""
-        return f"p_{panel_name(self.copy)}"
+        return f"p_{self.copy.panel}"
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -379,6 +379,28 @@ def test_a_copy_that_the_backend_would_not_make_is_told(name: str) -> None:
         compiled(NT, NT_SIZES, "cpu", text.replace(old, new), options)
 
 
+BORDERED = """def f(float(N,M) X) -> (O) {
+  O(m,n) +=! constant_exterior(X,1)(m,k-1) * constant_exterior(X,5)(n,k-1) where m in 0:N, n in 0:N, k in 0:M+2 }"""
+
+
+@pytest.mark.parametrize(
+    ("reads", "kind", "reason"),
+    [
+        ("[0, 1]", tc.LegalityError, "with one border for several"),
+        ("[0]", tc.PlanError, "2 copies X_of_S0 would have one name"),
+    ],
+)
+def test_one_copy_at_a_mark_has_one_border(reads: str, kind: type[Exception], reason: str) -> None:
+    options = tc.MappingOptions(tile_sizes=(0, 0))
+    plan = compiled(BORDERED, {"N": 24, "M": 20}, "cpu", options=options).stages["pack"]
+    start, panel, _ = plan.split("[[copy]]\n")
+    assert "reads = [1]" in panel
+    changed = panel.replace("reads = [1]", f"reads = {reads}")
+    copies = [changed] if reads == "[0, 1]" else [panel, changed]
+    with pytest.raises(kind, match=reason):
+        compiled(BORDERED, {"N": 24, "M": 20}, "cpu", "[[copy]]\n".join([start, *copies]), options)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "kind", "reason"),
     [
