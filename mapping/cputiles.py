@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
@@ -35,6 +34,7 @@ from tcomp.mapping.tilesizes import (
     runs_in_long_rows,
 )
 from tcomp.mapping.turning import turned_reads
+from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32

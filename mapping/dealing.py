@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcomp.mapping.footprint import extents
 from tcomp.mapping.gpu import WARP
@@ -18,6 +17,7 @@ from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
+from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 BLOCK_THREADS = 256

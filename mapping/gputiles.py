@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, sides_of
@@ -16,6 +15,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
+from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))

@@ -9,7 +9,7 @@ statement that reads its own target elsewhere computes into a temporary first.  
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
@@ -30,6 +30,7 @@ from tcomp.grammar.function import (
 )
 from tcomp.grammar.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.operators import INT64, REDUCTIONS, DType
+from tcomp.records import dataclass
 from tcomp.scattering import Points, gathered, points_of
 from tcomp.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
 

@@ -14,10 +14,10 @@ import sys
 import uuid
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.errors import TcompError
+from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from tcomp.grammar.function import (
     map_children,
 )
 from tcomp.operators import BFLOAT16, INT64, INTRINSICS, UINT64, DType
+from tcomp.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

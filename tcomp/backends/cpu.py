@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.contractions import Contraction
@@ -47,6 +46,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
 from tcomp.operators import FLOAT32
+from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 

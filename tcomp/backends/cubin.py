@@ -12,7 +12,8 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from tcomp.records import dataclass
 
 LOG_OPTION = "--ptxas-options=-v"
 """The option that makes NVRTC's log hold what is read here."""

@@ -7,7 +7,6 @@ Copies and barriers are therefore spelled at the entry of phases and nowhere els
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tcomp.backends.blockloops import MappedLoop, block_loops, grid_of
 from tcomp.backends.devicenames import IteratorNames
@@ -18,6 +17,7 @@ from tcomp.indexing import Ranges
 from tcomp.loops import LoopNode
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP
 from tcomp.mapping.plan import Plan
+from tcomp.records import dataclass
 
 LONGEST_LINE = 110
 

@@ -13,7 +13,6 @@ import ctypes
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from tcomp.backends import native, toolchain
 from tcomp.cache import store
 from tcomp.errors import TcompError
 from tcomp.memo import Memo
+from tcomp.records import dataclass
 
 MOST_ARRAYS = 8
 """Arrays that a direct call may have."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 
 from tcomp import debug
 from tcomp.backends import nvrtc
@@ -15,6 +14,7 @@ from tcomp.backends.source import Source
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.mapping.gpu import gpu_of
+from tcomp.records import dataclass
 
 FORMAT = 1
 """Changes when the options that are always given, or the layout of a kept image, do."""

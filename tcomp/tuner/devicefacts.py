@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcomp.mapping.dealing import REDUCTION_TILE, deal
 from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, STEP_LATENCY
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Dealt, Plan
+from tcomp.records import dataclass
 from tcomp.tuner.outline import Access, Band, heaviest
 
 LAUNCH_SECONDS = 2e-6

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from tcomp.mapping.options import MappingOptions
+from tcomp.records import dataclass
 from tcomp.tuner.trials import Outcome, Trial
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tcomp.driver import Compilation
 from tcomp.grammar.function import Expr, Read, walk
@@ -17,6 +16,7 @@ from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
+from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 LINE_BYTES = 64

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcomp.driver import Compilation
 from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
 from tcomp.mapping.footprint import coordinate_set, extents
 from tcomp.mapping.machine import Machine, this_machine
 from tcomp.mapping.options import OPTIONS, MappingOptions, matters
+from tcomp.records import dataclass
 from tcomp.scop import Scop
 from tcomp.tuner.outline import tiles_of_model, unfused
 from tcomp.tuner.parameters import Parameter, Scalar, Sizes

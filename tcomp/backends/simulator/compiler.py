@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
@@ -22,6 +21,7 @@ from tcomp.backends.toolchain import GCC, environment
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.memo import Memo
+from tcomp.records import dataclass
 
 STACK_BYTES = 256 * 1024
 """The stack of one simulated thread; larger frames are refused when the text is compiled."""
