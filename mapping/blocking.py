@@ -12,7 +12,6 @@ import math
 from tcomp.grammar.function import Read
 from tcomp.mapping.columns import Columns, operands_of
 from tcomp.mapping.dotproducts import dot_product
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import LINE_BYTES, PAGE, Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import Loads
@@ -55,7 +54,7 @@ def panel_stays_near(scop: Scop, cluster: Cluster, columns: Columns, width: int,
     would read its own columns, too: packing all at once fetches whole rows of memory.
     """
     main = main_statement(scop, cluster)
-    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     dot = dot_product(scop, cluster, columns, machine)
     size = width * (steps if dot is None else -(-steps // dot.size)) * scop.storages[main.target].dtype.itemsize
     afar = dot is None and not columns.packed and is_read_afar(scop, cluster, columns, machine)
@@ -75,7 +74,7 @@ def reduction_blocks(
     positions = steps_in_order(scop, cluster, columns)
     dot = dot_product(scop, cluster, columns, machine)
     together = {} if dot is None else {dot.step: dot.size}
-    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(extents(main.domain))}
+    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.extents)}
     height, width = tile
     other = rows_of(main, columns)
     share, slack = PANEL_SHARE, SLACK
@@ -146,7 +145,7 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
     read = columns.panel
     if read is None:
         return 0
-    sizes = extents(main.domain)
+    sizes = main.extents
     depth = 1
     for subscript in read.subscripts:
         if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:

@@ -15,7 +15,6 @@ import islpy as isl
 from tcomp.grammar.conversions import rounded
 from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.lanesums import sum_sides
 from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
@@ -78,7 +77,7 @@ def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
     if main.kind != "update" or not main.plain:
         return None
     operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
-    sizes = extents(main.domain)
+    sizes = main.extents
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     found: list[tuple[float, int, Columns]] = []
     for position in cluster.coordinates[main.name]:
@@ -118,7 +117,7 @@ def _as_columns(
     scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int
 ) -> tuple[float, Columns] | None:
     """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so."""
-    index, sizes = main.indices[position], extents(main.domain)
+    index, sizes = main.indices[position], main.extents
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
     packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
@@ -208,12 +207,12 @@ def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple
         return best
     sides = sum_sides(scop, cluster, operands) if recognise_contraction(main) is not None else None
     if sides is not None and sides.row is not None:
-        return _SUMS * _unfilled(extents(main.domain)[sides.lanes]) + _LANES_ADDED / steps
+        return _SUMS * _unfilled(main.extents[sides.lanes]) + _LANES_ADDED / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
             cost = 1.0 + 2 * _LOAD
-            best = min(best, cost * _unfilled(extents(main.domain)[position]) + _SUMMED / steps)
+            best = min(best, cost * _unfilled(main.extents[position]) + _SUMMED / steps)
     return best
 
 

@@ -12,7 +12,7 @@ from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads, rows_
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
-from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import PAGE, Machine
@@ -30,12 +30,12 @@ from tcomp.mapping.tilesizes import (
     reduction_positions,
     row_coordinate,
     row_tile,
-    run_of,
     runs_in_long_rows,
+    runs_of,
 )
 from tcomp.mapping.turning import turned_reads
 from tcomp.records import dataclass
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, extents
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
 """Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
@@ -143,22 +143,22 @@ def tile_sizes(
     vector = column_position(scop, cluster)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
-        run = () if vector is None else run_of(scop, main, vector)
+        run = () if vector is None else runs_of(scop, main)[vector]
         tiled = {positions[m]: number for number, m in enumerate(members)}
         along = tuple(tiled[p] for p in itertools.takewhile(tiled.__contains__, run))
         length = math.prod(full[m] for m in along)
         rows = max(POINTWISE_ROWS, POINTWISE_VECTOR_TILE // max(1, length))
         room = _room(machine, scop, cluster, members)
         return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, rows, room))
-    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
-        width = extents(main.domain)[vector]
+        width = main.extents[vector]
         long = min(ROW_TILE, _share(machine, math.prod(full)), width)
         if runs_in_long_rows(scop, cluster, vector, long):
             width = max(LONG_ROW, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
-        row = row_coordinate(scop, cluster, vector, tuple(extents(main.domain)[p] for p in positions))
+        row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))
         first = members.index(row) if row in members else None
     along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
     rows = REDUCTION_ROWS if along else max(REDUCTION_ROWS, POINTWISE_VECTOR_TILE // max(1, steps))
@@ -197,17 +197,17 @@ def _largest_source(scop: Scop, cluster: Cluster) -> _Source | None:
         known = [m for m in moved if m is not None]
         order = tuple(d for d, _ in known)
         if columns is not None and len({*order}) == len(own) and columns.position in order:
-            work = math.prod(extents(update.domain))
+            work = math.prod(update.extents)
             least = [_least(scop, main, read, *moved) for moved in known]
             if _reads_reduced(scop, main, own[order.index(columns.position)]):
-                least[order.index(columns.position)] = extents(update.domain)[columns.position]
+                least[order.index(columns.position)] = update.extents[columns.position]
             found.append(_Source(alone, columns, order, tuple(step for _, step in known), tuple(least), work))
     return max(found, key=lambda source: source.work, default=None)
 
 
 def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: int) -> int:
     """How long a tile is of which a window's overlap with the next tile is a small part."""
-    sizes = extents(statement.domain)
+    sizes = statement.extents
     inner = statement.indices[statement.coordinates :]
     steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
     window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
@@ -261,7 +261,7 @@ def _tiles_of_contraction(
     """
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
-    whole = tuple(max(1, e) for e in extents(main.domain))
+    whole = tuple(max(1, e) for e in main.extents)
     column = positions.index(columns.position)
     row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
     height, width = 1, whole[columns.position]
@@ -326,7 +326,7 @@ def _tiles_of_sums(
 ) -> tuple[int, ...]:
     """Tiles of dot products, in whole register tiles: all rows for so many columns that there are enough tiles."""
     main = main_statement(scop, cluster)
-    sizes = extents(main.domain)
+    sizes = main.extents
     full = {m: max(1, sizes[cluster.coordinates[main.name][m]]) for m in members}
     rows, columns = 1 if sides.row is None else full[sides.row], full[sides.column]
     height, width = sum_tile(rows, columns, machine)

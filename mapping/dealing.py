@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MOST_THREADS, MappingOptions
@@ -48,7 +47,7 @@ def sides_of(scop: Scop, cluster: Cluster) -> Sides | None:
     if contraction is None or not reduction_positions(cluster, main):
         return None
     positions = cluster.coordinates[main.name]
-    sizes = extents(main.domain)
+    sizes = main.extents
 
     def side(indices: Sequence[str]) -> tuple[int, ...]:
         found = [d for d, p in enumerate(positions) if main.indices[p] in indices and sizes[p] > 1]
@@ -76,7 +75,7 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
     positions = reduction_positions(cluster, main)
     if main.kind != "update" or not positions:
         return "pointwise"
-    sizes = extents(main.domain)
+    sizes = main.extents
     if not options.match_reductions or not main.plain or math.prod(sizes[p] for p in positions) < LONG_REDUCTION:
         return "serial"
     if not _starts_in(scop, cluster):
@@ -170,7 +169,7 @@ def _deal_one(extent: int, threads: int, dimension: int, options: MappingOptions
 
 def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
     main = main_statement(scop, cluster)
-    sizes = extents(main.domain)
+    sizes = main.extents
     vector = vector_position(scop, main)
     positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
     budget = BLOCK_THREADS if options.threads is None else math.prod(options.threads)

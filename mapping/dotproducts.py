@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, depends_on_data
 from tcomp.mapping.columns import Columns, border_of, operands_of, step_when_packed
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import bare, indices_in
 from tcomp.mapping.plan import Cluster
@@ -62,7 +61,7 @@ def dot_product(scop: Scop, cluster: Cluster, columns: Columns | None, machine: 
         return None
     if any(depends_on_data(s) for r in operands for s in r.subscripts) or other.boundary is not None:
         return None
-    index, count = main.indices[columns.position], extents(main.domain)[columns.position]
+    index, count = main.indices[columns.position], main.extents[columns.position]
     if count < LEAST_COLUMNS or step_when_packed(scop, columns.panel, index) is None:
         return None
     if columns.panel.boundary is not None and border_of(columns.panel) is None:
@@ -148,7 +147,7 @@ def _is_summable(main: ScopStatement, read: Read) -> bool:
 
 def _steps(scop: Scop, main: ScopStatement, operands: tuple[Read, Read], size: int) -> Iterator[tuple[float, int]]:
     """The indices whose values may be grouped: the share of groups that zeros fill up, and the position."""
-    sizes = extents(main.domain)
+    sizes = main.extents
     for position in range(main.coordinates, len(main.indices)):
         extent, index = sizes[position], main.indices[position]
         if extent < 2 or any(step_dimension(r, index) is None for r in operands):

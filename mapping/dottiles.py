@@ -10,7 +10,6 @@ import math
 
 from tcomp.mapping.columns import Columns, depends_on
 from tcomp.mapping.dotproducts import DotProduct
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import RegisterTile
@@ -49,8 +48,8 @@ def tiles_of_dot_product(
     """Tile sizes for the coordinates ``members``; ``row`` is the one that is the other side of register tiles."""
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
-    whole = {d: max(1, extents(main.domain)[positions[d]]) for d in range(cluster.rank)}
-    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    whole = {d: max(1, main.extents[positions[d]]) for d in range(cluster.rank)}
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     column = positions.index(columns.position)
     units = {} if register is None else {column: register.columns, row: register.rows}
     free = [d for d in members if not depends_on(scop, dot.panel.read, main.indices[positions[d]])]

@@ -7,9 +7,8 @@ import math
 import islpy as isl
 
 from tcomp.grammar.function import Binary, Call, Expr, Select, children
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.plan import Plan
-from tcomp.scop import ScopStatement
+from tcomp.scop import ScopStatement, extents
 
 _COUNTED = ("+", "-", "*", "/", "%", "min", "max")
 

@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.mapping.plan import Cluster, Footprint
 from tcomp.mapping.tree import rows
 from tcomp.records import dataclass
-from tcomp.scop import Scop, maps_of, union_map, union_set
+from tcomp.scop import Scop, extents, maps_of, union_map, union_set
 
 
 def coordinate_map(scop: Scop, cluster: Cluster) -> isl.UnionMap:
@@ -113,12 +113,6 @@ def _is_free(relation: isl.Map, member: int) -> bool:
 def box_volume(points: isl.Set) -> int:
     """Number of points of the bounding box."""
     return volume(extents(points))
-
-
-def extents(points: isl.Set) -> tuple[int, ...]:
-    """Extent of the bounding box along each dimension."""
-    rank = points.dim(isl.dim_type.set)
-    return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
 
 
 def volume(shape: tuple[int, ...]) -> int:

@@ -18,7 +18,6 @@ from tcomp.mapping.footprint import (
     coordinate_dependences,
     coordinate_map,
     coordinate_set,
-    extents,
     follow,
     tiling,
     volume,
@@ -26,7 +25,7 @@ from tcomp.mapping.footprint import (
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
 from tcomp.records import dataclass
-from tcomp.scop import Scop, by_statements
+from tcomp.scop import Scop, by_statements, extents
 
 FEW_TILES = 4
 """Tiles below which most threads of any processor have nothing to do."""

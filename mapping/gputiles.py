@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, sides_of
-from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
 from tcomp.mapping.gpumodel import TileShape, contraction_seconds
@@ -16,7 +16,7 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.records import dataclass
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, extents
 
 CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
 """Rows and columns that a block may compute of a contraction, the most reuse first."""
@@ -83,13 +83,13 @@ class GpuTiles:
         itemsize = scop.storages[main.target].dtype.itemsize
         wanted = options.reduction_tile or REDUCTION_TILE
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize)
-        steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+        steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
         """As many elements as leave each a warp or, if its reduction is long, all threads of the block."""
         main = main_statement(scop, cluster)
-        steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+        steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         sizes = _one_each(whole, members)
         _fill(sizes, whole, sorted(members, reverse=True), max(1, BLOCK_THREADS // max(32, steps // 4)))
         return sizes

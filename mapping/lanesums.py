@@ -8,7 +8,6 @@ the tile, and so many rows of memory are read side by side.
 from __future__ import annotations
 
 from tcomp.grammar.function import Read
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import LATENCY, PORTS
@@ -50,7 +49,7 @@ def sum_sides(scop: Scop, cluster: Cluster, operands: tuple[Read, ...]) -> SumSi
     if main.value.dtype.bits < 32:
         return None
     lanes = [p for p in reduction_positions(cluster, main) if _steps(scop, main, operands, p) == (1, 1)]
-    if not lanes or extents(main.domain)[lanes[-1]] < LEAST_LANES:
+    if not lanes or main.extents[lanes[-1]] < LEAST_LANES:
         return None
     first, second = (_side(scop, cluster, main, operands, own) for own in (0, 1))
     if first is None and second is None:
@@ -62,7 +61,7 @@ def sum_sides(scop: Scop, cluster: Cluster, operands: tuple[Read, ...]) -> SumSi
 
 def _side(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], own: int) -> int | None:
     """The innermost coordinate of more than one value that moves one of the operands, and not the other."""
-    sizes = extents(main.domain)
+    sizes = main.extents
     for d in reversed(range(cluster.rank)):
         position = cluster.coordinates[main.name][d]
         steps = _steps(scop, main, operands, position)

@@ -23,7 +23,7 @@ from tcomp.mapping.blocking import (
     steps_in_order,
 )
 from tcomp.mapping.columns import columns_of, depends_on, operands_of
-from tcomp.mapping.footprint import box_hull, extents
+from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import Machine
@@ -112,7 +112,7 @@ def _steps(cluster: Cluster, statement: ScopStatement, nest: Nest) -> tuple[list
     vectors is the last of all, so that what scatters along it has no loops of one element.
     """
     positions = _vector_last(reduction_positions(cluster, statement), nest)
-    lengths = extents(statement.domain)
+    lengths = statement.extents
     named = frozenset[str]().union(*(indices_in(s) for s in statement.subscripts))
     spread = [p for p in positions if lengths[p] > 1 and statement.indices[p] in named]
     if nest.vector in spread:
@@ -201,7 +201,7 @@ def _register_tile(
         loads = Loads(shared, itemsize)
         if columns is not None:
             loads = panel_loads(scop, cluster, columns, shared, machine)
-        whole = extents(main.domain)
+        whole = main.extents
         positions = cluster.coordinates[main.name]
         row_cut, column_cut = (
             side is not None and extent < whole[positions[side]] for side, extent in zip(sides, shape, strict=True)
@@ -219,7 +219,7 @@ def _read_strides(scop: Scop, cluster: Cluster, statement: ScopStatement, coordi
     if coordinate is None:
         return [0 for e in walk(statement.value) if isinstance(e, Read)]
     index = statement.indices[cluster.coordinates[statement.name][coordinate]]
-    return list(strides_along(scop, statement, index, scop.sizes))[1:]
+    return list(strides_along(scop, statement, index)[1:])
 
 
 def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | None) -> Subtree:

@@ -16,7 +16,7 @@ import islpy as isl
 
 from tcomp.mapping.dealing import REDUCTION_TILE, deal, sides_of
 from tcomp.mapping.expand import tile_rows
-from tcomp.mapping.footprint import box_hull, extents
+from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
 from tcomp.mapping.operations import TileOperation
 from tcomp.mapping.options import MappingOptions
@@ -171,7 +171,7 @@ class _Dealer:
             return []
         if sides_of(self.scop, self.cluster) is None and self.options.reduction_tile is None:
             return []
-        sizes = extents(statement.domain)
+        sizes = statement.extents
         left = self.options.reduction_tile or REDUCTION_TILE
         tiled = []
         for p in reversed(steps):

@@ -10,13 +10,13 @@ import math
 
 from tcomp.mapping.columns import columns_of
 from tcomp.mapping.cputiles import TILES, tile_sizes
-from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.splitting import split_clusters
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
-from tcomp.scop import Scop
+from tcomp.scop import Scop, extents
 
 LEAST_WORK = 1 << 18
 """Instances of an update from which on a second loop over parts costs less than idle threads: some microseconds."""
@@ -38,7 +38,7 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
     positions = reduction_positions(cluster, statement)
     if statement.kind != "update" or not statement.plain or not positions or columns_of(scop, cluster) is not None:
         return 1
-    sizes = extents(statement.domain)
+    sizes = statement.extents
     whole = extents(coordinate_set(scop, cluster))
     steps = math.prod(sizes[p] for p in positions)
     if math.prod(whole) * steps < LEAST_WORK:

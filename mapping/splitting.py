@@ -17,7 +17,6 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, map_children
 from tcomp.grammar.ranges import Box
 from tcomp.mapping.dealing import sides_of
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
@@ -65,7 +64,7 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     positions = reduction_positions(cluster, statement)
     if statement.kind != "update" or not statement.plain or not positions or statement.domain.is_empty():
         return 1
-    sizes = extents(statement.domain)
+    sizes = statement.extents
     longest = max(sizes[p] for p in positions)
     if options.split_reduction is not None:
         return min(options.split_reduction, longest)
@@ -120,7 +119,7 @@ def _moved(expr: Expr, index: str, start: Expr) -> Expr:
 
 def split(scop: Scop, statement: ScopStatement, parts: int, counted_anew: bool = False) -> tuple[Scop, str]:
     """The program with a reduction in two steps, and the storage of what the first one leaves."""
-    sizes = extents(statement.domain)
+    sizes = statement.extents
     positions = range(statement.coordinates, len(statement.indices))
     position = max(positions, key=lambda p: sizes[p])
     first = statement.domain.dim_min_val(position).to_python()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
 from tcomp.scop import Scop, ScopStatement
@@ -10,11 +10,11 @@ from tcomp.scop import Scop, ScopStatement
 
 def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
     """The coefficient of an index in an affine expression; 0 where it does not occur, None if it is not linear."""
+    if isinstance(expr, Index):
+        return int(expr.name == index)
     if not any(isinstance(e, Index) and e.name == index for e in walk(expr)):
         return 0
     match expr:
-        case Index():
-            return 1
         case Cast() if _keeps_integers(expr):
             return coefficient(expr.operand, index, sizes)
         case Unary(op="-"):
@@ -72,19 +72,38 @@ def access_stride(
     return stride_of(subscripts, scop.storages[storage].strides, index, sizes)
 
 
-def strides_along(scop: Scop, statement: ScopStatement, index: str, sizes: Mapping[str, int]) -> Iterator[int | None]:
+def strides_along(scop: Scop, statement: ScopStatement, index: str) -> tuple[int | None, ...]:
     """The stride of the write, then of each read.
 
     Where no panel may be made of it, a quotient and rest that address one element count as what is divided.
     """
-    yield access_stride(scop, statement.target, statement.subscripts, index, sizes)
+    return _along(scop, _addresses(scop, statement), index)
+
+
+def strides_of(scop: Scop, statement: ScopStatement) -> list[tuple[int | None, ...]]:
+    """What ``strides_along`` gives for each index."""
+    addresses = list(_addresses(scop, statement))
+    return [_along(scop, addresses, index) for index in statement.indices]
+
+
+Address = tuple[tuple[Expr | None, ...], tuple[int, ...]]
+"""Subscripts, and the strides of their dimensions."""
+
+
+def _along(scop: Scop, addresses: Iterable[Address], index: str) -> tuple[int | None, ...]:
+    return tuple(stride_of(subscripts, strides, index, scop.sizes) for subscripts, strides in addresses)
+
+
+def _addresses(scop: Scop, statement: ScopStatement) -> Iterator[Address]:
+    """What the write addresses, then each read."""
+    yield statement.subscripts, scop.storages[statement.target].strides
     for expr in walk(statement.value):
         if isinstance(expr, Read):
+            storage = scop.storages[expr.tensor]
             subscripts: tuple[Expr | None, ...] = expr.subscripts
             if statement.kind != "update" and expr.boundary is None:
-                storage = scop.storages[expr.tensor]
-                subscripts = flattened(subscripts, storage.box.extent, storage.strides, sizes)
-            yield stride_of(subscripts, scop.storages[expr.tensor].strides, index, sizes)
+                subscripts = flattened(subscripts, storage.box.extent, storage.strides, scop.sizes)
+            yield subscripts, storage.strides
 
 
 def flattened(

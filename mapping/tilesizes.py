@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
-from tcomp.mapping.strides import strides_along
+from tcomp.mapping.strides import strides_along, strides_of
 from tcomp.scop import Scop, ScopStatement
 
 VECTOR_LANES = 16
@@ -28,10 +27,10 @@ def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
     As ``vector_position``, but what an index fills is what all of those fill, and short reductions share vectors if
     they are all that is reduced.
     """
-    sizes = extents(statement.domain)
+    sizes, runs = statement.extents, runs_of(scop, statement)
 
     def filled(position: int) -> float:
-        run = run_of(scop, statement, position)
+        run = runs[position]
         length = math.prod(max(1, sizes[p]) for p in run)
         reduced = range(statement.coordinates, len(sizes))
         lanes = SUM_LANES if position in reduced and {*reduced} <= {*run} else VECTOR_LANES
@@ -47,10 +46,9 @@ def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int]
     share of vector lanes that are ``filled``, by the extent if nobody says.  None for a statement without indices.
     """
     best: tuple[float, int] | None = None
-    sizes = extents(statement.domain)
+    everywhere = strides_of(scop, statement)
     for position in range(statement.tile_rank, len(statement.indices)):
-        index, extent = statement.indices[position], sizes[position]
-        strides = list(strides_along(scop, statement, index, scop.sizes))
+        extent, strides = statement.extents[position], everywhere[position]
         cost = 0.0 if strides[0] in (0, 1) else SCATTERED_WRITE_COST
         cost += sum(1.0 if s == 1 else 0.5 if s == 0 else SCATTERED_COST for s in strides[1:])
         if strides[0] == 0:
@@ -63,23 +61,24 @@ def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int]
     return None if best is None else best[1]
 
 
-def run_of(scop: Scop, statement: ScopStatement, position: int) -> tuple[int, ...]:
-    """The positions of the indices that walk through memory as one: ``position``, innermost, and those around it.
+def runs_of(scop: Scop, statement: ScopStatement) -> list[tuple[int, ...]]:
+    """For each index the positions of those that walk through memory as one: it, innermost, and those around it.
 
     Each goes as far in one step as all steps of those before it, wherever the statement reads or writes.  All are
     indices of the element that is written, or all of the reduction.
     """
-    sizes = extents(statement.domain)
-    first = statement.tile_rank if position < statement.coordinates else statement.coordinates
-    found = [position]
-    far = list(strides_along(scop, statement, statement.indices[position], scop.sizes))
-    while found[-1] > first and None not in far and statement.domain.is_box():
-        far = [None if step is None else step * max(1, sizes[found[-1]]) for step in far]
-        outer = statement.indices[found[-1] - 1]
-        if far != list(strides_along(scop, statement, outer, scop.sizes)):
-            break
-        found.append(found[-1] - 1)
-    return tuple(found)
+    sizes, strides, rectangular = statement.extents, strides_of(scop, statement), statement.domain.is_box()
+    runs = []
+    for position, far in enumerate(strides):
+        first = statement.tile_rank if position < statement.coordinates else statement.coordinates
+        outermost = position
+        while outermost > first and None not in far and rectangular:
+            far = tuple(None if step is None else step * max(1, sizes[outermost]) for step in far)
+            if far != strides[outermost - 1]:
+                break
+            outermost -= 1
+        runs.append(tuple(range(position, outermost - 1, -1)))
+    return runs
 
 
 def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
@@ -104,11 +103,11 @@ def runs_in_long_rows(scop: Scop, cluster: Cluster, vector: int, columns: int) -
     It does if they are long, and no two elements read the same where the vector loop moves, as in sums down columns.
     """
     main = main_statement(scop, cluster)
-    steps = math.prod(extents(main.domain)[p] for p in reduction_positions(cluster, main))
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     if columns < LONG_ROW or steps < LEAST_STEPS:
         return False
-    reads = [list(strides_along(scop, main, main.indices[p], scop.sizes))[1:] for p in cluster.coordinates[main.name]]
-    moved = list(strides_along(scop, main, main.indices[vector], scop.sizes))[1:]
+    reads = [strides_along(scop, main, main.indices[p])[1:] for p in cluster.coordinates[main.name]]
+    moved = strides_along(scop, main, main.indices[vector])[1:]
     return all(step == 0 or 0 not in along for step, *along in zip(moved, *reads, strict=True))
 
 
@@ -137,12 +136,12 @@ def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, 
     coordinate but the vector loop has one value per tile.
     """
     main = main_statement(scop, cluster)
-    along_vector = list(strides_along(scop, main, main.indices[vector], scop.sizes))[1:]
+    along_vector = strides_along(scop, main, main.indices[vector])[1:]
     best: tuple[tuple[int, bool, float], int] | None = None
     for d, position in enumerate(cluster.coordinates[main.name]):
         if position == vector or shape[d] == 1:
             continue
-        along_row = list(strides_along(scop, main, main.indices[position], scop.sizes))[1:]
+        along_row = strides_along(scop, main, main.indices[position])[1:]
         loads = sum(v != 0 and r != 0 for v, r in zip(along_vector, along_row, strict=True))
         apart = max((math.inf if r is None else abs(r) for r in along_row), default=0)
         cost = (loads, shape[d] < FEW_ROWS, apart)

@@ -7,7 +7,6 @@ copied with the lanes innermost, as the panel of a contraction is.
 from __future__ import annotations
 
 from tcomp.grammar.function import Read, depends_on_data, walk
-from tcomp.mapping.footprint import extents
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import lane_position, main_statement
@@ -37,7 +36,7 @@ def turned_reads(scop: Scop, cluster: Cluster) -> Turned | None:
         return None
     lanes = lane_position(scop, main)
     positions = cluster.coordinates[main.name]
-    sizes = extents(main.domain)
+    sizes = main.extents
     if lanes not in positions or sizes[lanes] < LEAST_SIDE:
         return None
     found: dict[str, tuple[int, Read]] = {}

@@ -65,7 +65,13 @@ def names_elements(subscripts: tuple[Expr, ...], indices: tuple[str, ...]) -> bo
     return tuple(s.name if isinstance(s, Index) else None for s in subscripts) == indices[: len(subscripts)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def extents(points: isl.Set) -> tuple[int, ...]:
+    """Extent of the bounding box along each dimension."""
+    rank = points.dim(isl.dim_type.set)
+    return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
+
+
+@dataclass(frozen=True, eq=False)
 class ScopStatement:
     """A statement with its domain and accesses.
 
@@ -87,6 +93,11 @@ class ScopStatement:
     reads: tuple[isl.Map, ...]
     origin: int
     tile_rank: int = 0
+
+    @cached_property
+    def extents(self) -> tuple[int, ...]:
+        """How many values each index may have: the extents of the bounding box of the domain."""
+        return extents(self.domain)
 
     @property
     def all_reads(self) -> tuple[isl.Map, ...]:

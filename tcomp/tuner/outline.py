@@ -12,12 +12,12 @@ from tcomp.driver import Compilation
 from tcomp.grammar.function import Expr, Read, walk
 from tcomp.mapping.columns import column_position, columns_of, operands_of
 from tcomp.mapping.flops import flops_per_instance
-from tcomp.mapping.footprint import coordinate_set, extents
+from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
 from tcomp.records import dataclass
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, extents
 
 LINE_BYTES = 64
 """Bytes that come from memory at a time."""
@@ -172,7 +172,7 @@ def _band(scop: Scop, cluster: Cluster) -> Band:
     column = column_position(scop, cluster)
     vector = positions.index(column) if column in positions else None
     row = None if vector is None or column is None else row_coordinate(scop, cluster, column, whole)
-    sizes = extents(main.domain)
+    sizes = main.extents
     steps = math.prod(max(1, sizes[p]) for p in reduction_positions(cluster, main))
     statements = [scop.by_name[s] for s in cluster.statements]
     columns = columns_of(scop, cluster)
@@ -236,7 +236,7 @@ def _access(
     storage = scop.storages[tensor]
     positions = cluster.coordinates[statement.name]
     reduced = reduction_positions(cluster, statement)
-    sizes = extents(statement.domain)
+    sizes = statement.extents
     found = []
     for subscript, extent in zip(subscripts, storage.box.extent, strict=True):
         steps = [coefficient(subscript, statement.indices[p], scop.sizes) for p in (*positions, *reduced)]

@@ -1,14 +1,17 @@
-"""Arrays of many short dimensions, on whose nests a C compiler must not take minutes."""
+"""Arrays of many short dimensions, on whose nests neither tcomp nor a C compiler may take minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.grammar.function import Expr
+from tcomp.mapping import strides
 
 RANK = 20
 NAMES = [f"i{k}" for k in range(RANK)]
@@ -26,3 +29,21 @@ def test_two_to_the_power_of_twenty(name: str) -> None:
     operation = tc.define(f"def f(float({ALL.replace('i', 'N')}) X) -> (Y) {{ {statement} }}").f
     x = np.arange(2**RANK, dtype=np.float32).reshape([2] * RANK) % 5
     np.testing.assert_array_equal(operation(x), expected(x))
+
+
+def test_every_index_is_asked_for_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far its values lie apart in memory.  Asked for each of the indices within it, 64 took half a minute."""
+    asked, coefficient = Counter[str](), strides.coefficient
+
+    def counted(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
+        asked[index] += 1
+        return coefficient(expr, index, sizes)
+
+    monkeypatch.setattr(strides, "coefficient", counted)
+    operation = tc.define(
+        f"def f(float({ALL.replace('i', 'N')}) X) -> (Y, s) {{ Y({ALL}) = X({ALL})  s +=! X({ALL}) }}"
+    ).f
+    operation.compile(sizes={f"N{k}": 2 if k < RANK // 2 else 1 for k in range(RANK)}, target="cuda:sm_90")
+    operation.compile(sizes={f"N{k}": 2 if k < RANK // 2 else 1 for k in range(RANK)})
+    assert len(asked) == RANK
+    assert max(asked.values()) < 100 * RANK
