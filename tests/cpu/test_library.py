@@ -1,4 +1,4 @@
-"""Every operator of the library against torch or NumPy: compiled, and by the reference interpreter."""
+"""Every operator of the library against torch or NumPy and its error bounds: compiled, and by the interpreter."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import tcomp
 from tcomp import debug
 from tcomp.evaluation import numpy_dtype
+from tcomp.tolerance import Model, error_bounds
 from tests.library import convolution, elements, linear, normalization
 from tests.library.case import Array, Case, Cases, Draw
 
@@ -80,8 +81,10 @@ def test_operator(name: str) -> None:
     checks: Callable[[Draw], Cases] = getattr(FAMILIES[family](), definition)
     operator = OPERATORS[name]
     for case in checks(Draw(sum(name.encode()))):
-        compare(operator(*case.arguments), case)
+        results = operator(*case.arguments)
+        compare(results, case)
         compare(operator.reference(*case.arguments), case)
+        assert_bounded(operator, case, results)
 
 
 REFUSED: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...]]] = {
@@ -110,6 +113,23 @@ def compare(results: Any, case: Case) -> None:
     for number, (array, expected) in enumerate(zip(map(np.asarray, found), case.expected, strict=True)):
         assert array.shape == expected.shape, f"output {number}"
         _compare_arrays(array, expected, f"output {number}")
+
+
+def assert_bounded(operator: tcomp.Operation, case: Case, results: Any) -> None:
+    """Results are within their error bounds, which say something."""
+    inputs = {
+        t.name: a if t.role == "const" else np.asarray(a, np.dtype(t.dtype.name))
+        for t, a in zip(operator.function.inputs, case.arguments, strict=True)
+    }
+    found = results if isinstance(results, tuple) else (results,)
+    bounds = error_bounds(operator.function, inputs, None, Model.RANDOM_ORDER)
+    for array, tolerance in zip(found, bounds.values(), strict=True):
+        assert (tolerance.shares(np.asarray(array)) <= 1).all()
+        size = np.abs(tolerance.reference.astype(np.float64))
+        scale = size.max(initial=1.0, where=np.isfinite(size))
+        decided = tolerance.bound < np.inf
+        assert (tolerance.bound[decided] <= 1e-2 * scale).all()
+        assert decided.mean() > 0.9 or operator is OPERATORS["distance.nearest"]
 
 
 def _compare_arrays(array: Array, expected: Array, name: str) -> None:

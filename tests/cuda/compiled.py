@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,9 +47,14 @@ def compiled(
     return lower(function, Sizes(dict(sizes)), options or MappingOptions(), BACKEND, checked)
 
 
-def compiled_text(text: Text, options: MappingOptions | None = None, checked: bool = True) -> Compilation:
-    """An example mapped to the default device."""
-    return compiled(define(text.text)["f"], text.sizes, options, checked)
+def compiled_text(text: Text, options: MappingOptions | None = None) -> Compilation:
+    """An example mapped to the default device, once in a process for those options."""
+    return _compiled_text(text.text, tuple(text.sizes.items()), options or MappingOptions())
+
+
+@functools.lru_cache(maxsize=100)
+def _compiled_text(text: str, sizes: tuple[tuple[str, int], ...], options: MappingOptions) -> Compilation:
+    return compiled(define(text)["f"], dict(sizes), options)
 
 
 def run(source: Source, data: Data, settings: Settings | None = None) -> tuple[Report, dict[str, Array]]:

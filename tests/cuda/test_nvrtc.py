@@ -90,19 +90,19 @@ extern "C" __global__ void exponential(float *C) { C[threadIdx.x] = expf(C[threa
 
 ENDLESS_WORK = """\
 extern "C" __global__ void __launch_bounds__(1024) slow(const float *__restrict__ A, float *__restrict__ C, int n) {
-  float v[120];
+  float v[70];
 #pragma unroll
-  for (int i = 0; i < 120; i++) v[i] = A[i * n + threadIdx.x];
+  for (int i = 0; i < 70; i++) v[i] = A[i * n + threadIdx.x];
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 120; i++)
+  for (int i = 0; i < 70; i++)
 #pragma unroll
-    for (int j = 0; j < 120; j++) v[i] += v[j] * A[j + i];
+    for (int j = 0; j < 70; j++) v[i] += v[j] * A[j + i];
 #pragma unroll
-  for (int i = 0; i < 120; i++) C[i * n + threadIdx.x] = v[i];
+  for (int i = 0; i < 70; i++) C[i * n + threadIdx.x] = v[i];
 }
 """
-"""Takes NVRTC several seconds."""
+"""Takes NVRTC seconds, the third power of the length in all; a process that ends waits for them."""
 
 
 def cuda(text: str, *flags: str) -> Source:

@@ -1,5 +1,5 @@
-"""Products, convolutions, norms and the operator library against their bounds: default and random mapping options,
-on the CPU with long reductions and on the simulator with short ones."""
+"""Products, convolutions and norms against their bounds: default and random mapping options, on the CPU with long
+reductions and on the simulator with short ones.  For the operator library, ``tests/cpu/test_library.py`` does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import tcomp
 from tcomp import grammar
 from tcomp.mapping.options import MappingOptions
 from tcomp.tolerance import Model, error_bounds
-from tests.cpu.test_library import FAMILIES, OPERATORS
-from tests.library.case import Draw
 from tests.numerics.exactly import RANDOM, Array
 
 NEEDS_SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
@@ -138,26 +136,3 @@ def test_random_options_on_the_cpu(name: str, seed: int) -> None:
 def test_random_options_on_the_simulator(name: str, seed: int) -> None:
     options = gpu_options(np.random.default_rng([seed, 2])) if seed else None
     check(name, ("float", "double", "float16")[seed % 3], "random signs", "simulator", options)
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_library(name: str) -> None:
-    """Every operator of the library on the data of its own tests."""
-    family, definition = name.split(".")
-    operator = OPERATORS[name]
-    for case in getattr(FAMILIES[family](), definition)(Draw(sum(name.encode()))):
-        tensors = operator.function.inputs
-        inputs = {
-            t.name: a if t.role == "const" else np.asarray(a, np.dtype(t.dtype.name))
-            for t, a in zip(tensors, case.arguments, strict=True)
-        }
-        results = operator(*inputs.values(), target="cpu")
-        found = results if isinstance(results, tuple) else (results,)
-        bounds = error_bounds(operator.function, inputs, None, Model.RANDOM_ORDER)
-        for array, tolerance in zip(found, bounds.values(), strict=True):
-            assert (tolerance.shares(np.asarray(array)) <= 1).all()
-            size = np.abs(tolerance.reference.astype(np.float64))
-            scale = size.max(initial=1.0, where=np.isfinite(size))
-            decided = tolerance.bound < np.inf
-            assert (tolerance.bound[decided] <= 1e-2 * scale).all()
-            assert decided.mean() > 0.9 or name == "distance.nearest"
