@@ -215,19 +215,9 @@ class StatementRun:
     def chunks(self) -> Iterator[dict[str, range]]:
         """Boxes that cover the iteration domain, small enough for every temporary to stay below ``_CHUNK``."""
         names = self.statement.indices
-        whole = {name: self._whole(name) for name in names}
-        steps = {name: max(1, len(whole[name])) for name in names}
         factors = self.factors()
         footprints = [_indices_of(f) for f in factors] if factors else [frozenset(names)]
-        footprints.append(frozenset(self.target_indices))
-        for footprint in footprints:
-            for name in names:
-                volume = math.prod(steps[n] for n in footprint)
-                if volume > _CHUNK and name in footprint:
-                    steps[name] = max(1, steps[name] * _CHUNK // volume)
-        pieces = [[whole[n][k : k + steps[n]] for k in range(0, len(whole[n]), steps[n])] for n in names]
-        for piece in product(*pieces):
-            yield dict(zip(names, piece, strict=True))
+        yield from _pieces({n: self._whole(n) for n in names}, [*footprints, frozenset(self.target_indices)])
 
     def factors(self) -> list[Expr]:
         """The factors of the value if the statement sums products over a box, else nothing."""
@@ -238,17 +228,30 @@ class StatementRun:
         return _factors_of(statement.value)
 
     def _accumulate(self, content: Array, ranges: Mapping[str, range]) -> None:
-        """Evaluate the value over a box of the iteration domain and put it into the target."""
+        """Evaluate the value over a box of the iteration domain and put it into the target.
+
+        The factors of a product are summed before they are multiplied where that saves work, which nobody sees as long
+        as all are finite: of infinities, some may meet a zero.
+        """
         statement = self.statement
         frame = self.frame(ranges, statement.indices)
         shape = tuple(len(ranges[name]) for name in statement.indices)
-        rank = len(self.target_indices)
-        factors = self.factors()
         with np.errstate(all="ignore"):
-            if factors:
-                reduced = sum_of_products([evaluate(f, frame) for f in factors], shape, rank)
+            factors = [evaluate(f, frame) for f in self.factors()]
+            if not factors:
+                self._combine(content, ranges)
+            elif all(np.isfinite(factor).all() for factor in factors):
+                reduced = sum_of_products(factors, shape, len(self.target_indices))
                 self.store(content, ranges, reduced, None, np.add)
-                return
+            else:
+                for piece in _pieces(ranges, [frozenset(statement.indices)]):
+                    self._combine(content, piece)
+
+    def _combine(self, content: Array, ranges: Mapping[str, range]) -> None:
+        """The same, point by point."""
+        statement = self.statement
+        frame = self.frame(ranges, statement.indices)
+        with np.errstate(all="ignore"):
             mask = self.mask(frame)
             value = evaluate(statement.value, frame if mask is None else frame.where(mask))
             if statement.reduction is None:
@@ -278,6 +281,19 @@ class StatementRun:
         reduced = combine.reduce(np.broadcast_to(values, shape), axis=axes, dtype=values.dtype)
         points = None if mask is None else np.asarray(np.broadcast_to(mask, shape).any(axis=axes))
         self.store(content, ranges, reduced, points, combine)
+
+
+def _pieces(whole: Mapping[str, range], footprints: list[frozenset[str]]) -> Iterator[dict[str, range]]:
+    """Boxes that cover a box, in each of which no ``footprints`` have more than ``_CHUNK`` points."""
+    steps = {name: max(1, len(own)) for name, own in whole.items()}
+    for footprint in footprints:
+        for name in whole:
+            volume = math.prod(steps[n] for n in footprint)
+            if volume > _CHUNK and name in footprint:
+                steps[name] = max(1, steps[name] * _CHUNK // volume)
+    pieces = [[own[k : k + steps[n]] for k in range(0, len(own), steps[n])] for n, own in whole.items()]
+    for piece in product(*pieces):
+        yield dict(zip(whole, piece, strict=True))
 
 
 def _indices_of(expr: Expr) -> frozenset[str]:

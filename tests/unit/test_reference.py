@@ -223,3 +223,13 @@ def test_constants_must_be_integers() -> None:
 def test_reading_what_is_not_written_is_refused() -> None:
     with pytest.raises((CompileError, ShapeError)):
         run("def f(float(N) A) -> (O) { T(2*i) = A(i)  O(i) = T(i) where i in 0:N }", C)
+
+
+@pytest.mark.parametrize("chunk", [1 << 22, 3])
+def test_what_is_not_finite_is_multiplied_before_it_is_summed(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of zeros and ones times infinity is infinite; of the products one is NaN."""
+    monkeypatch.setattr(reference, "_CHUNK", chunk)
+    factors = np.array([[0, 1, 2, 1], [1, 1, 1, 0]], np.float32)
+    others = np.array([np.inf, np.nan, -np.inf, 2], np.float32)
+    found = run("def f(float(M,N) A, float(N) B) -> (C) { C(n) +=! A(m,n) * B(n) }", factors, others)
+    np.testing.assert_array_equal(found, [np.nan, np.nan, -np.inf, 2])
