@@ -6,6 +6,7 @@ It stands outside the package because importing anything inside takes half a sec
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -35,12 +36,16 @@ def main() -> int:
 
 def _open_streams() -> None:
     """Give a process that was started without standard streams some that lead nowhere: a file that it opens later
-    would get their numbers, and then what others write to them."""
+    would get their numbers, and then what others write to them.  All can write any text."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is not worth a failure
 
 
 def _handle(signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], NoReturn]) -> None:

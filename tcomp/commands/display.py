@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -49,5 +50,6 @@ def show_line(text: str, style: str = "") -> None:
 
 
 def show_error(text: str, style: str = "red") -> None:
-    """A message on stderr."""
-    Console(stderr=True).print(Text(text, style=style), soft_wrap=True)
+    """A message on stderr, if somebody reads it."""
+    with suppress(OSError):
+        Console(stderr=True).print(Text(text, style=style), soft_wrap=True)

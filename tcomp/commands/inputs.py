@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from tcomp.grammar.function import Function, Tensor
 from tcomp.grammar.ranges import bind_sizes
 from tcomp.madeup import Arguments, Array, arguments_of
 from tcomp.operators import BFLOAT16
+
+_DAMAGED = (ValueError, TypeError, OverflowError, MemoryError, RecursionError, SyntaxError, TokenError, BadZipFile)
+"""What NumPy raises for the header of a file that it did not write."""
 
 
 def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str, int]) -> Arguments:
@@ -42,7 +47,7 @@ def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str,
 def _load(file: str, tensor: Tensor) -> Array:
     try:
         array = np.load(Path(file), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, EOFError, *_DAMAGED) as error:
         raise TcompError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(array, np.ndarray):
         raise TcompError(f"{file} holds an archive of arrays; save one array with numpy.save")

@@ -105,3 +105,27 @@ def test_the_command_without_standard_streams(closed: tuple[int, ...], tmp_path:
     kept = [path for path in (tmp_path / "cache" / "v1").iterdir() if stat.S_ISREG(path.stat().st_mode)]
     assert {path.name.partition("-")[0] for path in kept} >= {"kernel"}
     assert all(path.read_bytes().startswith(b'{"tcomp"') for path in kept if not path.name.startswith("."))
+
+
+def _sh(script: str, tmp_path: Path, **changes: str) -> subprocess.CompletedProcess[bytes]:
+    """What a shell makes of ``tcomp`` in a script, in a folder with a program."""
+    text = "# \N{GREEK SMALL LETTER ALPHA}\ndef f(float(N) A) -> (B) { B(n) = A(n) }"
+    (tmp_path / "f.tc").write_text(text, encoding="utf-8")
+    command = script.replace("tcomp", f"{sys.executable} -m tcomp_command", 1)
+    variables = environment({**places(tmp_path), "PYTHONPATH": str(ROOT), **changes})
+    return subprocess.run(["sh", "-c", command], env=variables, cwd=tmp_path, capture_output=True, check=False)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    done = _sh("tcomp compile f.tc --sizes N=4 --emit input", tmp_path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"# \\u03b1\ndef f")
+
+
+def test_a_program_from_a_stream_that_is_closed_is_empty(tmp_path: Path) -> None:
+    done = _sh("tcomp run - <&-", tmp_path)
+    assert done.returncode == 1 and b"the text defines nothing" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_the_status_tells_what_is_wrong_where_nobody_reads_it(tmp_path: Path) -> None:
+    assert _sh("tcomp run f.tc --sizes N=4 --target cuda:sm_0 2>/dev/full", tmp_path).returncode == 3
