@@ -153,11 +153,13 @@ class Run:
         return time.monotonic() >= self._end - self._final_seconds
 
     def _spend(self) -> None:
-        """Try candidates until the time is over; the default options are tried in any case."""
+        """Try candidates until the time is over; the default options are tried in any case, and again if they failed:
+        another process may have taken the memory then."""
         tried = {t.options for t in self._trials}
         default, *others = self._searcher.seeds
-        if default.options not in tried:
-            self._measure(self._compile([default])[0])
+        if not self._default_ran():
+            fresh, known = self._compile([default])
+            self._measure([*fresh, *known], math.inf)
             self._generation += 1
         self._check_default()
         waiting = [c for c in others if c.options not in tried]
@@ -170,9 +172,12 @@ class Run:
                 return
             self._try(batch)
 
+    def _default_ran(self) -> bool:
+        return any(t.outcome is Outcome.MEASURED and t.options == self.default for t in self._trials)
+
     def _check_default(self) -> None:
-        trial = next((t for t in reversed(self._trials) if t.options == self.default), None)
-        if trial is None or trial.outcome is not Outcome.MEASURED:
+        if not self._default_ran():
+            trial = next((t for t in reversed(self._trials) if t.options == self.default), None)
             reason = "it was not measured" if trial is None else f"{trial.outcome.value}: {trial.message}"
             raise TcompError(f"{self._label} cannot be tuned, for its default options do not work: {reason}")
 
@@ -186,7 +191,7 @@ class Run:
         fresh, known = self._compile(batch)
         if fresh and not self._over():
             chosen = self._searcher.strategy.select(fresh, self._trials, len(fresh))
-            self._measure(chosen)
+            self._measure(chosen, self._fastest())
             kept = {id(c) for c in chosen}
             for compiled in fresh:
                 if id(compiled) not in kept:
@@ -217,10 +222,10 @@ class Run:
         self._compile_rate = count / max(1e-6, time.monotonic() - begin)
         return fresh, known
 
-    def _measure(self, chosen: Sequence[Compiled]) -> None:
+    def _measure(self, chosen: Sequence[Compiled], best: float) -> None:
         self._tell(Phase.MEASURING)
         begin, count = time.monotonic(), 0
-        with closing(self._workshop.measure(chosen, self._fastest())) as measuring:
+        with closing(self._workshop.measure(chosen, best)) as measuring:
             for trial in measuring:
                 count += 1
                 self._measure_seconds = (time.monotonic() - begin) / count

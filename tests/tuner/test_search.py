@@ -262,6 +262,14 @@ def test_two_runs_of_one_problem_at_a_time_share_no_run(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".lock-run-*"))
 
 
+def test_default_options_that_failed_once_are_tried_again(tmp_path: Path) -> None:
+    with Database(tmp_path / "file") as database:
+        for outcome in (Outcome.OUT_OF_MEMORY, Outcome.REJECTED):
+            with pytest.raises(TcompError, match="default options do not work"):
+                run(database, FakeWorkshop({DEFAULT: outcome}))
+        assert run(database).best == min(CANDIDATES, key=seconds_of)
+
+
 def test_what_was_known_before_is_among_the_finalists(tmp_path: Path) -> None:
     with Database(tmp_path / "file") as database:
         run(database, strategy=Listed([tiled(60)]))
