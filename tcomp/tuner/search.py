@@ -302,8 +302,15 @@ class Run:
         return next((t.seconds for t in reversed(self._trials) if t.options == self.default and t.times), math.inf)
 
     def _keep(self, result: TuningResult) -> None:
-        """Let calls have what the finalists showed; what is provisional has been kept already."""
+        """Let calls have what the finalists showed; what is provisional has been kept already.
+
+        What is known from elsewhere and was not tried, for want of time, stays if it promises more.
+        """
         if result.interrupted or result.undecided:
+            return
+        known = self._database.best(self._identity)
+        untried = known is not None and all(t.options != known.options for t in self._trials)
+        if known is not None and untried and known.confirmed and known.speedup > result.speedup:
             return
         final = next((f for f in result.finals if f.options == result.best), None)
         seconds = (result.default_seconds,)

@@ -15,6 +15,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import Identity, identity_of
 from tcomp.tuner.progress import Phase, Progress
+from tcomp.tuner.records import Tuned
 from tcomp.tuner.result import Final, TuningResult, decide
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
@@ -268,6 +269,17 @@ def test_default_options_that_failed_once_are_tried_again(tmp_path: Path) -> Non
             with pytest.raises(TcompError, match="default options do not work"):
                 run(database, FakeWorkshop({DEFAULT: outcome}))
         assert run(database).best == min(CANDIDATES, key=seconds_of)
+
+
+def test_what_was_imported_and_is_not_tried_stays(tmp_path: Path) -> None:
+    known = Tuned(identity(), "mm", tiled(3), (1e-5,), (1e-3,), True, 9, 0.0, "elsewhere")
+    with Database(tmp_path / "file") as database:
+        database.keep(known)
+        run(database)
+        assert database.best(identity()) == known
+        run(database, seeds=[known.options])
+        kept = database.best(identity())
+    assert kept is not None and kept.options == min(CANDIDATES, key=seconds_of)
 
 
 def test_what_was_known_before_is_among_the_finalists(tmp_path: Path) -> None:
