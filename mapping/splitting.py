@@ -101,12 +101,19 @@ class _Split:
 
     def value(self, part: str) -> Expr:
         """What a step of a part contributes, where ``part`` is the index of the part."""
+        return self._renumbered(self.statement.value, part)
+
+    def reported(self, part: str) -> tuple[tuple[str, Expr], ...]:
+        """The indices of the program in those of a step of a part."""
+        return tuple((index, self._renumbered(value, part)) for index, value in self.statement.reported)
+
+    def _renumbered(self, expr: Expr, part: str) -> Expr:
         if not self.counted_anew:
-            return self.statement.value
+            return expr
         span, index = self.statement.value.span, self.statement.indices[self.position]
         before = Binary("*", Index(part, INT64, span), Constant(self.steps, INT64, span), INT64, span)
         start = Binary("+", before, Constant(self.first, INT64, span), INT64, span)
-        return _moved(self.statement.value, index, start)
+        return _moved(expr, index, start)
 
 
 def _moved(expr: Expr, index: str, start: Expr) -> Expr:
@@ -218,6 +225,7 @@ def _update(own: _Split, parts: Storage) -> ScopStatement:
         write,
         reads,
         s.origin,
+        renumbered=own.reported(indices[0]),
     )
 
 

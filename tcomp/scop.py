@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcomp.grammar.function import Expr, Index
 from tcomp.grammar.ranges import Box
-from tcomp.operators import DType
+from tcomp.operators import INT64, DType
 from tcomp.records import dataclass
 
 
@@ -78,7 +78,7 @@ class ScopStatement:
     ``kind`` is "assign", "init" (writes what a reduction starts from), "update" (combines ``value`` into the target
     with ``reduction``) or "finish" (stores an accumulator).  Maps go from the domain to tensor elements; a read that
     depends on data covers its whole dimension.  ``tile_rank`` counts the tile members in front of the indices of an
-    expanded statement.
+    expanded statement.  ``renumbered`` says what the indices of the program are where the statement counts otherwise.
     """
 
     name: str
@@ -93,6 +93,13 @@ class ScopStatement:
     reads: tuple[isl.Map, ...]
     origin: int
     tile_rank: int = 0
+    renumbered: tuple[tuple[str, Expr], ...] = ()
+
+    @property
+    def reported(self) -> tuple[tuple[str, Expr], ...]:
+        """The indices of the program, which are told where an instance fails, in those of the statement."""
+        span = self.value.span
+        return self.renumbered or tuple((i, Index(i, INT64, span)) for i in self.indices[self.tile_rank :])
 
     @cached_property
     def extents(self) -> tuple[int, ...]:

@@ -343,13 +343,11 @@ class _Emitter:
     def _speller(
         self, statement: str, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None
     ) -> Speller:
-        """What spells expressions of a statement; the tile in front of its indices occurs in none, and in no report."""
-        found = self.scop.by_name[statement]
-        indices = {index: indices[index] for index in found.indices[found.tile_rank :]}
         known = self.rows.known if known is None else known
         source, panels, held = self.function.source, self.panels.get(statement, {}), self.rows.held.get(statement, {})
         facts = (self.scop, self.plan.buffers, indices, self.needs, self.checked, source)
-        return Speller(*facts, known=known, panels=panels, held=held)
+        reported = self.scop.by_name[statement].reported
+        return Speller(*facts, known=known, panels=panels, held=held, reported=reported)
 
     def _execute(self, node: Execute, depth: int) -> None:
         statement = self.scop.by_name[node.statement]

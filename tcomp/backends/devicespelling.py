@@ -90,10 +90,6 @@ class UsedIndices(dict[str, str]):
         self.asked[key] = None
         return super().__getitem__(key)
 
-    def values(self) -> list[str]:  # type: ignore[override]
-        """Every name, all asked for."""
-        return [self[key] for key in self]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeller(Speller):
@@ -113,7 +109,7 @@ class DeviceSpeller(Speller):
     def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
         self.used[REPORT] = None
-        values = "".join(f", {name}" for name in self.indices.values())
+        values = "".join(f", {self.subscript(value)}" for _, value in self.reported)
         return f"tc_check({bare(text)}, {origin}, {extent}, {number}, report{values})"
 
     def target(self, storage: str, subscripts: tuple[Expr, ...]) -> str:

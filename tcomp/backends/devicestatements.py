@@ -19,6 +19,7 @@ def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpelle
     return DeviceSpeller(
         writer.plan.scop, {}, UsedIndices(names), program.needs, program.checked, program.function.source,
         program.dialect, node.statement, arguments, ranges, writer.locals, writer.fetched, writer.used,
+        reported=statement.reported,
     )  # fmt: skip
 
 

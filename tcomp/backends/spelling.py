@@ -97,7 +97,8 @@ class Speller:
     """Spells expressions of one statement instance; ``indices`` gives each index its C text.
 
     ``known`` names the variables that hold subscripts which were computed, and checked, before; ``panels`` are the
-    copies in which some reads are found, and ``held`` what has the values of some.
+    copies in which some reads are found, and ``held`` what has the values of some.  ``reported`` are the indices of the
+    program that a failed check tells.
     """
 
     scop: Scop
@@ -110,6 +111,7 @@ class Speller:
     known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
     panels: Mapping[Read, Panel] = field(default_factory=dict, kw_only=True)
     held: Mapping[Read, str] = field(default_factory=dict, kw_only=True)
+    reported: tuple[tuple[str, Expr], ...] = field(default=(), kw_only=True)
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
@@ -290,9 +292,8 @@ class Speller:
         number = len(self.needs.checks)
         origin, extent = box.origin[dimension], box.extent[dimension]
         there = self.source.text[span.start : span.end]
-        self.needs.checks.append(
-            IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, tuple(self.indices))
-        )
+        names = tuple(index for index, _ in self.reported)
+        self.needs.checks.append(IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names))
         return self.checked_subscript(text, origin, extent, number)
 
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
@@ -301,7 +302,8 @@ class Speller:
 
     def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
-        place = f"(const long[]){{{', '.join(self.indices.values()) or '0'}}}, {len(self.indices)}"
+        values = ", ".join(self.subscript(value) for _, value in self.reported)
+        place = f"(const long[]){{{values or '0'}}}, {len(self.reported)}"
         return f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
 
     def _boundary_read(self, expr: Read) -> str:

@@ -260,3 +260,14 @@ def test_a_failed_check_tells_the_indices_of_the_program_only() -> None:
     index[20], options = 5, tcomp.MappingOptions(tile_sizes=(8,))
     with pytest.raises(tcomp.ShapeError, match=r"is 5 at i = 20, k = 0, but"):
         program(np.ones(5, np.float32), index, np.ones((40, 6), np.float32), options=options)
+
+
+def test_a_failed_check_in_a_part_of_a_long_sum_tells_its_step() -> None:
+    """The steps of a part are counted anew."""
+    program = tcomp.define("def f(float(M) A, int32(N) I) -> (O) { O +=! A(I(k)) }").f
+    index = np.zeros(300_000, np.int32)
+    index[200_001] = 5
+    kernel = program.compile(np.ones(5, np.float32), index)
+    assert "S0p" in kernel.stages["share"]
+    with pytest.raises(tcomp.ShapeError, match=r"is 5 at k = 200001, but"):
+        kernel(np.ones(5, np.float32), index)
