@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from tcomp.tuner.database import TuningWarning
 from tcomp.tuner.database_file import look_up
 from tcomp.tuner.identity import device_model, identity_of
 from tcomp.tuner.records import Tuned
+from tcomp.tuner.settings import LONGEST, shown
 from tcomp.tuner.trials import Problem
 
 _UNCONFIRMED_GAIN = 1.05
@@ -46,9 +46,9 @@ def policy_of(tune: object) -> Policy:
         return FROM_CACHE
     if tune == "off":
         return Policy(look=False)
-    if not isinstance(tune, bool) and isinstance(tune, int | float) and 0 < tune < math.inf:
+    if not isinstance(tune, bool) and isinstance(tune, int | float) and 0 < tune < LONGEST:
         return Policy(seconds=float(tune))
-    raise TcompError(f'tune is {tune!r}; it must be "cache", "off" or a number of seconds above 0')
+    raise TcompError(f'tune is {shown(tune)}; it must be "cache", "off" or a number of seconds above 0')
 
 
 @dataclass(frozen=True, slots=True)

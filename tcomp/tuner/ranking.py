@@ -33,6 +33,9 @@ TREES = 40
 OTHERS_WEIGHT = 10.0
 """Examples of the problem itself that all those of other problems weigh as much as."""
 
+_SEEDS = 1 << 32
+"""So many seeds are there for forests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -81,6 +84,7 @@ class Ranker:
         ensemble = importlib.import_module("sklearn.ensemble")  # takes a second, and few need it
         everything = [*own, *others]
         self._names = sorted(names)
+        seed %= _SEEDS
         inputs = self._inputs([e.features for e in everything])
         shared = OTHERS_WEIGHT / max(OTHERS_WEIGHT, len(others))
         weights = np.array([1.0] * len(own) + [shared] * len(others))

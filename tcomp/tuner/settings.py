@@ -5,13 +5,21 @@ Calls need this, and nothing else of the search; the modules that search are imp
 
 from __future__ import annotations
 
-import math
+import sys
 
 from tcomp.errors import TcompError
 from tcomp.records import dataclass
 
 DEFAULT_STRATEGY = "model"
 """The strategy that searches unless another is named."""
+
+LONGEST = sys.float_info.max
+_LARGEST_SEED = 10**20
+
+
+def shown(value: object) -> str:
+    """A value as text; Python refuses to write very large numbers."""
+    return "a number of thousands of digits" if isinstance(value, int) and value.bit_length() > 9999 else repr(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +31,10 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget < math.inf:
-            raise TcompError(f"budget is {self.budget!r}; it must be a number of seconds above 0")
-        if type(self.seed) is not int:
-            raise TcompError(f"seed is {self.seed!r}; it must be an integer")
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int | float) or not 0 < self.budget < LONGEST:
+            raise TcompError(f"budget is {shown(self.budget)}; it must be a number of seconds above 0")
+        if type(self.seed) is not int or not 0 <= self.seed < _LARGEST_SEED:
+            raise TcompError(f"seed is {shown(self.seed)}; it must be a whole number of at least 0")
 
     def __str__(self) -> str:
         return f"{float(self.budget)} s, {self.strategy}, seed {self.seed}"

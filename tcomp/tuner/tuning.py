@@ -42,6 +42,8 @@ from tcomp.tuner.workshop import ExecutorWorkshop
 _PREFIX, _LOCK = "tcomp-tune-", ".lock"
 _STALE_SECONDS = 3600.0
 
+_MOST_JOBS = 10**9
+
 _REMOTE_DEVICES = 4
 """Candidates that are measured at a time on an executor of which nobody knows on how many machines it runs."""
 
@@ -75,6 +77,8 @@ def tune(
     strategy or executor.
     """
     begin = time.monotonic()
+    if jobs is not None and (type(jobs) is not int or not 1 <= jobs < _MOST_JOBS):
+        raise TcompError(f"jobs is {jobs!r}; it must be a whole number of at least 1")
     if executor is None:
         check_available(problem.specialisation.target)
     if debug.print_tuning():

@@ -20,6 +20,7 @@ from tcomp.tuner.result import Final, TuningResult, decide
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
+from tcomp.tuner.tuning import tune
 from tests.tuner.fakes import FakeWorkshop, Listed, seconds_of
 from tests.tuner.problems import problem, tiled
 
@@ -314,7 +315,21 @@ def test_the_summary_is_short() -> None:
     assert str(result.best) in str(result)
 
 
-@pytest.mark.parametrize("budget", [0, -1.0, float("nan"), float("inf"), "60", None, True])
+@pytest.mark.parametrize(
+    "budget", [0, -1.0, float("nan"), float("inf"), "60", None, True, pytest.param(10**9999, id="digits")]
+)
 def test_a_budget_is_a_number_of_seconds(budget: object) -> None:
     with pytest.raises(TcompError, match="budget is"):
         Settings(budget)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, True, pytest.param(10**9999, id="digits")])
+def test_a_seed_is_a_whole_number(seed: object) -> None:
+    with pytest.raises(TcompError, match="seed is"):
+        Settings(60.0, seed=seed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "2", True])
+def test_jobs_are_a_whole_number(jobs: object) -> None:
+    with pytest.raises(TcompError, match="jobs is"):
+        tune(PROBLEM, Settings(1.0), jobs=jobs)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from tcomp.tuner.background import Background
 from tcomp.tuner.experience import Experience
 from tcomp.tuner.features import ESTIMATE, signature
 from tcomp.tuner.parameters import Scalar, Sizes
-from tcomp.tuner.ranking import examples, pace, paces
+from tcomp.tuner.ranking import Ranker, examples, pace, paces
 from tcomp.tuner.searches.genetic import Breeding, GeneticSearch, breeders, scaled
 from tcomp.tuner.searches.model import Judgement, ModelSearch
 from tcomp.tuner.searches.uniform import RandomSearch
@@ -283,3 +283,10 @@ class TestExamples:
         again = replace(first, compiled=replace(first.compiled, candidate=Candidate(MappingOptions(), "x")))
         duplicate = replace(again, outcome=Outcome.DUPLICATE, times=())
         assert paces([first, duplicate]) == {first.compiled.source: first.seconds}
+
+
+def test_the_ranker_takes_any_seed() -> None:
+    rows = [({"height": float(n)}, 1.0 + n) for n in range(20)]
+    found = [{"height": 1.0}, {"height": 19.0}]
+    scores = [Ranker(["height"], examples(rows), [], seed).scores(found) for seed in (7, 7 + (1 << 32), 10**19)]
+    assert scores[0] == scores[1] and scores[2][0] < scores[2][1]
