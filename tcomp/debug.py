@@ -14,6 +14,7 @@ import sys
 import uuid
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tcomp.errors import TcompError
@@ -129,8 +130,15 @@ def _switch(variable: Variable) -> bool:
 
 def log(at: int, message: str) -> None:
     """Write one message to stderr if TCOMP_DEBUG is at least ``at``."""
-    if level() >= at and sys.stderr is not None:
-        sys.stderr.write(f"tcomp: {message}\n")
+    if level() >= at:
+        say(f"tcomp: {message}")
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, if somebody reads it: what is told on the side stops nothing."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
 
 
 _SUFFIXES = {"input": "tc", "function": "txt", "scop": "isl", "loops": "c"}

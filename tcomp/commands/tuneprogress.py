@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -12,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from tcomp import debug
 from tcomp.tuner.progress import Phase, Progress
 from tcomp.tuner.wording import readable_seconds
 
@@ -49,7 +49,7 @@ class ProgressDisplay:
         if self._live is not None or self._quiet or time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
-        sys.stderr.write("; ".join(lines_of(progress, self.place, time.monotonic())[:3]) + "\n")
+        debug.say("; ".join(lines_of(progress, self.place, time.monotonic())[:3]))
 
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
         """What stands on the terminal: the time left goes on between two events."""

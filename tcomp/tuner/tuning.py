@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -163,6 +162,6 @@ def _printing(watch: Watch) -> Watch:
         watch(progress)
         if progress.measured and progress.options not in told[-1:]:
             told.append(progress.options)
-            sys.stderr.write(f"tcomp: {progress.label}: {readable_seconds(progress.best)}, {progress.options}\n")
+            debug.say(f"tcomp: {progress.label}: {readable_seconds(progress.best)}, {progress.options}")
 
     return tell

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import io
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,19 @@ def test_nothing_is_on_by_default() -> None:
     assert debug.cache_enabled()
     assert debug.cache_directory() is None
     assert not debug.print_tuning()
+
+
+@pytest.mark.parametrize("stream", ["full", "closed", "none"])
+def test_messages_that_nobody_can_read_stop_nothing(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_DEBUG", "1")
+    with Path("/dev/full" if stream == "full" else os.devnull).open("wb", buffering=0) as file:
+        text = io.TextIOWrapper(file, write_through=True)
+        monkeypatch.setattr(sys, "stderr", None if stream == "none" else text)
+        if stream == "closed":
+            text.close()
+        debug.log(1, "compiled")
+        with suppress(OSError):
+            text.close()
 
 
 def test_variables_are_read_on_each_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
