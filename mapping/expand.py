@@ -16,7 +16,7 @@ from tcomp.mapping.footprint import coordinate_map
 from tcomp.mapping.plan import Cluster, Footprint, Group
 from tcomp.mapping.tree import rows
 from tcomp.records import dataclass
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, map_from_text
 
 
 def expand(scop: Scop, clusters: tuple[Cluster, ...], groups: tuple[Group, ...]) -> tuple[Scop, tuple[Cluster, ...]]:
@@ -144,7 +144,7 @@ def _division_rows(tiles: isl.Map, rank: int, members: int, sizes: tuple[int, ..
         single = single.project_out(isl.dim_type.out, 0, member)
         for coordinate in range(rank):
             inputs = ", ".join(f"i{d}" for d in range(rank))
-            candidate = isl.Map(f"{{ [{inputs}] -> [floor(i{coordinate}/{sizes[member]})] }}")
+            candidate = map_from_text(f"{{ [{inputs}] -> [floor(i{coordinate}/{sizes[member]})] }}")
             if single.is_subset(candidate):
                 found.append((coordinate, sizes[member]))
                 break

@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.mapping.plan import Cluster, Footprint
 from tcomp.mapping.tree import rows
 from tcomp.records import dataclass
-from tcomp.scop import Scop, extents, maps_of, union_map, union_set
+from tcomp.scop import Scop, extents, map_from_text, maps_of, union_map, union_set
 
 
 def coordinate_map(scop: Scop, cluster: Cluster) -> isl.UnionMap:
@@ -64,7 +64,7 @@ def tiling(rank: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> isl.M
     """Coordinates to tile, one member per tiled coordinate."""
     inputs = ", ".join(f"i{d}" for d in range(rank))
     outputs = ", ".join(f"floor(i{m}/{s})" for m, s in zip(members, sizes, strict=True))
-    return isl.Map(f"{{ [{inputs}] -> [{outputs}] }}")
+    return map_from_text(f"{{ [{inputs}] -> [{outputs}] }}")
 
 
 def follow(

@@ -15,7 +15,7 @@ from tcomp.mapping.buffers import Place, own_element, places, values_through
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.threadproof import kept_by_threads, prove_barriers, prove_memories
 from tcomp.mapping.tree import nodes_of
-from tcomp.scop import Scop, ScopStatement, maps_of
+from tcomp.scop import Scop, ScopStatement, map_from_text, maps_of
 
 
 def prove(plan: Plan, step: str) -> None:
@@ -69,7 +69,7 @@ def _without_tile(statement: ScopStatement) -> isl.Map:
     """Instance to the instance of the program that it runs."""
     names = [f"i{d}" for d in range(len(statement.indices))]
     text = f"{statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(names[statement.tile_rank :])}]"
-    return isl.Map(f"{{ {text} }}").intersect_domain(statement.domain)
+    return map_from_text(f"{{ {text} }}").intersect_domain(statement.domain)
 
 
 def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:

@@ -11,7 +11,7 @@ from tcomp.mapping.buffers import places
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.plan import Phase, Plan
 from tcomp.records import dataclass
-from tcomp.scop import ScopStatement
+from tcomp.scop import ScopStatement, map_from_text
 
 Ends = tuple[isl.Map, isl.Map]
 """For two statements, instance to the number of a thread in its block."""
@@ -90,4 +90,4 @@ def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:
         for position, dimension in enumerate(phase.dimensions)
         if dimension not in leading
     ]
-    return isl.Map(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}")
+    return map_from_text(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 import islpy as isl
 
 from tcomp.records import dataclass
-from tcomp.scop import ScopStatement, union_map
+from tcomp.scop import ScopStatement, map_from_text, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,5 +95,5 @@ def rows(parts: Iterable[tuple[ScopStatement, Items[int | str]]]) -> isl.UnionMa
     for statement, expressions in parts:
         inputs = ", ".join(f"i{d}" for d in range(len(statement.indices)))
         outputs = ", ".join(f"i{e}" if isinstance(e, int) else e for e in expressions)
-        maps.append(isl.Map(f"{{ {statement.name}[{inputs}] -> [{outputs}] }}"))
+        maps.append(map_from_text(f"{{ {statement.name}[{inputs}] -> [{outputs}] }}"))
     return union_map(maps)
