@@ -105,3 +105,16 @@ def test_a_plan_cannot_call_any_reduction_a_scan() -> None:
     assert "reduce" in text
     with pytest.raises(tc.TcompError, match="is not of the kind 'scan'"):
         f.compile(sizes={"N": 4, "D": 9}, plan=text.replace('kind = "reduce"', 'kind = "scan"'))
+
+
+def test_a_loop_that_goes_from_row_to_row_is_no_scan() -> None:
+    """A plan may run the elements of a diagonal one after another: each belongs to another row."""
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1 }")["f"]
+    X = integers(5, 40)
+    options = tc.MappingOptions(tile_sizes=(8, 8))
+    text = f.compile(X, options=options).stages["nest"]
+    rows = "{ S0i[i0, i1] -> [(i0)]; S0f[i0, i1] -> [(i0)]; S0[i0, i1, i2] -> [(i0)] }, { S0i[i0, i1] -> [(i1)]"
+    assert rows in text
+    skewed = f.compile(X, options=options, plan=text.replace(rows, rows.replace("(i0)", "(i0 + i1)")))
+    assert "tc_running" not in skewed.source
+    np.testing.assert_array_equal(skewed(X), X.cumsum(1))
