@@ -32,8 +32,8 @@ class Scan:
 
 
 def scan_below(loop: For, plan: Plan) -> Scan | None:
-    """The scan along a loop; None if there is none, or if its steps are not counted alike for all elements, or these are
-    not those of one result after another, as in a plan that is skewed.
+    """The scan along a loop; None if there is none, or if its steps are not counted alike for all elements, or the loop
+    goes from row to row, as in a plan that is skewed.
 
     The mark of a scan may also be around what starts its elements.
     """
@@ -49,7 +49,8 @@ def scan_below(loop: For, plan: Plan) -> Scan | None:
         arguments = steps.body.arguments
         fixed = variables(steps.lower) | variables(arguments[-1])
         fixed = fixed.union(*(variables(a) for place, a in enumerate(arguments[:-1]) if place != position))
-        if steps.step == 1 and loop.iterator not in fixed and position is not None and arguments[position] == Variable(loop.iterator):
+        alike = steps.step == 1 and loop.iterator not in fixed
+        if alike and position is not None and arguments[position] == Variable(loop.iterator):
             return Scan(scope.name, steps, steps.body)
     return None
 
