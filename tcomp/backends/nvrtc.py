@@ -33,6 +33,11 @@ _SHOWN_ERRORS = 12
 _GRACE_SECONDS = 10.0
 """How long NVRTC may take to give up."""
 
+CACHING = (12, 9)
+"""The release from which on NVRTC asks the driver's cache first, where there is a driver: then its log is empty."""
+
+_UNCACHED = ("--no-cache",)
+
 _INVALID_OPTION, _COMPILATION, _CANCELLED = 5, 6, 16  # of enum nvrtcResult
 
 
@@ -93,7 +98,7 @@ class Nvrtc:
 
     def _compile(self, text: str, name: str, architecture: str, options: tuple[str, ...], watch: _Watch) -> Output:
         library = _LOADED.get(str(self.path), lambda: _load(self.path))
-        chosen = (f"--gpu-architecture={architecture}", *options)
+        chosen = (f"--gpu-architecture={architecture}", *_UNCACHED[: _release(library) >= CACHING], *options)
         debug.log(4, f"{self.path} {' '.join(chosen)}")
         program = ctypes.c_void_p()
         encoded = text.encode()
@@ -239,6 +244,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name in ("PTX", "CUBIN", "ProgramLog"):
         getattr(library, f"nvrtcGet{name}Size").argtypes = (program, size)
         getattr(library, f"nvrtcGet{name}").argtypes = (program, text)
+    library.nvrtcVersion.argtypes = (ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))
     library.nvrtcGetNumSupportedArchs.argtypes = (ctypes.POINTER(ctypes.c_int),)
     library.nvrtcGetSupportedArchs.argtypes = (ctypes.POINTER(ctypes.c_int),)
     if hasattr(library, "nvrtcSetFlowCallback"):
@@ -269,6 +275,13 @@ def _log(library: ctypes.CDLL, program: ctypes.c_void_p) -> str:
     """The log without the times in it, so that one text has one log."""
     lines = _fetch(library, program, "ProgramLog").decode(errors="replace").rstrip("\0").splitlines()
     return "\n".join(line for line in lines if "Compile time =" not in line).strip()
+
+
+def _release(library: ctypes.CDLL) -> tuple[int, int]:
+    """The version that the library says it is of: its file's name has the major one only."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _expect(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
 
 
 def _architectures(library: ctypes.CDLL) -> list[str]:

@@ -373,6 +373,20 @@ def test_another_nvrtc_has_images_of_its_own(compiler: nvrtc.Nvrtc) -> None:
     assert images.image_key(source, "sm_80", compiler) != images.image_key(source, "sm_80", other)
 
 
+def test_the_cache_of_the_driver_is_not_asked(compiler: nvrtc.Nvrtc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from there has no log, and so no resources; older libraries do not know the option."""
+    said: list[str] = []
+    real = nvrtc._release(ctypes.CDLL(str(compiler.path)))
+    monkeypatch.setattr(nvrtc.debug, "log", lambda at, message: said.append(message))
+    for release, asked in (((12, 8), False), ((12, 9), True), ((13, 0), True)):
+        monkeypatch.setattr(nvrtc, "_release", lambda library, release=release: release)
+        text = f'extern "C" __global__ void nothing_{release[1]}() {{}}'
+        if asked and real < nvrtc.CACHING:
+            continue
+        assert "ptxas info" in compiler.compile(text, "nothing.cu", "sm_80", ("--ptxas-options=-v",)).log
+        assert ("--no-cache" in said[-1]) == asked
+
+
 def test_many_threads_compile_at_a_time(compiler: nvrtc.Nvrtc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCOMP_CACHE", "0")
 
