@@ -35,10 +35,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Work that can be timed."""
+    """Work that can be timed.
+
+    ``call`` is what was captured: a graph goes on to use the tensors that only the call may hold.
+    """
 
     run: Call
     how: str
+    call: Call
     why: str = ""
 
 
@@ -51,17 +55,17 @@ def prepared(call: Call, capturable: bool = True) -> Prepared:
             call()
     torch.cuda.synchronize()
     if not capturable:
-        return Prepared(call, "calls", "it waits for the device")
+        return Prepared(call, "calls", call, "it waits for the device")
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
             call()
     except Exception as error:  # noqa: BLE001  (whatever a peer raises: it is timed without a graph)
         torch.cuda.synchronize()
-        return Prepared(call, "calls", f"{type(error).__name__}: {error}"[:300])
+        return Prepared(call, "calls", call, f"{type(error).__name__}: {error}"[:300])
     graph.replay()
     torch.cuda.synchronize()
-    return Prepared(graph.replay, "graph")
+    return Prepared(graph.replay, "graph", call)
 
 
 def time_all(works: Mapping[str, Prepared], seconds: float) -> dict[str, Timing]:
