@@ -44,7 +44,10 @@ def wavefronts(addresses: Iterable[int], width: int) -> int:
 
 
 def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
-    """The copy in the layout with the fewest conflicts; ``reuse`` is how often a fetched element is read."""
+    """The copy in the layout with the fewest conflicts, of equals that with the fewest reads.
+
+    ``reuse`` is how often a fetched element is read.
+    """
     scop = plan.scop
     statement = scop.by_name[copy.statement]
     storage = scop.storages[copy.storage]
@@ -52,16 +55,19 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     fastest = fetch_order(copy.shape, storage.strides)[-1] if copy.shape else 0
     read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
     orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
-    best: tuple[float, int, tuple[int, ...]] | None = None
+    together = [_read_together(plan, statement, r.subscripts) for r in copy.reads]
+    best: tuple[tuple[float, float, int], tuple[int, ...]] | None = None
     for order in sorted(orders):
         for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
             cost = float(_cost_of_storing(candidate, stored, fastest))
-            cost += reuse * sum(_cost(candidate, offsets) for offsets in read)
-            if best is None or (cost, padding) < best[:2]:
-                best = (cost, padding, order)
+            vectors = [_read_at_a_time(candidate, t) for t in together]
+            cost += reuse * sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True))
+            rank = cost, sum(1 / v for v in vectors), padding
+            if best is None or rank < best[0]:
+                best = rank, order
     assert best is not None
-    return replace(copy, padding=best[1], order=best[2])
+    return replace(copy, padding=best[0][2], order=best[1])
 
 
 def _innermost(rank: int, last: int) -> tuple[int, ...]:
@@ -85,6 +91,11 @@ def _cost_of_storing(copy: Copy, offsets: Sequence[tuple[int, ...]], fastest: in
         return _cost(copy, offsets, copy.vector)
     shifted = [[(*o[:fastest], o[fastest] + i, *o[fastest + 1 :]) for o in offsets] for i in range(copy.vector)]
     return sum(_cost(copy, lanes) for lanes in shifted)
+
+
+def _read_at_a_time(copy: Copy, together: Sequence[int]) -> int:
+    """How many of the elements that a lane reads in turn lie together, and aligned: one access reads them."""
+    return math.gcd(together[copy.order[-1]], copy.room[-1] if len(copy.room) > 1 else 0)
 
 
 def _cost(copy: Copy, offsets: Sequence[Sequence[int]], elements: int = 1) -> int:
@@ -126,6 +137,19 @@ def _offsets_when_read(plan: Plan, statement: ScopStatement, subscripts: Sequenc
             place.append(total)
         lanes.append(tuple(place))
     return lanes
+
+
+def _read_together(plan: Plan, statement: ScopStatement, subscripts: Sequence[Expr]) -> list[int]:
+    """Per dimension of the box how many neighbouring elements, at a multiple of that number, a lane reads in turn."""
+    _, number = home_of(plan, statement.name)
+    dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[statement.name]
+    found = []
+    for subscript in subscripts:
+        steps = [_step(plan.scop, subscript, statement.indices[c]) for c in coordinates]
+        moving = [d for d, step in enumerate(steps) if step]
+        alone = len(moving) == 1 and steps[moving[0]] == 1
+        found.append(dealt.deals[moving[0]].vector if alone and dealt.deals[moving[0]].dimension is not None else 1)
+    return found
 
 
 def _step(scop: Scop, subscript: Expr, index: str) -> int:

@@ -10,23 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tcomp.grammar.function import Read, walk
 from tcomp.mapping.gpu import WARP
+from tcomp.mapping.gpumodel import BLOCK_THREADS, FETCHED_ELEMENTS, LEAST_STEPS, MOST_STEPS
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
-from tcomp.mapping.strides import access_stride
+from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
-BLOCK_THREADS = 256
-"""Threads of a block where the user gives none."""
+STEP_MULTIPLE = 8
+"""Tiles of more steps than this are a multiple of it, so that they begin where vectors do."""
 
-REDUCTION_TILE = 16
-"""Steps of a contraction between two fetches of its operands."""
+VECTOR_BYTES = 16
+"""What a thread reads from shared memory at a time, where neighbouring elements of a contraction are its own."""
 
 LONG_REDUCTION = 32
 """Steps from which on threads may share a reduction."""
+
+
+USUAL_POINTS = 8192
+"""Steps of a reduction, or elements of a tile, for which ``BLOCK_THREADS`` are enough; more have twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,30 @@ class Sides:
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+
+    def elements(self, box: Sequence[int]) -> int:
+        """Rows and columns of a tile: what a step reads of operands that have no other coordinates."""
+        return math.prod(box[d] for d in self.rows) + math.prod(box[d] for d in self.columns)
+
+
+def steps_at_a_time(threads: int, elements: int, options: MappingOptions) -> int:
+    """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
+    if options.reduction_tile is not None and options.use_shared_memory:
+        return options.reduction_tile
+    return max(LEAST_STEPS, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
+
+
+def tile_of_steps(extent: int, most: int) -> int:
+    """A tile of at most so many steps of a number: one that divides it, or one of equals that are whole vectors."""
+    if most >= extent:
+        return max(1, extent)
+    most = max(1, most if most < STEP_MULTIPLE else most - most % STEP_MULTIPLE)
+    sizes = (size for size in range(most, most // 2, -1) if most <= STEP_MULTIPLE or size % STEP_MULTIPLE == 0)
+    whole = next((size for size in sizes if extent % size == 0), None)
+    if whole is not None:
+        return whole
+    even = -(-extent // -(-extent // most))
+    return min(even + -even % STEP_MULTIPLE, most) if even > STEP_MULTIPLE else even
 
 
 def sides_of(scop: Scop, cluster: Cluster) -> Sides | None:
@@ -109,8 +139,35 @@ def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOpt
     elif sides is not None:
         wanted = _two_sided(box, sides)
     else:
-        wanted = _filled(box, order, BLOCK_THREADS)
-    return _dealt(form, box, order, wanted, options)
+        wanted = _filled(box, order, _usual_threads(math.prod(box)))
+    width = 1 if sides is None else VECTOR_BYTES // _widest_operand(scop, cluster)
+    together = windowed(scop, cluster) if sides is not None else frozenset()
+    return _dealt(
+        form, box, order, wanted, [_vector(options.distribution, d in together, width) for d in range(len(box))]
+    )
+
+
+def windowed(scop: Scop, cluster: Cluster) -> frozenset[int]:
+    """The coordinates along which neighbours read what overlaps: a subscript has them and an index of the reduction."""
+    main = main_statement(scop, cluster)
+    steps = [main.indices[p] for p in reduction_positions(cluster, main)]
+    subscripts = [s for e in walk(main.value) if isinstance(e, Read) for s in e.subscripts]
+    sliding = [s for s in subscripts if any(coefficient(s, step, scop.sizes) for step in steps)]
+    indices = [main.indices[p] for p in cluster.coordinates[main.name]]
+    return frozenset(d for d, index in enumerate(indices) if any(coefficient(s, index, scop.sizes) for s in sliding))
+
+
+def _vector(distribution: str, together: bool, width: int) -> int:
+    """How many elements of a thread lie together; 0 for all."""
+    if distribution == "blocked" or (distribution == "vectors" and together):
+        return 0
+    return width if distribution == "vectors" else 1
+
+
+def _widest_operand(scop: Scop, cluster: Cluster) -> int:
+    """Bytes of an element of the widest operand of a cluster's update."""
+    reads = (e for e in walk(main_statement(scop, cluster).value) if isinstance(e, Read))
+    return max(e.dtype.itemsize for e in reads)
 
 
 def _innermost_first(scop: Scop, cluster: Cluster) -> list[int]:
@@ -152,19 +209,22 @@ def _two_sided(box: tuple[int, ...], sides: Sides) -> dict[int, int]:
 
 
 def _dealt(
-    form: str, box: tuple[int, ...], order: Sequence[int], wanted: dict[int, int], options: MappingOptions
+    form: str, box: tuple[int, ...], order: Sequence[int], wanted: dict[int, int], vectors: Sequence[int]
 ) -> Dealt:
+    """Deal with at most ``wanted`` threads per coordinate, each of which has as many neighbours as ``vectors`` says."""
     used = [d for d in order if min(wanted.get(d, 1), box[d]) > 1]
     shape = tuple(min(wanted[d], box[d]) for d in reversed(used))
     dimension = {d: len(used) - 1 - n for n, d in enumerate(used)}
-    deals = tuple(_deal_one(box[d], shape[dimension[d]], dimension[d], options) if d in dimension
+    deals = tuple(_deal_one(box[d], shape[dimension[d]], dimension[d], vectors[d]) if d in dimension
                   else Deal(box[d], 1, max(1, box[d]), None) for d in range(len(box)))  # fmt: skip
     return Dealt(form, deals, (), shape or (1,))
 
 
-def _deal_one(extent: int, threads: int, dimension: int, options: MappingOptions) -> Deal:
-    blocked = options.distribution == "blocked"
-    return Deal(extent, threads, -(-extent // threads) if blocked else 1, dimension)
+def _deal_one(extent: int, threads: int, dimension: int, vector: int) -> Deal:
+    share = -(-extent // threads)
+    if vector == 0:
+        return Deal(extent, threads, share, dimension)
+    return Deal(extent, threads, 1 if extent % threads else math.gcd(share, vector), dimension)
 
 
 def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
@@ -172,8 +232,9 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     sizes = main.extents
     vector = vector_position(scop, main)
     positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
-    budget = BLOCK_THREADS if options.threads is None else math.prod(options.threads)
-    first = options.threads[0] if options.threads is not None else BLOCK_THREADS
+    usual = _usual_threads(math.prod(sizes[p] for p in positions))
+    budget = usual if options.threads is None else math.prod(options.threads)
+    first = usual if options.threads is None else options.threads[0]
     shares: list[tuple[int, int]] = []
     for p in positions[:2]:
         limit = first if not shares else budget // shares[0][1]
@@ -192,6 +253,11 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     )
     below = tuple(Share(p, threads, len(shape) + len(shares) - 1 - n) for n, (p, threads) in enumerate(shares))
     return Dealt("shared", deals, below, (*shape, *(t for _, t in reversed(shares))) or (1,))
+
+
+def _usual_threads(points: int) -> int:
+    """Threads of a block that share so many steps or elements."""
+    return BLOCK_THREADS if points <= USUAL_POINTS else 2 * BLOCK_THREADS
 
 
 def _power_of_two_above(n: int) -> int:

@@ -21,6 +21,13 @@ SECTOR_BYTES = 32
 """The unit in which global memory is read and written."""
 
 
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory that a kernel may use without opting in."""
+
+RESERVED_SHARED_BYTES = 1024
+"""What the system takes of the shared memory of each block."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One architecture.
@@ -42,9 +49,11 @@ class Gpu:
     threads_per_block: int = 1024
     registers_per_thread: int = 255
 
+    @property
+    def usual_shared_bytes(self) -> int:
+        """Shared memory of a block that leaves as much to another one, and is not less than what needs no opting in."""
+        return max(STATIC_SHARED_BYTES, self.shared_per_multiprocessor // 2 - RESERVED_SHARED_BYTES)
 
-STATIC_SHARED_BYTES = 48 * 1024
-"""Shared memory that a kernel may use without opting in."""
 
 GPUS: dict[str, Gpu] = {
     g.architecture: g

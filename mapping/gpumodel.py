@@ -1,14 +1,15 @@
 """What a tile of a contraction costs on a device: an estimate that ranks tiles, not a prediction.
 
-The time is the longer of arithmetic and traffic, each with the waves that the grid takes, plus what every tile of steps
-costs in latency because all threads wait for its operands (Roller, OSDI 2022, and tritonBLAS rank tiles in this
-manner).  Arithmetic is slowed by the reads from shared memory that a thread's share of elements needs for each
-multiplication.
+A multiprocessor works on its resident blocks at a time, a tile of steps after another.  Each takes the longer of
+arithmetic, slowed by the reads from shared memory that a thread's share of elements needs for each multiplication, and
+of what operands need to arrive; then threads wait for each other.  All together take no less than the traffic (Roller,
+OSDI 2022, and tritonBLAS rank tiles in this manner).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from tcomp.mapping.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, THREADS_RESIDENT, Gpu
 from tcomp.records import dataclass
@@ -16,11 +17,36 @@ from tcomp.records import dataclass
 L2_ADVANTAGE = 2.5
 """How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""
 
-STEP_LATENCY = 0.6e-6
-"""Seconds from asking for a tile of operands to having it in shared memory, without a second buffer to hide them."""
+STEP_LATENCY = 0.7e-6
+"""Seconds from asking for a tile of operands to having it in shared memory; arithmetic may hide them."""
+
+BARRIER_SECONDS = 0.1e-6
+"""What threads wait for each other around a tile of steps."""
+
+HALF_BUSY_THREADS = 180
+"""Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100."""
+
+COMBINE_SECONDS = 3e-6
+"""What the kernel takes that adds up the parts of a reduction, besides moving them."""
 
 BASE_REGISTERS = 32
 """Registers of a thread besides its accumulators and the operands of one step."""
+
+
+PARTS = (2, 4, 8, 16)
+"""Into how many parts the steps of a contraction may be split."""
+
+CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
+"""Rows and columns that a block may compute of a contraction, the most reuse first."""
+
+BLOCK_THREADS = 256
+"""Threads of a block where the user gives none."""
+
+FETCHED_ELEMENTS = 16
+"""Elements of the operands of a contraction that a thread fetches at a time: enough of them must be on their way."""
+
+LEAST_STEPS, MOST_STEPS = 16, 128
+"""Steps of a contraction between two fetches at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +62,16 @@ class TileShape:
     share: tuple[int, int]
     steps: int
     itemsize: int
+
+    @property
+    def busy(self) -> float:
+        """The share of a multiprocessor's cycles in which it multiplies, as reads from shared memory leave it.
+
+        Of a warp's multiplications four start in a cycle, but one of its passes over the banks, and however many
+        elements a thread reads at a time, each costs one.
+        """
+        products, reads = self.share[0] * self.share[1], sum(self.share)
+        return products / 4 / max(products / 4 + reads / 16, reads * max(1, self.itemsize // REGISTER_BYTES))
 
     @property
     def shared_bytes(self) -> int:
@@ -70,11 +106,52 @@ def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> f
     resident = resident_blocks(gpu, tile)
     if resident == 0:
         return math.inf
-    rows, columns = tile.share
-    busy = rows * columns / (rows * columns + rows + columns)
-    flops = 2.0 * tile.rows * tile.columns * steps
-    waves = -(-blocks // gpu.multiprocessors)
-    arithmetic = waves * flops / (busy * gpu.flops / gpu.multiprocessors)
+    multiprocessors, flops = gpu.multiprocessors, gpu.flops / gpu.multiprocessors
+    step = 2.0 * tile.rows * tile.columns * min(tile.steps, steps) / (tile.busy * flops)
+    tiles = -(-steps // tile.steps)
+
+    def turn(at_a_time: int) -> float:
+        if not at_a_time:
+            return 0.0
+        filled = at_a_time * tile.threads / (at_a_time * tile.threads + HALF_BUSY_THREADS)
+        return tiles * (max(at_a_time * step / filled, STEP_LATENCY) + BARRIER_SECONDS) + STEP_LATENCY
+
+    full, rest = divmod(blocks, multiprocessors * resident)
     traffic = blocks * (tile.rows + tile.columns) * steps * tile.itemsize / (L2_ADVANTAGE * gpu.bandwidth)
-    turns = -(-blocks // (gpu.multiprocessors * resident))
-    return max(arithmetic, traffic) + turns * -(-steps // tile.steps) * STEP_LATENCY
+    return max(full * turn(resident) + turn(-(-rest // multiprocessors)), traffic)
+
+
+def parts_of_contraction(gpu: Gpu, work: Work, most: int) -> int:
+    """Into how many parts, of ``most``, to split the steps of a contraction; 1 if that does not pay."""
+    candidates = [1, *(p for p in PARTS if p <= most)]
+    return min(candidates, key=lambda parts: (_seconds_in_parts(gpu, work, parts), parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A contraction: ``batches`` products of ``rows`` by ``columns`` elements over ``steps``; ``itemsize`` in bytes."""
+
+    batches: int
+    rows: int
+    columns: int
+    steps: int
+    itemsize: int
+
+
+def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
+    moved = 0 if parts == 1 else 2 * parts * work.batches * work.rows * work.columns * work.itemsize
+    steps = -(-work.steps // parts)
+    return min(
+        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(work)
+    ) + (COMBINE_SECONDS + moved / gpu.bandwidth if parts > 1 else 0.0)
+
+
+def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
+    """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
+    for rows, columns in CONTRACTION_TILES:
+        own = min(rows, work.rows), min(columns, work.columns)
+        share = math.sqrt(own[0] * own[1] / BLOCK_THREADS)
+        each = max(1, round(share)), max(1, math.ceil(share))
+        steps = FETCHED_ELEMENTS * BLOCK_THREADS // sum(own)
+        tile = TileShape(*own, BLOCK_THREADS, each, max(LEAST_STEPS, min(MOST_STEPS, steps)), work.itemsize)
+        yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.dealing import BLOCK_THREADS, REDUCTION_TILE, Sides, deal, form_of, sides_of
+from tcomp.mapping.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.fusion import Tiling
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
-from tcomp.mapping.gpumodel import TileShape, contraction_seconds
+from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.gpumodel import BLOCK_THREADS, CONTRACTION_TILES, TileShape, contraction_seconds
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
+from tcomp.mapping.splitting import is_part
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
 from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, extents
-
-CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
-"""Rows and columns that a block may compute of a contraction, the most reuse first."""
 
 ELEMENTS_PER_THREAD = 4
 """Elements of a pointwise tile that a thread has once there are blocks enough."""
@@ -44,8 +42,7 @@ class GpuTiles:
         """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
         whole = tuple(max(1, e) for e in extents(coordinate_set(scop, cluster)))
         if options.tile_sizes is not None:
-            given = dict(enumerate(options.tile_sizes))
-            return tuple(min(given.get(m, 0) or whole[m], whole[m]) for m in members)
+            return _given(options.tile_sizes, whole, members, part=is_part(main_statement(scop, cluster)))
         sides = sides_of(scop, cluster)
         form = form_of(scop, cluster, options)
         if form == "serial" and sides is not None:
@@ -60,10 +57,18 @@ class GpuTiles:
         self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
         options: MappingOptions,
     ) -> list[int]:  # fmt: skip
-        """The tile among ``CONTRACTION_TILES`` that the model of the device finds fastest; of equals the largest."""
+        """The tile among ``CONTRACTION_TILES`` that the model of the device finds fastest; of equals the largest.
+
+        Where windows slide, a side takes the room that the other leaves: larger tiles share more of them.
+        """
         best: tuple[float, list[int]] | None = None
+        slide = windowed(scop, cluster)
         for rows, columns in CONTRACTION_TILES:
             sizes = _one_each(whole, members)
+            columns, rows = (
+                _widened(columns, rows, whole, slide.intersection(sides.columns), sides.rows),
+                _widened(rows, columns, whole, slide.intersection(sides.rows), sides.columns),
+            )
             _fill(sizes, whole, [d for d in sides.columns if d in members], columns)
             _fill(sizes, whole, [d for d in sides.rows if d in members], rows)
             seconds = self._seconds(scop, cluster, whole, members, sides, sizes, options)
@@ -81,17 +86,21 @@ class GpuTiles:
         rows, columns = (math.prod(sizes[d] for d in side) for side in (sides.rows, sides.columns))
         share = tuple(math.prod(dealt.deals[d].elements for d in side) for side in (sides.rows, sides.columns))
         itemsize = scop.storages[main.target].dtype.itemsize
-        wanted = options.reduction_tile or REDUCTION_TILE
+        wanted = steps_at_a_time(dealt.threads, sides.elements(sizes), options)
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
-        """As many elements as leave each a warp or, if its reduction is long, all threads of the block."""
+        """As many elements as leave each a warp or, if its reduction is long, all threads of the block.
+
+        A block of its own for each that could employ all threads, where there are not too many.
+        """
         main = main_statement(scop, cluster)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         sizes = _one_each(whole, members)
-        _fill(sizes, whole, sorted(members, reverse=True), max(1, BLOCK_THREADS // max(32, steps // 4)))
+        alone = steps >= BLOCK_THREADS and _blocks(whole, sizes, members) <= self.gpu.multiprocessors
+        _fill(sizes, whole, sorted(members, reverse=True), 1 if alone else max(1, BLOCK_THREADS // max(32, steps // 4)))
         return sizes
 
     @staticmethod
@@ -129,6 +138,18 @@ class GpuTiles:
         return sizes
 
 
+def _given(sizes: Sequence[int], whole: tuple[int, ...], members: Sequence[int], part: bool) -> tuple[int, ...]:
+    """The tile sizes of a user, which are those of the program's loops: a part of a split reduction is a tile."""
+    given = dict(enumerate((1, *sizes) if part else sizes))
+    return tuple(min(given.get(m, 0) or whole[m], whole[m]) for m in members)
+
+
+def _widened(own: int, other: int, whole: tuple[int, ...], slide: Set[int], across: Sequence[int]) -> int:
+    """Elements of one side of a tile: as many as windows slide over, if the other side leaves room for them."""
+    room = own * other // min(other, math.prod(whole[d] for d in across))
+    return max(own, min(room, math.prod(whole[d] for d in slide)))
+
+
 def _contiguous(scop: Scop, statement: ScopStatement, read: Read) -> str | None:
     """The index along which a read touches neighbouring elements."""
     for index in statement.indices[statement.tile_rank :]:
@@ -142,10 +163,11 @@ def _one_each(whole: tuple[int, ...], members: Sequence[int]) -> list[int]:
 
 
 def _fill(sizes: list[int], whole: tuple[int, ...], order: Sequence[int], elements: int) -> None:
-    """Enlarge the sizes of ``order``, the first most, to ``elements`` in all."""
+    """Enlarge the sizes of ``order``, the first most, to ``elements`` in all; the tiles of a dimension are equals."""
     for d in order:
-        sizes[d] = max(1, min(whole[d], elements))
-        elements //= sizes[d]
+        most = max(1, min(whole[d], elements))
+        sizes[d] = -(-whole[d] // -(-whole[d] // most)) if d != order[0] else most
+        elements //= most
 
 
 def _blocks(whole: tuple[int, ...], sizes: Sequence[int], members: Sequence[int]) -> int:
@@ -154,4 +176,4 @@ def _blocks(whole: tuple[int, ...], sizes: Sequence[int], members: Sequence[int]
 
 def gpu_tiling(gpu: Gpu) -> Tiling:
     """What a device asks of tiles; a third of the shared memory is left for what is fetched into it."""
-    return Tiling(GpuTiles(gpu), STATIC_SHARED_BYTES * 2 // 3, PARALLEL_BLOCKS)
+    return Tiling(GpuTiles(gpu), gpu.usual_shared_bytes * 2 // 3, PARALLEL_BLOCKS)

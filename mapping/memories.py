@@ -16,7 +16,7 @@ import islpy as isl
 from tcomp.grammar.function import Expr, Index, Read, walk
 from tcomp.mapping.buffers import Place, boxed, places, touches, values_through
 from tcomp.mapping.footprint import box_hull
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES, Gpu
+from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Deal, Group, Plan
 from tcomp.records import dataclass
@@ -44,7 +44,7 @@ def place_in_memories(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
 def shared_budget(gpu: Gpu, options: MappingOptions) -> int:
     """Bytes of shared memory that a block may use for tiles; warps that share a reduction need some more."""
     most = gpu.shared_per_block - SCRATCH_BYTES
-    return min(most, STATIC_SHARED_BYTES if options.max_shared_memory is None else options.max_shared_memory)
+    return min(most, gpu.usual_shared_bytes if options.max_shared_memory is None else options.max_shared_memory)
 
 
 @dataclass(frozen=True, slots=True)

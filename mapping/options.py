@@ -30,7 +30,7 @@ FUSION_STRATEGIES = ("max", "preserve3coincident", "min")
 
 POINT_FUSIONS = ("max", "min")
 
-DISTRIBUTIONS = ("cyclic", "blocked")
+DISTRIBUTIONS = ("vectors", "cyclic", "blocked")
 
 CPU_TARGETS = ("cpu",)
 """Where the options of a processor's cores and registers matter."""
@@ -106,8 +106,9 @@ class MappingOptions:
     )
     distribution: str = declare(
         Choice(DISTRIBUTIONS),
-        "cyclic",
-        "whether the elements of one thread lie apart (neighbours on neighbouring threads) or together",
+        "vectors",
+        "whether the elements of one thread lie apart (neighbours on neighbouring threads), in a contraction as many"
+        " together as it reads at a time, or all together",
         targets=GPU_TARGETS,
         planted=True,
     )
@@ -152,6 +153,13 @@ class MappingOptions:
         method="with_shared_memory",
         original="useSharedMemory",
     )
+    prefetch: bool = declare(
+        Flag(),
+        True,
+        "ask for the next tile of operands while threads work on this one",
+        targets=GPU_TARGETS,
+        when=(Condition("use_shared_memory", (True,)),),
+    )
     use_private_memory: bool = declare(
         Flag(),
         True,
@@ -163,7 +171,7 @@ class MappingOptions:
     max_shared_memory: int | None = declare(
         Integer(0, 48 << 10),
         None,
-        "bytes of shared memory that a block may take; None takes 48 KiB",
+        "bytes of shared memory that a block may take; None leaves as much to a second block",
         targets=GPU_TARGETS,
         method="with_max_shared_memory",
         original="maxSharedMemory",

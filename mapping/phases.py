@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.mapping.dealing import REDUCTION_TILE, deal, sides_of
+from tcomp.mapping.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
 from tcomp.mapping.expand import tile_rows
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.groups import group_tree
@@ -169,13 +169,14 @@ class _Dealer:
         """(position, size) of the reduction indices that are tiled, outermost first."""
         if not self.options.use_shared_memory:
             return []
-        if sides_of(self.scop, self.cluster) is None and self.options.reduction_tile is None:
+        sides = sides_of(self.scop, self.cluster)
+        if sides is None and self.options.reduction_tile is None:
             return []
         sizes = statement.extents
-        left = self.options.reduction_tile or REDUCTION_TILE
+        left = steps_at_a_time(self.dealt.threads, 0 if sides is None else sides.elements(self.dealt.box), self.options)
         tiled = []
         for p in reversed(steps):
-            size = max(1, min(left, sizes[p]))
+            size = tile_of_steps(sizes[p], left)
             left //= size
             if size < sizes[p]:
                 tiled.append((p, size))

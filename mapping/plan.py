@@ -140,6 +140,11 @@ class Dealt:
         return math.prod(self.shape)
 
     @property
+    def box(self) -> tuple[int, ...]:
+        """The extents of the tile, one per coordinate."""
+        return tuple(d.extent for d in self.deals)
+
+    @property
     def group(self) -> int:
         """Neighbouring threads that share one reduction."""
         return math.prod(s.threads for s in self.shares)

@@ -96,7 +96,7 @@ def _split(scop: Scop, row: Row) -> tuple[Scop, str]:
         raise PlanError(f"{row.where}: only an update that reduces over an index can be split")
     if parts < 2:
         raise PlanError(f"{row.where}: parts must be 2 or more")
-    return split(scop, statement, parts, counted_anew=row.number("counted_anew", 0) > 0)
+    return split(scop, statement, parts, apart=row.number("apart", 0) > 0)
 
 
 def _cluster(scop: Scop, number: int, row: Row) -> Cluster:

@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcomp.mapping.plan import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
 from tcomp.mapping.promotion import references
-from tcomp.mapping.splitting import counts_anew, split_statement
+from tcomp.mapping.splitting import accumulates_apart, split_statement
 
 Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]
 
@@ -56,7 +56,7 @@ def _split(plan: Plan, storage: str) -> dict[str, Value]:
         "statement": split_statement(plan.program, storage),
         "parts": plan.program.storages[storage].box.extent[0],
     }
-    return row | {"counted_anew": 1} if counts_anew(plan.program, storage) else row
+    return row | {"apart": 1} if accumulates_apart(plan.program, storage) else row
 
 
 def _group(group: Group) -> dict[str, Value]:

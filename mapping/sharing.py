@@ -29,7 +29,7 @@ def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> P
     """Split the reductions whose tiles are few, however many threads there are: results must not depend on that."""
     if options.tile_sizes is not None:
         return plan
-    return split_clusters(plan, lambda scop, cluster: parts_of(machine, scop, cluster, options), counted_anew=True)
+    return split_clusters(plan, lambda scop, cluster: parts_of(machine, scop, cluster, options))
 
 
 def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

@@ -3,6 +3,7 @@
 ``acc(i) += f(i, k)`` becomes ``parts(p, i) += f(i, k)`` for the steps ``k`` of part ``p``, and
 ``acc(i) += parts(p, i)``: split-K of matrix products, and the two kernels of a full sum.  The parts are kept in global
 memory, so the second reduction runs in a kernel of its own.  This reassociates the reduction, as every schedule may.
+A block accumulates its part in a storage of its own, as whole reductions do, and stores it when done.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, map_children
 from tcomp.grammar.ranges import Box
-from tcomp.mapping.dealing import sides_of
+from tcomp.mapping.dealing import Sides, sides_of
 from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.gpumodel import Work, parts_of_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
@@ -26,32 +28,35 @@ from tcomp.records import dataclass
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
 
+_OF_PARTS = "p"
+"""What the names of the statements of parts have behind that of the statement that was split."""
+
 LEAST_WORK = 1 << 22
 """Instances of an update from which on a second kernel costs less than idle multiprocessors."""
 
-LEAST_STEPS = 256
-"""Steps that a part has at least."""
+LEAST_STEPS, LEAST_PART = 256, 64
+"""Steps that a part has at least, and those of a contraction."""
 
-TILE_OF_A_BLOCK = 32 * 32
-"""Elements of a contraction that a block computes at least."""
+PART_MULTIPLE = 32
+"""Parts begin at multiples of so many steps where they can: at whole vectors, and between tiles of steps."""
 
 
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
-    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options))
+    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options), apart=True)
 
 
-def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], counted_anew: bool = False) -> Plan:
+def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: bool = False) -> Plan:
     """Split the reduction of each cluster into as many parts as a model says; 1 leaves it whole.
 
-    The steps of each part keep their numbers unless they are ``counted_anew``, from 0.
+    Each part is accumulated ``apart`` and then stored, or where it is kept.
     """
     scop = plan.scop
     stored: set[str] = set()
     for cluster in plan.clusters:
         parts = parts_of(plan.scop, cluster)
         if parts > 1:
-            scop, storage = split(scop, main_statement(plan.scop, cluster), parts, counted_anew)
+            scop, storage = split(scop, main_statement(plan.scop, cluster), parts, apart)
             stored.add(storage)
     if not stored:
         return plan
@@ -70,34 +75,44 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
         return min(options.split_reduction, longest)
     steps = math.prod(sizes[p] for p in positions)
     elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
-    blocks = -(-elements // TILE_OF_A_BLOCK) if sides_of(scop, cluster) else elements
-    if elements * steps < LEAST_WORK or 2 * blocks > gpu.multiprocessors:
+    sides = sides_of(scop, cluster)
+    if sides is not None:
+        return parts_of_contraction(gpu, _work(scop, cluster, sides, steps), min(longest, steps // LEAST_PART))
+    if elements * steps < LEAST_WORK or 2 * elements > gpu.multiprocessors:
         return 1
-    return max(1, min(gpu.multiprocessors // blocks, steps // LEAST_STEPS, longest))
+    return max(1, min(gpu.multiprocessors // elements, steps // LEAST_STEPS, longest))
+
+
+def _work(scop: Scop, cluster: Cluster, sides: Sides, steps: int) -> Work:
+    statement = main_statement(scop, cluster)
+    sizes, positions = statement.extents, cluster.coordinates[statement.name]
+    rows, columns = (math.prod(sizes[positions[d]] for d in side) for side in (sides.rows, sides.columns))
+    elements = math.prod(sizes[p] for p in positions)
+    return Work(elements // (rows * columns), rows, columns, steps, scop.storages[statement.target].dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Split:
     """The update that is split, the index whose steps are shared, the ``first`` of them and how many a part has.
 
-    ``counted_anew`` says that the steps of each part have numbers from 0.
+    The steps of each part have numbers from 0.
     """
 
     statement: ScopStatement
     position: int
     steps: int
     first: int
-    counted_anew: bool
 
-    def parted(self) -> isl.Map:
-        """Instance to the same instance behind the number of its part."""
-        names = [f"i{d}" for d in range(len(self.statement.indices))]
-        part = f"floor((i{self.position} - {self.first})/{self.steps})"
-        steps = list(names)
-        if self.counted_anew:
-            steps[self.position] = f"i{self.position} - {self.first} - {self.steps}*{part}"
-        text = f"{{ {self.statement.name}[{', '.join(names)}] -> [{', '.join([part, *steps])}] }}"
-        return isl.Map(text).intersect_domain(self.statement.domain)
+    def whole(self, name: str) -> isl.Map:
+        """Instance of a part, which is in front, to the instance of the statement that it is, without divisions."""
+        names = [f"i{d}" for d in range(1 + len(self.statement.indices))]
+        steps = names[1:]
+        own = steps[self.position]
+        steps[self.position] = f"{own} + {self.first} + {self.steps}*i0"
+        text = (
+            f"{{ {name}[{', '.join(names)}] -> {self.statement.name}[{', '.join(steps)}] : 0 <= {own} < {self.steps} }}"
+        )
+        return isl.Map(text).intersect_range(self.statement.domain)
 
     def value(self, part: str) -> Expr:
         """What a step of a part contributes, where ``part`` is the index of the part."""
@@ -108,8 +123,6 @@ class _Split:
         return tuple((index, self._renumbered(value, part)) for index, value in self.statement.reported)
 
     def _renumbered(self, expr: Expr, part: str) -> Expr:
-        if not self.counted_anew:
-            return expr
         span, index = self.statement.value.span, self.statement.indices[self.position]
         before = Binary("*", Index(part, INT64, span), Constant(self.steps, INT64, span), INT64, span)
         start = Binary("+", before, Constant(self.first, INT64, span), INT64, span)
@@ -124,13 +137,13 @@ def _moved(expr: Expr, index: str, start: Expr) -> Expr:
     return map_children(expr, lambda child: _moved(child, index, start))
 
 
-def split(scop: Scop, statement: ScopStatement, parts: int, counted_anew: bool = False) -> tuple[Scop, str]:
+def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False) -> tuple[Scop, str]:
     """The program with a reduction in two steps, and the storage of what the first one leaves."""
     sizes = statement.extents
     positions = range(statement.coordinates, len(statement.indices))
     position = max(positions, key=lambda p: sizes[p])
     first = statement.domain.dim_min_val(position).to_python()
-    own = _Split(statement, position, -(-sizes[position] // parts), first, counted_anew)
+    own = _Split(statement, position, _steps_of_a_part(sizes[position], parts), first)
     accumulator = scop.storages[statement.target]
     count = -(-sizes[position] // own.steps)
     box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
@@ -139,17 +152,33 @@ def split(scop: Scop, statement: ScopStatement, parts: int, counted_anew: bool =
         name += "_"
     strides = contiguous_strides(box.extent)
     parted = Storage(name, accumulator.dtype, box, "temporary", strides)
-    start, update, combine = _start(own, parted), _update(own, parted), _combine(own, parted)
-    _prove(own, update, combine)
+    kept = replace(parted, name=f"{name}_acc") if apart else parted
+    while kept is not parted and kept.name in scop.storages:
+        kept = replace(kept, name=f"{kept.name}_")
+    start, update, combine = _start(own, kept), _update(own, kept), _combine(own, parted)
+    finish = [] if kept is parted else [_finish(own, kept, parted)]
+    _prove(own, update, finish, combine)
     statements: list[ScopStatement] = []
     for s in scop.statements:
         if s.name == statement.name:
-            statements += [combine]
+            statements.append(combine)
         elif s.name == f"{statement.name}i":
-            statements += [start, update, s]
+            statements += [start, update, *finish, s]
         else:
             statements.append(s)
-    return Scop({**scop.storages, name: parted}, tuple(statements), scop.sizes), name
+    return Scop({**scop.storages, kept.name: kept, name: parted}, tuple(statements), scop.sizes), name
+
+
+def _steps_of_a_part(steps: int, parts: int) -> int:
+    """Steps that each part but the last has: whole tiles of steps where that makes no fewer parts."""
+    even = -(-steps // parts)
+    whole = even + -even % PART_MULTIPLE
+    return whole if -(-steps // whole) == -(-steps // even) else even
+
+
+def is_part(statement: ScopStatement) -> bool:
+    """Whether a statement belongs to the parts of a split reduction: then its first index is the number of the part."""
+    return statement.name.rstrip("if").endswith(_OF_PARTS)
 
 
 def split_statement(scop: Scop, storage: str) -> str:
@@ -157,12 +186,9 @@ def split_statement(scop: Scop, storage: str) -> str:
     return next(s.name for s in scop.statements if any(r.get_tuple_name(isl.dim_type.out) == storage for r in s.reads))
 
 
-def counts_anew(scop: Scop, storage: str) -> bool:
-    """Whether the steps of each part that a storage keeps have numbers from the same start."""
-    update = scop.by_name[f"{split_statement(scop, storage)}p"]
-    first, second = (update.domain.fix_val(isl.dim_type.set, 0, isl.Val(part)) for part in (0, 1))
-    lowest = [[d.dim_min_val(p).to_python() for p in range(1, len(update.indices))] for d in (first, second)]
-    return lowest[0] == lowest[1]
+def accumulates_apart(scop: Scop, storage: str) -> bool:
+    """Whether the parts that a storage keeps are accumulated somewhere else."""
+    return any(s.target == storage and s.kind == "finish" for s in scop.statements)
 
 
 def _prefix(own: _Split) -> isl.Map:
@@ -170,7 +196,8 @@ def _prefix(own: _Split) -> isl.Map:
     rank = 1 + len(own.statement.indices)
     names = [f"i{d}" for d in range(rank)]
     kept = names[: 1 + own.statement.coordinates]
-    return own.parted().apply_range(isl.Map(f"{{ [{', '.join(names)}] -> [{', '.join(kept)}] }}"))
+    element = isl.Map(f"{{ part[{', '.join(names)}] -> [{', '.join(kept)}] }}")
+    return own.whole("part").reverse().apply_range(element)
 
 
 def _indices(own: _Split) -> tuple[str, ...]:
@@ -183,7 +210,7 @@ def _indices(own: _Split) -> tuple[str, ...]:
 def _start(own: _Split, parts: Storage) -> ScopStatement:
     s = own.statement
     assert s.reduction is not None
-    name = f"{s.name}pi"
+    name = f"{s.name}{_OF_PARTS}i"
     domain = _prefix(own).range().set_tuple_name(name)
     indices = _indices(own)[: 1 + s.coordinates]
     span = s.value.span
@@ -206,11 +233,11 @@ def _start(own: _Split, parts: Storage) -> ScopStatement:
 
 def _update(own: _Split, parts: Storage) -> ScopStatement:
     s = own.statement
-    name = f"{s.name}p"
-    to_parted = own.parted().set_tuple_name(isl.dim_type.out, name)
-    domain = to_parted.range()
+    name = f"{s.name}{_OF_PARTS}"
+    whole = own.whole(name)
+    domain = whole.domain()
     indices = _indices(own)
-    reads = tuple(to_parted.reverse().apply_range(r) for r in s.reads)
+    reads = tuple(whole.apply_range(r) for r in s.reads)
     subscripts = (Index(indices[0], INT64, s.value.span), *s.subscripts)
     write = _elements(domain, parts, 1 + s.coordinates)
     return ScopStatement(
@@ -227,6 +254,18 @@ def _update(own: _Split, parts: Storage) -> ScopStatement:
         s.origin,
         renumbered=own.reported(indices[0]),
     )
+
+
+def _finish(own: _Split, kept: Storage, parts: Storage) -> ScopStatement:
+    """What stores the sums of the steps of a part."""
+    s = own.statement
+    name, span = f"{s.name}{_OF_PARTS}f", s.value.span
+    domain = _prefix(own).range().set_tuple_name(name)
+    indices = _indices(own)[: 1 + s.coordinates]
+    subscripts = tuple(Index(i, INT64, span) for i in indices)
+    value = Read(kept.name, subscripts, kept.dtype, span)
+    write, read = (_elements(domain, storage, len(indices)) for storage in (parts, kept))
+    return ScopStatement(name, "finish", domain, indices, parts.name, subscripts, value, None, write, (read,), s.origin)
 
 
 def _combine(own: _Split, parts: Storage) -> ScopStatement:
@@ -254,17 +293,12 @@ def _elements(domain: isl.Set, storage: Storage, rank: int) -> isl.Map:
     return isl.Map(text).intersect_domain(domain)
 
 
-def _prove(own: _Split, update: ScopStatement, combine: ScopStatement) -> None:
+def _prove(own: _Split, update: ScopStatement, finish: list[ScopStatement], combine: ScopStatement) -> None:
     """Raise LegalityError unless every step goes to one part of its element, which is combined into it once."""
-    names = [f"i{d}" for d in range(len(update.indices))]
-    steps = names[1:]
-    if own.counted_anew:
-        steps[own.position] += f" + {own.first} + {own.steps}*i0"
-    back = isl.Map(f"{{ {update.name}[{', '.join(names)}] -> {own.statement.name}[{', '.join(steps)}] }}")
-    once = back.intersect_domain(update.domain)
-    through = (
-        once.reverse().apply_range(update.write).apply_range(combine.reads[0].reverse()).apply_range(combine.write)
-    )
-    whole = bool(once.is_injective()) and bool(once.range().is_equal(own.statement.domain))
-    if not (whole and through.is_equal(own.statement.write) and combine.reads[0].is_injective()):
+    once = own.whole(update.name)
+    through = once.reverse().apply_range(update.write)
+    for step in (*finish, combine):
+        through = through.apply_range(step.reads[0].reverse()).apply_range(step.write)
+    every = bool(once.is_injective()) and bool(once.range().is_equal(own.statement.domain))
+    if not (every and through.is_equal(own.statement.write) and combine.reads[0].is_injective()):
         raise LegalityError(f"pass 'split' does not reduce every step of {own.statement.name} once")

@@ -28,19 +28,39 @@ $D $I tc_check(long long i, $I origin, $I extent, int number, long long *report,
   }
   return origin;
 }""",
-    "tc_fetch16": """// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
+    "tc_load16": """// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
 template <class T>
-$D void tc_fetch16(T *shared, const int apart, const T *global) {
-  constexpr int count = 16 / sizeof(T);
+$D uint4 tc_load16(const T *global) {
+  uint4 whole;
   if ((unsigned long long)global % 16 == 0) {
-    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
-    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-      *reinterpret_cast<uint4 *>(shared) = whole;
-    } else {
-      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-    }
+    whole = *reinterpret_cast<const uint4 *>(global);
   } else {
-    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
+  }
+  return whole;
+}""",
+    "tc_store16": """template <class T>
+$D void tc_store16(T *shared, const int apart, const uint4 whole) {
+  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+    *reinterpret_cast<uint4 *>(shared) = whole;
+  } else {
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+  }
+}""",
+    "tc_put8": """template <class T, int count>
+$D void tc_put8(T *global, const T (&values)[count]) {
+  if ((unsigned long long)global % 8 == 0) {
+    *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
+  } else {
+    for (int i = 0; i < count; i++) global[i] = values[i];
+  }
+}""",
+    "tc_put16": """template <class T, int count>
+$D void tc_put16(T *global, const T (&values)[count]) {
+  if ((unsigned long long)global % 16 == 0) {
+    *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
+  } else {
+    for (int i = 0; i < count; i++) global[i] = values[i];
   }
 }""",
     "tc_repeat_edge": """template <class Subscript>

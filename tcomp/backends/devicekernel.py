@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import islpy as isl
+
 from tcomp.backends.blockloops import MappedLoop, block_loops, grid_of
 from tcomp.backends.devicenames import IteratorNames
 from tcomp.backends.devicephases import PhaseWriter
@@ -108,11 +110,14 @@ def _in_program_order(writer: KernelWriter) -> list[str]:
 
 
 def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
+    """A pointer; what threads hand to each other there is not restricted, or reads of it move across barriers."""
     plan: Plan = writer.plan
-    written = {writer.statements[s].target for c in plan.groups[number].clusters for s in plan.clusters[c].statements}
-    const = "" if storage in written else "const "
+    own = [writer.statements[s] for c in plan.groups[number].clusters for s in plan.clusters[c].statements]
+    written = storage in {s.target for s in own}
+    read = storage in {r.get_tuple_name(isl.dim_type.out) for s in own for r in s.all_reads}
     element = DEVICE_TYPES[plan.scop.storages[storage].dtype.name]
-    return f"{const}{element} *__restrict__ {writer.program.dialect.name(storage)}"
+    pointer = "*" if written and read else "*__restrict__ "
+    return f"{'' if written else 'const '}{element} {pointer}{writer.program.dialect.name(storage)}"
 
 
 def _static_arrays(arrays: list[SharedArray]) -> list[str]:

@@ -12,6 +12,7 @@ from tcomp.indexing import Ranges
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.plan import Buffer, Copy
+from tcomp.records import dataclass
 from tcomp.scop import contiguous_strides
 
 FEW_ROUNDS = 8
@@ -46,59 +47,123 @@ def share(
     writer.shared.append(SharedArray(element, name, tuple(e for e in shape if e > 1), itemsize, wide))
 
 
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How the threads of a block copy a box: in rounds, neighbouring threads neighbouring elements of the tensor.
+
+    ``element`` is the name of the number of the element, in the box, at which a thread is.
+    """
+
+    writer: KernelWriter
+    copy: Copy
+    tile: str
+    element: str
+
+    @property
+    def count(self) -> int:
+        """Elements of the box."""
+        return math.prod(self.copy.shape)
+
+    @property
+    def first(self) -> str:
+        """The number of a thread's first element."""
+        return "thread" if self.copy.vector == 1 else f"{self.copy.vector} * thread"
+
+    @property
+    def stride(self) -> int:
+        """How far the elements of a thread lie apart from round to round."""
+        return self.copy.vector * self.writer.threads
+
+    @property
+    def words(self) -> str:
+        """For readers: what is copied."""
+        source = self.writer.program.dialect.name(self.copy.storage)
+        by = f" by {self.copy.vector}" if self.copy.vector > 1 else ""
+        return f"{' x '.join(map(str, self.copy.shape))} of {source}{by}"
+
+    def offsets(self) -> list[LoopExpr]:
+        """Where in the box the element lies."""
+        storage = self.writer.plan.scop.storages[self.copy.storage]
+        return _unravelled(Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides))
+
+    def source(
+        self, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges, tested_only: bool = False
+    ) -> tuple[str, str]:
+        """C text for the element in the tensor, and for a test whether it is inside, which may be empty.
+
+        ``corner`` is that of the box in the tensor.  Declares the coordinates that both name; with ``tested_only``
+        those that the test does.
+        """
+        writer, copy = self.writer, self.copy
+        storage = writer.plan.scop.storages[copy.storage]
+        inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
+        guards: list[LoopExpr] = []
+        address: LoopExpr = Number(0)
+        for d, offset in enumerate(self.offsets()):
+            place = inner.simplify(Operation("+", (corner[d], offset)))
+            low, extent = storage.box.origin[d], storage.box.extent[d]
+            tests = [Operation(">=", (place, Number(low))), Operation("<", (place, Number(low + extent)))]
+            guarded = any(inner.decide(t) is not True for t in tests)
+            if isinstance(place, Operation) and (guarded or (extent > 1 and not tested_only)):
+                bounds = inner.bounds(place)
+                name = _coordinate_name(writer, copy, d, inner)
+                writer.put(depth, f"const {writer.program.dialect.index} {name} = {expression_text(place, inner)};")
+                place = Variable(name)
+                inner = inner if bounds is None else inner.knowing(name, *bounds)
+            guards += [Operation(">=", (place, Number(low))), Operation("<", (place, Number(low + extent)))]
+            if extent > 1:
+                step = Operation("*", (Operation("-", (place, Number(low))), Number(storage.strides[d])))
+                address = Operation("+", (address, step))
+        kept = [inner.condition(g) for g in guards if inner.decide(g) is not True]
+        test = " && ".join(expression_text(g, inner, 2) for g in kept)
+        return f"{writer.program.dialect.name(copy.storage)}[{expression_text(inner.simplify(address), inner)}]", test
+
+    def stored(self, value: str, ranges: Ranges) -> str:
+        """C text that puts a value where the element belongs in shared memory."""
+        copy = self.copy
+        inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
+        room, offsets = dict(zip(copy.order, copy.room, strict=True)), self.offsets()
+        places = "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
+        if copy.vector == 1:
+            return f"{self.tile}{places} = {value};"
+        fastest = fetch_order(copy.shape, self.writer.plan.scop.storages[copy.storage].strides)[-1]
+        apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[fastest]
+        return f"tc_store16(&{self.tile}{places}, {apart}, {value});"
+
+    def loaded(self, source: str) -> str:
+        """C text for what is read at an element of the tensor."""
+        return source if self.copy.vector == 1 else f"tc_load16(&{source})"
+
+
+def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges) -> Fetching:
+    """Declare the room of a copy in shared memory."""
+    writer.used[copy.storage] = None
+    tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
+    share(writer, DEVICE_TYPES[copy.dtype.name], tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
+    writer.uses_thread = True
+    return Fetching(writer, copy, tile, unused_name(writer, ranges, "e", "element"))
+
+
+def unused_name(writer: KernelWriter, ranges: Ranges, short: str, long: str) -> str:
+    """The short name of an iterator, or the long one where a program uses the short."""
+    return short if short not in {*writer.taken, *writer.program.indices.values(), *ranges.known} else long
+
+
 def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth: int, ranges: Ranges) -> Fetched:
     """The threads of the block copy a box, neighbouring threads neighbouring elements of the tensor."""
-    program, storage = writer.program, writer.plan.scop.storages[copy.storage]
-    writer.used[copy.storage] = None
-    source = program.dialect.name(copy.storage)
-    name_of_tile = writer.fresh(f"{source}_tile")
-    share(writer, DEVICE_TYPES[copy.dtype.name], name_of_tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
+    own = prepare_fetch(writer, copy, ranges)
     corner = affine_expressions(copy.lower, around)
-    index = program.dialect.index
-    count = math.prod(copy.shape)
-    element = "e" if "e" not in {*writer.taken, *program.indices.values(), *ranges.known} else "element"
-    inner = ranges.knowing(element, 0, max(0, count - 1))
-    writer.uses_thread = True
-    vector = copy.vector
-    start, stride = ("thread", writer.threads) if vector == 1 else (f"{vector} * thread", vector * writer.threads)
-    what = f"fetch {' x '.join(map(str, copy.shape))} of {source}{f' by {vector}' if vector > 1 else ''}"
-    if count <= FEW_ROUNDS * stride:
+    if own.count <= FEW_ROUNDS * own.stride:
         writer.put(depth, "#pragma unroll")
-    loop = f"for ({index} {element} = {start}; {element} < {count}; {element} += {stride}) {{"
-    writer.put(depth, f"{loop}  // {what}")
-    order = fetch_order(copy.shape, storage.strides)
-    offsets = _unravelled(Variable(element), copy.shape, order)
-    guards: list[LoopExpr] = []
-    address: LoopExpr = Number(0)
-    for d, offset in enumerate(offsets):
-        place = inner.simplify(Operation("+", (corner[d], offset)))
-        low, extent = storage.box.origin[d], storage.box.extent[d]
-        tests = [Operation(">=", (place, Number(low))), Operation("<", (place, Number(low + extent)))]
-        guarded = any(inner.decide(t) is not True for t in tests)
-        if isinstance(place, Operation) and (guarded or extent > 1):
-            bounds = inner.bounds(place)
-            name = _coordinate_name(writer, copy, d, inner)
-            writer.put(depth + 1, f"const {index} {name} = {expression_text(place, inner)};")
-            place = Variable(name)
-            inner = inner if bounds is None else inner.knowing(name, *bounds)
-        guards += [Operation(">=", (place, Number(low))), Operation("<", (place, Number(low + extent)))]
-        if extent > 1:
-            step = Operation("*", (Operation("-", (place, Number(low))), Number(storage.strides[d])))
-            address = Operation("+", (address, step))
-    room = dict(zip(copy.order, copy.room, strict=True))
-    places = "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
-    there = f"{source}[{expression_text(inner.simplify(address), inner)}]"
-    line = f"{name_of_tile}{places} = {there};"
-    if vector > 1:
-        apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[order[-1]]
-        line = f"tc_fetch16(&{name_of_tile}{places}, {apart}, &{there});"
-    kept = [inner.condition(g) for g in guards if inner.decide(g) is not True]
-    if kept:
-        line = f"if ({' && '.join(expression_text(g, inner, 2) for g in kept)}) {line}"
-    writer.put(depth + 1, line)
+    e = own.element
+    loop = f"for ({writer.program.dialect.index} {e} = {own.first}; {e} < {own.count}; {e} += {own.stride}) {{"
+    writer.put(depth, f"{loop}  // fetch {own.words}")
+    there, test = own.source(corner, depth + 1, ranges)
+    line = own.stored(own.loaded(there), ranges)
+    writer.put(depth + 1, f"if ({test}) {line}" if test else line)
     writer.at(f"fetch {copy.storage}")
     writer.put(depth, "}")
-    return Fetched(copy, name_of_tile, corner)
+    return Fetched(copy, own.tile, corner)
 
 
 def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -> str:

@@ -9,8 +9,10 @@ import islpy as isl
 
 from tcomp.backends.devicelanes import deal_out, described
 from tcomp.backends.devicememory import declare, fetch
+from tcomp.backends.deviceprefetch import Ahead, copies_ahead
 from tcomp.backends.devicereductions import share_reduction
 from tcomp.backends.devicestatements import execute
+from tcomp.backends.devicestores import store_together, stored_together
 from tcomp.backends.devicewriter import Body, KernelWriter
 from tcomp.backends.pointloops import FEW_TRIPS, from_zero, guarded
 from tcomp.grammar.function import Read, depends_on_data
@@ -44,6 +46,7 @@ class PhaseWriter:
 
     def __init__(self, writer: KernelWriter) -> None:
         self.writer = writer
+        self.ahead: dict[str, Ahead] = {}
 
     def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
         match node:
@@ -51,6 +54,7 @@ class PhaseWriter:
                 for child in node.children:
                     self.uniform(child, depth, ranges)
             case For():
+                self._prefetched(node, depth, ranges)
                 self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
             case Let():
                 self.writer.let(node, depth, ranges, self.uniform)
@@ -62,6 +66,15 @@ class PhaseWriter:
                 self._declaring(node, depth, ranges, self.uniform)
             case Execute():
                 raise AssertionError(f"{node.statement} is outside every phase")
+
+    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
+        """In front of a loop whose iterations fetch: ask for what the first one needs."""
+        copies = copies_ahead(self.writer, node, ranges)
+        if copies:
+            phase = node.body
+            assert isinstance(phase, Scope)
+            self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around)
+            self.ahead[phase.name].begin(depth, ranges)
 
     def _declaring(self, node: Scope, depth: int, ranges: Ranges, body: Body) -> None:
         """What is below a mark, with the buffers that are declared there in force."""
@@ -77,11 +90,18 @@ class PhaseWriter:
         for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
             if self.writer.statements[instance.statement].kind == "init":
                 self.writer.starts[self.writer.statements[instance.statement].target] = (node.body, phase)
-        before = self.writer.fetched
+        before, ahead = self.writer.fetched, self.ahead.pop(phase.mark, None)
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark:
-                self.writer.fetched = (*self.writer.fetched, fetch(self.writer, copy, node.around, depth, ranges))
+                own = (
+                    fetch(self.writer, copy, node.around, depth, ranges)
+                    if ahead is None
+                    else (ahead.arrive(copy, depth, ranges))
+                )
+                self.writer.fetched = (*self.writer.fetched, own)
         self._barrier(phase.mark + COPIED, depth)
+        if ahead is not None:
+            ahead.ask_for_next(depth, ranges)
         if phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
@@ -117,14 +137,25 @@ class PhaseWriter:
         if low is not None and high is not None and node.step == 1:
             constant = low[0] == low[1] and high[0] == high[1]
             trips = max(0, high[1] - low[0])
+            together = stored_together(self.writer, node, ranges)
+            if together is not None:
+                store_together(self.writer, node, together, depth, ranges, self._serial)
+                return
             kept = self._indexes_registers(node) and trips <= LONGEST_UNROLLED
             if kept or (trips <= FEW_TRIPS and self._is_simple(node)):
                 self.writer.put(depth, "#pragma unroll")
                 if not constant:
                     node = guarded(node, low[0], high[1], ranges)
-            elif constant and trips * self._copies(node.body) <= self.writer.program.options.unroll:
-                self.writer.put(depth, "#pragma unroll")
+            elif constant:
+                inside = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
+                self._unroll(trips, self.writer.program.options.unroll // self._copies(node.body, inside), depth)
         self.writer.loop(node, depth, ranges, self._serial, "")
+
+    def _unroll(self, trips: int, most: int, depth: int) -> None:
+        """Ask for as many copies of a loop's body as fit and divide its trips."""
+        factor = max(f for f in range(1, max(1, min(trips, most)) + 1) if trips % f == 0)
+        if factor > 1:
+            self.writer.put(depth, "#pragma unroll" if factor == trips else f"#pragma unroll {factor}")
 
     def _is_simple(self, node: For) -> bool:
         """Whether a loop has no loop in it, and no run-time check, of which copies cost registers and save nothing."""
@@ -135,18 +166,19 @@ class PhaseWriter:
         reads = [e for v in values for e in walk_expression(v) if isinstance(e, Read)]
         return not (self.writer.program.checked and any(depends_on_data(s) for r in reads for s in r.subscripts))
 
-    def _copies(self, node: LoopNode) -> int:
-        """Statement instances that unrolling everything below would write out."""
+    def _copies(self, node: LoopNode, ranges: Ranges) -> int:
+        """Statement instances that unrolling everything below would write out, at most."""
         match node:
             case Block():
-                return sum(self._copies(c) for c in node.children)
+                return sum(self._copies(c, ranges) for c in node.children)
             case For():
-                bounds = Ranges({}).bounds(Operation("-", (node.upper, node.lower)))
-                return (LONGEST_UNROLLED if bounds is None else max(1, bounds[1])) * self._copies(node.body)
+                bounds = ranges.bounds(Operation("-", (node.upper, node.lower)))
+                return (LONGEST_UNROLLED if bounds is None else max(1, bounds[1])) * self._copies(node.body, ranges)
             case Let() | Scope():
-                return self._copies(node.body)
+                return self._copies(node.body, ranges)
             case If():
-                return self._copies(node.then) + (0 if node.otherwise is None else self._copies(node.otherwise))
+                other = 0 if node.otherwise is None else self._copies(node.otherwise, ranges)
+                return self._copies(node.then, ranges) + other
             case Execute():
                 return 1
 

@@ -61,7 +61,7 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     statement = writer.statements[node.statement]
     own = speller(writer, node, ranges)
     dtype = writer.plan.scop.storages[statement.target].dtype
-    target = own.target(statement.target, statement.subscripts)
+    target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
     value = own.value(statement.value)
     if statement.kind == "update":
         assert statement.reduction is not None

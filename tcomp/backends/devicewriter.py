@@ -57,7 +57,8 @@ class KernelWriter:
 
     ``used`` are the storages (and ``REPORT``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
     in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
-    around has declared, ``thread_ids`` the thread's coordinates.
+    around has declared, ``thread_ids`` the thread's coordinates.  ``redirected`` are statements whose results go
+    elsewhere first, with the C text for that place.
     """
 
     def __init__(self, program: Program, shape: tuple[int, ...]) -> None:
@@ -76,6 +77,7 @@ class KernelWriter:
         self.uses_thread = False
         self.thread_ids: dict[str, str] = {}
         self.declared: dict[str, LoopExpr] = {}
+        self.redirected: dict[str, str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
 
     def put(self, depth: int, text: str) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tcomp.mapping.dealing import REDUCTION_TILE, deal
+from tcomp.mapping.dealing import deal, steps_at_a_time
 from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, STEP_LATENCY
 from tcomp.mapping.options import MappingOptions
@@ -109,9 +109,10 @@ def band_cost(band: Band, tile: tuple[int, ...], dealt: Dealt, options: MappingO
     blocks = band.tiles(tile) * (options.split_reduction or 1)
     threads = dealt.threads
     elements = math.prod(d.elements for d in dealt.deals)
-    steps = min(band.steps, options.reduction_tile or REDUCTION_TILE)
+    operands = [a for a in band.accesses if not a.writes]
+    steps = min(band.steps, steps_at_a_time(threads, sum(_side(a, tile) for a in operands), options))
     fetched = band.contraction and options.use_shared_memory and dealt.form == "serial"
-    shared = steps * sum(_side(a, tile) * a.itemsize for a in band.accesses if not a.writes) if fetched else 0
+    shared = steps * sum(_side(a, tile) * a.itemsize for a in operands) if fetched else 0
     registers = BASE_REGISTERS + 2 * elements
     resident = _resident(gpu, threads, min(registers, gpu.registers_per_thread), shared)
     across = 1 if band.vector is None else _threads_along(dealt, band.vector)

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.cuda_runtime import architecture_at
+from tcomp.backends.images import compile_image
+from tcomp.devices import current_place
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SOFTMAX = """
@@ -168,3 +171,18 @@ def test_threads_share_kernels(cupy: Any) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_text_is_compiled_twice(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC can take a kernel from the driver's cache, but then says nothing of its resources."""
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    for _ in range(2):
+        text = tc.define(MM).mm.compile(sizes={"M": 24, "N": 40, "K": 56}, target="cuda").compilation.source
+        assert compile_image(text, architecture_at(current_place())).kernels[0].registers > 0
+
+
+def test_threads_see_what_others_wrote_behind_a_barrier(cupy: Any) -> None:
+    text = "def f(float(N) A) -> (T, S) { T(0) = A(2)  T(1) = A(0)  S(i) = A(i) + T(1) }"
+    a = cupy.asarray(integers(200))
+    values, sums = tc.define(text).f(a)
+    assert (values == a[[2, 0]]).all() and (sums == a + a[0]).all()

@@ -129,7 +129,7 @@ class TestGpu:
         [
             ({}, {"tile_sizes": (1, 1)}),
             ({}, {"use_shared_memory": False}),
-            ({}, {"use_private_memory": False}),
+            ({"tile_sizes": (64, 64)}, {"tile_sizes": (64, 64), "use_private_memory": False}),
             ({"tile_sizes": (64, 64), "threads": (16, 16)}, {"tile_sizes": (64, 64), "threads": (1, 2)}),
             ({"tile_sizes": (64, 64)}, {"tile_sizes": (512, 512)}),
         ],

@@ -100,7 +100,7 @@ class TestBadValues:
             ("blocks", (1, 2, 3, 4), "blocks is (1, 2, 3, 4); it must have 1 to 3 values"),
             ("blocks", "8", "blocks is '8'; it must be a list of integers of at least 1"),
             ("reduction_tile", 0, "reduction_tile is 0; it must be an integer of at least 1"),
-            ("distribution", "random", "distribution is 'random'; it must be one of cyclic, blocked"),
+            ("distribution", "random", "distribution is 'random'; it must be one of vectors, cyclic, blocked"),
             ("point_fusion", "preserve3coincident", "it must be one of max, min"),
             ("match_reductions", 1, "match_reductions is 1; it must be true or false"),
             ("split_reduction", 0, "split_reduction is 0; it must be an integer of at least 1"),
@@ -233,7 +233,7 @@ def f(float(M,K) A, float(K,N) B, float(N) c) -> (C) {
 CONV = "def f(float(N,C,H,W) I, float(F,C,KH,KW) K) -> (O) { O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw) }"
 PROGRAMS = {
     "rows": ("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }", {"N": 9, "D": 300}),
-    "layer": (LAYER, {"M": 100, "N": 64, "K": 50}),
+    "layer": (LAYER, {"M": 100, "N": 64, "K": 150}),
     "window": (CONV, {"N": 1, "C": 2, "H": 20, "W": 20, "F": 4, "KH": 3, "KW": 3}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
 }
@@ -248,6 +248,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "threads": ((8, 4),),
     "blocks": ((2,),),
     "reduction_tile": (4,),
+    "prefetch": (False,),
     "distribution": ("blocked",),
     "point_fusion": ("min",),
     "match_reductions": (False,),
