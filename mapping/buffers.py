@@ -100,26 +100,13 @@ def _turned(scop: Scop, cluster: Cluster) -> Iterator[tuple[str, tuple[int, ...]
 
 
 def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
-    users = {s.name for s in scop.statements if touches(scop, s.name, storage.name)}
-    writers = [s for s in scop.statements if s.target == storage.name]
+    users = scop.users[storage.name]
+    writers = [s for s in users if s.target == storage.name]
     if writers:
-        handed_on = values_through(scop, storage.name)
         for place in reversed(available):
-            if users <= set(place.prefixes) and place.holds(handed_on):
+            if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
                 return boxed(storage, place, writers)
     return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
-
-
-def touches(scop: Scop, statement: str, storage: str) -> bool:
-    """Whether a statement reads or writes a storage."""
-    found = scop.by_name[statement]
-    return found.target == storage or any(r.get_tuple_name(isl.dim_type.out) == storage for r in found.reads)
-
-
-def values_through(scop: Scop, storage: str) -> dict[tuple[str, str], isl.Map]:
-    """For two statements, the instances of which the second uses what the first left in a storage."""
-    writers = {s.name for s in scop.statements if s.target == storage}
-    return {pair: m for pair, m in scop.values_between.items() if pair[0] in writers}
 
 
 def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.buffers import Place, own_element, places
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.threadproof import kept_by_threads, prove_barriers, prove_memories
 from tcomp.mapping.tree import nodes_of
@@ -47,8 +47,11 @@ def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
             raise LegalityError(
                 f"pass '{step}' does not run every instance of {original.name} once, which writes an output"
             )
+    sources: dict[str, dict[str, None]] = {}
+    for source, sink in (*program.values_between, *expanded.values_between):
+        sources.setdefault(sink, {})[source] = None
     for name, statement in expanded.by_name.items():
-        for source in program.by_name:
+        for source in (s for s in sources.get(name, {}) if s in program.by_name):
             if not _reads_what_it_should(program, expanded, source, statement):
                 raise LegalityError(f"pass '{step}' lets {name} read other values of {source} than the program does")
 
@@ -159,7 +162,7 @@ def _prove_room(plan: Plan, buffer: Buffer, place: Place | None, step: str) -> N
             everywhere = isl.Map.from_domain_and_range(isl.Set("{ [] }"), writer.domain)
             _prove_box(buffer, everywhere.apply_range(writer.write), step)
         return
-    for (source, sink), passed in values_through(scop, buffer.storage).items():
+    for (source, sink), passed in scop.values_through[buffer.storage].items():
         leaving = _leaving(place, source, sink, passed)
         if leaving is not None:
             raise LegalityError(

@@ -14,7 +14,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.function import Expr, Index, Read, walk
-from tcomp.mapping.buffers import Place, boxed, places, touches, values_through
+from tcomp.mapping.buffers import Place, boxed, places
 from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
@@ -110,11 +110,11 @@ class _Placer:
     def place(self, storage: Storage) -> Buffer:
         """The buffer of one temporary."""
         scop = self.plan.scop
-        users = [s for s in scop.statements if touches(scop, s.name, storage.name)]
+        users = scop.users[storage.name]
         writers = [s for s in users if s.target == storage.name]
         names = {s.name for s in users}
         if writers:
-            handed_on = values_through(scop, storage.name)
+            handed_on = scop.values_through[storage.name]
             for place in reversed(self.available):
                 if names <= set(place.prefixes) and place.holds(handed_on):
                     found = self._in_place(storage, place, users, writers)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
-from tcomp.mapping.buffers import Place, own_element, touches
+from tcomp.mapping.buffers import Place, own_element
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.threads import Ends, ThreadMaps
@@ -20,7 +20,7 @@ def reuses(plan: Plan, marks: Mapping[str, Place], maps: ThreadMaps) -> Iterator
     """Pairs of instances that touch one place of such memory in two rounds, one of them writing, and their threads."""
     for buffer in plan.buffers.values():
         if buffer.space in ("shared", "block"):
-            users = [s for s in plan.scop.statements if touches(plan.scop, s.name, buffer.storage)]
+            users = plan.scop.users[buffer.storage]
             members = len(home_of(plan, users[0].name)[0].members) if users else 0
             again = _later_rounds(buffer, marks[buffer.mark], members)
             if again is not None:

@@ -14,7 +14,7 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.grammar.function import Read
 from tcomp.mapping.barriers import COPIED
-from tcomp.mapping.buffers import Place, places, touches
+from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.memories import BLOCK_LEVEL
 from tcomp.mapping.options import MOST_THREADS
 from tcomp.mapping.plan import Buffer, Dealt, Phase, Plan
@@ -130,7 +130,7 @@ def _check_buffer(plan: Plan, buffer: Buffer, marks: dict[str, Place]) -> None:
         _require(not buffer.mark and buffer.lower is None, f"{name} is global, so it has neither mark nor lower")
         return
     place = _place(marks, buffer.mark, f"buffer {name}")
-    users = {s.name for s in plan.scop.statements if touches(plan.scop, s.name, name)}
+    users = {s.name for s in plan.scop.users[name]}
     outside = sorted(users - set(place.prefixes))
     _require(not outside, f"buffer {name} is declared at {buffer.mark}, but {', '.join(outside)} uses it elsewhere")
     _require(not buffer.mark.startswith("parallel"), f"buffer {name} cannot be declared at {buffer.mark}")

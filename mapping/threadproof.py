@@ -15,7 +15,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.banks import fetch_order
 from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
-from tcomp.mapping.buffers import Place, own_element, places, values_through
+from tcomp.mapping.buffers import Place, own_element, places
 from tcomp.mapping.columns import has_box
 from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partners
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
@@ -79,7 +79,7 @@ class _Proof:
         """A value in registers is read by the thread that wrote it, and every element has a place of its own."""
         if not kept_by_threads(buffer):
             return
-        for (source, sink), passed in values_through(self.plan.scop, buffer.storage).items():
+        for (source, sink), passed in self.plan.scop.values_through[buffer.storage].items():
             crossing = self.maps.crossing(self.plan, source, sink, passed)
             if not crossing.is_empty():
                 raise LegalityError(

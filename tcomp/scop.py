@@ -200,14 +200,27 @@ class Scop:
         return union_map(direct).union(flow.subtract(self.reduction_dependences))
 
     def _single_assignment_flow(self, storage: str) -> list[isl.Map]:
-        writers = [s for s in self.statements if s.target == storage]
-        if not writers:
-            return []
-        readers = [
-            (s, r) for s in self.statements for r in s.all_reads if r.get_tuple_name(isl.dim_type.out) == storage
-        ]
+        writers = [s for s in self.users[storage] if s.target == storage]
+        readers = [(s, r) for s in self.users[storage] for r in s.all_reads if _storage_of(r) == storage]
         pairs = [w.write.apply_range(r.reverse()) for w in writers for s, r in readers if s is not w]
         return [m for m in pairs if not m.is_empty()]
+
+    @cached_property
+    def users(self) -> dict[str, list[ScopStatement]]:
+        """For each storage the statements that read or write it, in order."""
+        found: dict[str, list[ScopStatement]] = {name: [] for name in self.storages}
+        for statement in self.statements:
+            for name in {statement.target, *map(_storage_of, statement.reads)}:
+                found[name].append(statement)
+        return found
+
+    @cached_property
+    def values_through(self) -> dict[str, dict[tuple[str, str], isl.Map]]:
+        """For each storage: for two statements, the instances of which the second uses what the first left there."""
+        found: dict[str, dict[tuple[str, str], isl.Map]] = {name: {} for name in self.storages}
+        for pair, relation in self.values_between.items():
+            found[self.by_name[pair[0]].target][pair] = relation
+        return found
 
     @cached_property
     def values_between(self) -> dict[tuple[str, str], isl.Map]:
@@ -270,6 +283,11 @@ class Scop:
                 same_element = s.write.apply_range(s.write.reverse())
                 pairs = pairs.union(isl.UnionMap.from_map(same_element.intersect(forward)))
         return pairs
+
+
+def _storage_of(access: isl.Map) -> str:
+    """The storage to whose elements an access goes."""
+    return str(access.get_tuple_name(isl.dim_type.out))
 
 
 def _textual_date(statement: ScopStatement, number: int, depth: int) -> isl.Map:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import islpy as isl
+import pytest
 
 from tcomp.build import build
+from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.scop import Sizes, map_from_text
+from tcomp.mapping import legality
+from tcomp.mapping.options import MappingOptions
+from tcomp.registry import backend_of
+from tcomp.scop import Scop, ScopStatement, Sizes, map_from_text
 
 
 def test_a_text_is_read_once_and_what_it_says_stays() -> None:
@@ -25,3 +30,33 @@ def test_extents_count_values_of_indices() -> None:
     extents = {s.kind: s.extents for s in scop.statements}
     assert extents["init"] == (5,)
     assert extents["update"] == (5, 6)
+
+
+def test_storages_know_who_uses_them_and_what_goes_through_them() -> None:
+    text = "def f(float(N) A) -> (B, C) { t(i) = A(i)  B(i) = t(i) + A(i)  t(i) = t(i) * 2  C +=! t(i) }"
+    scop = build(define(text)["f"], Sizes({"N": 7}))
+    for name, users in scop.users.items():
+        reading = {r.get_tuple_name(isl.dim_type.out): s.name for s in scop.statements for r in s.reads}
+        assert [s.name for s in scop.statements if s in users] == [s.name for s in users]
+        assert name not in reading or reading[name] in {s.name for s in users}
+        assert {s.name for s in scop.statements if s.target == name} <= {s.name for s in users}
+        for writer, reader in scop.values_through[name]:
+            assert scop.by_name[writer].target == name
+            assert scop.by_name[reader] in users
+    pairs = [pair for values in scop.values_through.values() for pair in values]
+    assert sorted(pairs) == sorted(scop.values_between)
+
+
+def test_a_chain_is_proved_link_by_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every statement with every other: of a thousand, that took as long as all the rest."""
+    asked, reads_what_it_should = [], legality._reads_what_it_should
+
+    def counted(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> bool:
+        asked.append((source, sink.name))
+        return reads_what_it_should(program, expanded, source, sink)
+
+    monkeypatch.setattr(legality, "_reads_what_it_should", counted)
+    body = " ".join(f"T{k}(i) = T{k - 1}(i) + 1" for k in range(1, 40))
+    text = f"def f(float(N) A) -> (O) {{ T0(i) = A(i) {body} O(i) = T39(i) }}"
+    lower(define(text)["f"], Sizes({"N": 5}), MappingOptions(), backend_of("cpu"))
+    assert len(asked) == len(set(asked)) == 40
