@@ -248,6 +248,13 @@ CASES: tuple[Case, ...] = (
 QUICK = ("mm 4096^3", "tmm 128x1024x1024", "group convolution 8x28^2", "MLP3", "1LUT", "softmax 4096x1024")
 """What ``--quick`` runs."""
 
+TUNED = (
+    *("tmm 128x1024x1024", "tbmm", "group convolution 16x14^2", "group convolution 32x7^2", "C3", "MLP1", "MLP3"),
+    *("1LUT", "Kronecker3_1 N=64,128,128", "tmm 128x256x32", "tmm 128x16384x4096", "2LUT"),
+    *("group convolution 4x56^2", "group convolution 8x28^2", "Kronecker3_2 N=64,128,128"),
+)
+"""What is tuned, of the cases of Tensor Comprehensions; where time runs out the last ones are left out."""
+
 COPY = "copy of 1 GiB"
 """An item beside the cases on a device: the bandwidth that it really has."""
 

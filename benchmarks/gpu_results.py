@@ -71,6 +71,7 @@ class Results:
             ("On the simulator", _SIMULATED, _simulated(self.of("simulated"))),
             ("A call of add on 256 elements", _CALLS, _calls(self.of("overhead"))),
             ("On the device", _TIMED, _timed(self.of("cases"))),
+            ("Tuned on the device", _TIMED, _timed(self.of("tuned"))),
         ):
             shown = list(rows)
             if shown:

@@ -21,7 +21,7 @@ from typing import Any
 
 import tcomp as tc
 from benchmarks import gpu_corpus
-from benchmarks.gpu_cases import CASES, COPY, QUICK, different
+from benchmarks.gpu_cases import CASES, COPY, QUICK, TUNED, different
 from benchmarks.gpu_overhead import LIBRARIES
 from benchmarks.gpu_results import NO_GPU, Results
 from benchmarks.gpu_workers import Outcome, Part, Settings
@@ -32,8 +32,9 @@ from tcomp.errors import TargetError
 from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
 
 ON_GPU = ("corpus", "overhead", "cases", "sanitizer")
+ON_REQUEST = ("tuned",)
 ON_SIMULATOR = ("simulated", "corpus")
-_UNTIL = {"corpus": 0.3, "overhead": 0.4, "cases": 0.85, "sanitizer": 1.0, "simulated": 1.0}
+_UNTIL = {"corpus": 0.3, "overhead": 0.4, "cases": 0.85, "sanitizer": 1.0, "simulated": 1.0, "tuned": 1.0}
 """The share of the time limit at which a part must end; what one part leaves, the next ones have."""
 
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -74,8 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, default=Path("out/benchmarks/gpu.json"))
     parser.add_argument("--simulator", action="store_true", help="as if there were no GPU")
     parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes for the corpus")
-    every = tuple(dict.fromkeys((*ON_GPU, *ON_SIMULATOR)))
-    parser.add_argument("--parts", nargs="+", choices=every, help="by default all on a GPU; else what is simulated")
+    every = tuple(dict.fromkeys((*ON_GPU, *ON_SIMULATOR, *ON_REQUEST)))
+    parser.add_argument("--parts", nargs="+", choices=every, help="by default all but tuned on a GPU; else simulated")
+    parser.add_argument("--tune", type=float, default=60.0, metavar="SECONDS", help="for each case of the part tuned")
     parser.add_argument("--only", default="", metavar="TEXT", help="items whose names contain this")
     return parser
 
@@ -93,19 +95,21 @@ def _settings(quick: bool, simulator: bool) -> Settings:
 
 
 def _parts(values: argparse.Namespace, settings: Settings) -> list[Part]:
-    possible = ON_GPU if settings.on_gpu else ON_SIMULATOR
+    possible = (*ON_GPU, *ON_REQUEST) if settings.on_gpu else ON_SIMULATOR
     wanted = values.parts or (ON_GPU if settings.on_gpu else ("simulated",))
     cases = QUICK if values.quick else tuple(case.name for case in CASES)
     items = {
         "simulated": different(cases),
         "cases": (COPY, *cases),
+        "tuned": TUNED,
         "overhead": LIBRARIES,
         "corpus": gpu_corpus.names(values.quick),
         "sanitizer": gpu_corpus.sample(values.quick),
     }
     chosen = {name: tuple(item for item in items[name] if values.only in item) for name in possible if name in wanted}
+    tuning = replace(settings, tune_seconds=values.tune, item_seconds=settings.item_seconds + values.tune)
     return [
-        Part(name, some, settings, jobs=values.jobs if name == "corpus" else 1)
+        Part(name, some, tuning if name == "tuned" else settings, jobs=values.jobs if name == "corpus" else 1)
         for name, some in chosen.items()
     ]  # fmt: skip
 

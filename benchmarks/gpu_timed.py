@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import tcomp as tc
 from benchmarks.gpu_cases import BY_NAME, COPY, Case, Sizes
 from benchmarks.gpu_peers import EAGER, FUSIBLE, Outputs
 from benchmarks.gpu_simulated import WrongResultError, operation_of
@@ -58,9 +59,10 @@ def _run(case: Case, settings: Settings) -> dict[str, Any]:
     operation = operation_of(case)
     inputs = device_inputs(operation, case.sizes, "cuda")
     expected = _tuple(EAGER[case.formula](*map(_double, inputs)))
+    tuning, best = _tuned(operation, inputs, settings)
     entries: dict[str, dict[str, Any]] = {}
     works: dict[str, Prepared] = {}
-    for name, maker in _makers(case, operation, inputs, settings).items():
+    for name, maker in _makers(case, operation, inputs, settings, best).items():
         entry = entries.setdefault(name, {})
         try:
             start = time.perf_counter()
@@ -83,15 +85,30 @@ def _run(case: Case, settings: Settings) -> dict[str, Any]:
         "flops": case.flops(case.sizes),
         "least_bytes": case.least_bytes(case.sizes),
         "implementations": entries,
+        **tuning,
     }
 
 
-def _makers(case: Case, operation: Operation, inputs: list[Tensor], settings: Settings) -> dict[str, Maker]:
-    """By name: what makes each implementation; compiling is part of it."""
+def _tuned(
+    operation: Operation, inputs: list[Tensor], settings: Settings
+) -> tuple[dict[str, Any], tc.MappingOptions | None]:
+    """What a search for better options found, for the JSON, and the options; nothing where none is asked for."""
+    if not settings.tune_seconds:
+        return {}, None
+    result = operation.tune(*inputs, target=settings.target, budget=settings.tune_seconds)
+    found = {"tuned": {"options": str(result.best), "candidates": len(result.history), "seconds": result.spent}}
+    torch.cuda.empty_cache()
+    return found, result.best
+
+
+def _makers(
+    case: Case, operation: Operation, inputs: list[Tensor], settings: Settings, best: tc.MappingOptions | None
+) -> dict[str, Maker]:
+    """By name: what makes each implementation; compiling is part of it.  ``best`` are options that tuning found."""
     checks = any(not tensor.dtype.is_float for tensor in operation.function.inputs)
 
-    def ours(unchecked: bool) -> Implementation:
-        kernel = operation.compile(*inputs, target=settings.target, unchecked=unchecked)
+    def ours(unchecked: bool, options: tc.MappingOptions | None = None) -> Implementation:
+        kernel = operation.compile(*inputs, target=settings.target, unchecked=unchecked, options=options)
         shapes = [a.shape for a in kernel.compilation.source.arguments if a.role != "input"]
         out = tuple(torch.full(shape, torch.nan, device="cuda") for shape in shapes)
         return Implementation(lambda: kernel(*inputs, out=out), capturable=unchecked or not checks)
@@ -108,6 +125,8 @@ def _makers(case: Case, operation: Operation, inputs: list[Tensor], settings: Se
     makers: dict[str, Maker] = {"tcomp": lambda: ours(unchecked=False)}
     if checks:
         makers["tcomp unchecked"] = lambda: ours(unchecked=True)
+    if best is not None:
+        makers["tcomp tuned"] = lambda: ours(unchecked=checks, options=best)
     makers[eager] = lambda: Implementation(lambda: EAGER[case.formula](*inputs))
     makers["torch.compile"] = compiled
     if case.triton:

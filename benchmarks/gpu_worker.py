@@ -18,6 +18,7 @@ Work = Callable[[str], dict[str, Any]]
 PARTS = {
     "simulated": "benchmarks.gpu_simulated",
     "cases": "benchmarks.gpu_timed",
+    "tuned": "benchmarks.gpu_timed",
     "overhead": "benchmarks.gpu_overhead",
     "corpus": "benchmarks.gpu_corpus",
     "sanitizer": "benchmarks.gpu_corpus",

@@ -33,7 +33,7 @@ class Settings:
 
     ``target`` is ``cuda:sm_90`` or ``simulator:sm_90``, say.  Timing of one case stops after ``case_seconds``; an item
     that takes longer than ``item_seconds`` is given up.  ``plain_memory`` allocates each array by itself, so that
-    compute-sanitizer sees where it ends.
+    compute-sanitizer sees where it ends.  Cases are tuned for ``tune_seconds`` first, if that is not 0.
     """
 
     target: str
@@ -41,6 +41,7 @@ class Settings:
     case_seconds: float = 4.0
     item_seconds: float = 150.0
     plain_memory: bool = False
+    tune_seconds: float = 0.0
 
     @property
     def on_gpu(self) -> bool:
