@@ -6,6 +6,7 @@ of the proofs (``legality.py``), as for every plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -16,7 +17,8 @@ from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
-from tcomp.mapping.planrows import Row, read_toml
+from tcomp.mapping.planrows import LARGEST, Row, read_toml
+from tcomp.mapping.plantext import tree_text
 from tcomp.mapping.promotion import references
 from tcomp.mapping.replay import replay
 from tcomp.mapping.scans import scanned_position
@@ -29,6 +31,7 @@ from tcomp.scop import Scop, Storage
 Key = TypeVar("Key", str, int)
 Value = TypeVar("Value")
 
+_NUMBER = re.compile(r"(?<!\w)\d+")
 _SPACES = ("global", "tile", "register", "shared", "block", "private")
 _READABLE = {isl.schedule_node_type.domain, isl.schedule_node_type.band, isl.schedule_node_type.sequence,
              isl.schedule_node_type.filter, isl.schedule_node_type.mark, isl.schedule_node_type.leaf}  # fmt: skip
@@ -40,6 +43,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     stage = source.text("stage")
     notes = source.texts("notes")
     tree = _atomic(source.parsed("tree", read_tree))
+    _check_numbers(tree_text(tree), "the tree")
     program = scop
     stored: set[str] = set()
     for row in source.rows("split"):
@@ -60,6 +64,12 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     )
     source.done()
     return stage, plan
+
+
+def _check_numbers(text: str, what: str) -> None:
+    """Raise PlanError for numbers that loops, whose integers have 64 bits, do not hold; also those that divide."""
+    if any(len(n) > len(str(LARGEST)) or int(n) > LARGEST for n in _NUMBER.findall(text)):
+        raise PlanError(f"{what} has a number that is larger than {LARGEST}")
 
 
 def _named(table: str, pairs: list[tuple[Key, Value]]) -> Mapping[Key, Value]:
@@ -182,6 +192,7 @@ def _corner(row: Row, rank: int) -> isl.MultiAff:
     parts = [lower.get_at(d) for d in range(rank)]
     if any(part.is_nan() or not part.get_denominator_val().is_one() for part in parts):
         raise PlanError(f"{row.where}: lower must be whole numbers")
+    _check_numbers(str(lower), f"{row.where}: lower")
     return lower
 
 

@@ -72,6 +72,15 @@ def test_a_corner_that_is_no_place_of_a_box_is_told(name: str, table: str) -> No
         compiled(MATMUL, sizes, "cuda:sm_90", text.replace(found[0], found[1] + lower))
 
 
+def test_numbers_that_loops_do_not_hold_are_told() -> None:
+    """Every value of the row is small, but the text of a loop would divide by what is no integer of 64 bits."""
+    text = compiled(MATMUL, SIZES, "cpu").stages["pack"]
+    row = "S0[i0, i1, i2] -> [(i2)]"
+    assert row in text
+    with pytest.raises(tc.PlanError, match="the tree has a number that is larger than"):
+        compiled(MATMUL, SIZES, "cpu", text.replace(row, row.replace("(i2)", f"(i2 + floor((i2)/{1 << 63}))")))
+
+
 @pytest.mark.parametrize("size", [1 << 41, 1 << 70])
 def test_tiles_larger_than_numbers_of_a_plan_read_back(size: int) -> None:
     options = tc.MappingOptions(tile_sizes=(size, 8))
