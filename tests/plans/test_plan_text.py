@@ -256,7 +256,7 @@ FORMS = {
     "what has no name": ('<= 5 }"\n', '<= 5; [n] : n = 0 }"\n', "without a name"),
     "two of one name": ('<= 5 }"\n', '<= 5; S0i[n, m] : n = 0 and m = 0 }"\n', "two things of one name"),
     "a parameter": ('"[{ S0[i0, i1] -> [(i1)] }]"', '"[p] -> [{ S0[i0, i1] -> [(i1 + p)] }]"', "has no parameters"),
-    "64 bits": ("S0[i0, i1] -> [(i1)]", f"S0[i0, i1] -> [({1 << 62}i1)]", "counts beyond"),
+    "64 bits": ("S0[i0, i1] -> [(i1)]", f"S0[i0, i1] -> [({1 << 40}i1)]", "counts beyond"),
     "32 bits": ("S0[i0, i1] -> [(i1)]", f"S0[i0, i1] -> [({1 << 31} + i1)]", "counts beyond 2147418112"),
 }
 
