@@ -1,20 +1,32 @@
 // f, specialised to B = 4, Q = 64, K = 96, D = 64
 // 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
 template <class T>
-static __device__ __forceinline__ void tc_fetch16(T *shared, const int apart, const T *global) {
-  constexpr int count = 16 / sizeof(T);
+static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+  uint4 whole;
   if ((unsigned long long)global % 16 == 0) {
-    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
-    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-      *reinterpret_cast<uint4 *>(shared) = whole;
-    } else {
-      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-    }
+    whole = *reinterpret_cast<const uint4 *>(global);
   } else {
-    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
+  }
+  return whole;
+}
+template <class T>
+static __device__ __forceinline__ void tc_store16(T *shared, const int apart, const uint4 whole) {
+  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+    *reinterpret_cast<uint4 *>(shared) = whole;
+  } else {
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
   }
 }
 static __device__ __forceinline__ float tc_max_float32(float a, float b) { return a > b || a != a ? a : b; }
+template <class T, int count>
+static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
+  if ((unsigned long long)global % 8 == 0) {
+    *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
+  } else {
+    for (int i = 0; i < count; i++) global[i] = values[i];
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 f_0(
@@ -31,45 +43,75 @@ f_0(
   __shared__ float m_acc_tile[16];
   __shared__ float e_1_tile[16][96];
   __shared__ float l_acc_tile[16];
-  __shared__ __align__(16) float q_tile[16][16];
-  __shared__ __align__(16) float k_tile[16][98];
+  __shared__ __align__(16) float q_tile[16][32];
+  __shared__ __align__(16) float k_tile[96][33];
   __shared__ float m_acc_of_warp[8];
   __shared__ float l_acc_of_warp[8];
-  __shared__ __align__(16) float v_tile[16][64];
+  __shared__ __align__(16) float v_tile[48][64];
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
   float a_acc[2][2];
   // s starts (4 x 64 threads)
+  #pragma unroll
   for (int i_part = 0; i_part < 4; ++i_part) {
     #pragma unroll
     for (int j_part = 0; j_part < 2; ++j_part) {
       if (t_j + 64 * j_part < 96) {
-        s_acc_tile[t_i + 4 * i_part][t_j + 64 * j_part] = 0.0f;
+        s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] = 0.0f;
       }
     }
   }
-  for (int d_tile = 0; d_tile < 4; ++d_tile) {  // tiles of steps
+  uint4 q_next;
+  uint4 k_next[3];
+  {  // ask for 1 x 16 x 32 of q by 4
+    const int e = 4 * thread;
+    const int i = 16 * b_i + e / 32;
+    const int d = e % 32;
+    if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
+  }
+  #pragma unroll
+  for (int r = 0; r < 3; ++r) {  // ask for 1 x 96 x 32 of k by 4
+    const int e = 4 * thread + 1024 * r;
+    const int j = e / 32;
+    const int d = e % 32;
+    k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
+  }
+  for (int d_tile = 0; d_tile < 2; ++d_tile) {  // tiles of steps
     __syncthreads();
-    #pragma unroll
-    for (int e = 4 * thread; e < 256; e += 1024) {  // fetch 1 x 16 x 16 of q by 4
-      const int i = 16 * b_i + e / 16;
-      const int d = 16 * d_tile + e % 16;
-      tc_fetch16(&q_tile[e / 16][e % 16], 1, &q[4096 * b_b + 64 * i + d]);
+    {  // store 1 x 16 x 32 of q by 4
+      const int e = 4 * thread;
+      if (e < 512) tc_store16(&q_tile[e / 32][e % 32], 1, q_next);
     }
     #pragma unroll
-    for (int e = 4 * thread; e < 1536; e += 1024) {  // fetch 1 x 96 x 16 of k by 4
-      const int j = e / 16;
-      const int d = 16 * d_tile + e % 16;
-      tc_fetch16(&k_tile[e % 16][e / 16], 98, &k[6144 * b_b + 64 * j + d]);
+    for (int r = 0; r < 3; ++r) {  // store 1 x 96 x 32 of k by 4
+      const int e = 4 * thread + 1024 * r;
+      tc_store16(&k_tile[e / 32][e % 32], 1, k_next[r]);
     }
     __syncthreads();
+    if (d_tile < 1) {
+      {  // ask for 1 x 16 x 32 of q by 4
+        const int e = 4 * thread;
+        const int i = 16 * b_i + e / 32;
+        const int d = e % 32 + 32;
+        if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
+      }
+      #pragma unroll
+      for (int r = 0; r < 3; ++r) {  // ask for 1 x 96 x 32 of k by 4
+        const int e = 4 * thread + 1024 * r;
+        const int j = e / 32;
+        const int d = e % 32 + 32;
+        k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
+      }
+    }
     // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (4 x 64 threads)
-    for (int d_part = 0; d_part < 16; ++d_part) {
+    #pragma unroll 16
+    for (int d_part = 0; d_part < 32; ++d_part) {
+      #pragma unroll
       for (int i_part = 0; i_part < 4; ++i_part) {
         #pragma unroll
         for (int j_part = 0; j_part < 2; ++j_part) {
           if (t_j + 64 * j_part < 96) {
-            s_acc_tile[t_i + 4 * i_part][t_j + 64 * j_part] += q_tile[t_i + 4 * i_part][d_part] * k_tile[d_part][t_j + 64 * j_part];
+            s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] += q_tile[4 * t_i + i_part][d_part] * k_tile[t_j + 64 * j_part][d_part];
           }
         }
       }
@@ -142,25 +184,41 @@ f_0(
       }
     }
   }
-  for (int j_tile = 0; j_tile < 6; ++j_tile) {  // tiles of steps
+  uint4 v_next[3];
+  #pragma unroll
+  for (int r = 0; r < 3; ++r) {  // ask for 1 x 48 x 64 of v by 4
+    const int e = 4 * thread + 1024 * r;
+    const int j = e / 64;
+    const int d = e % 64;
+    v_next[r] = tc_load16(&v[6144 * b_b + 64 * j + d]);
+  }
+  for (int j_tile = 0; j_tile < 2; ++j_tile) {  // tiles of steps
     __syncthreads();
     #pragma unroll
-    for (int e = 4 * thread; e < 1024; e += 1024) {  // fetch 1 x 16 x 64 of v by 4
-      const int j = 16 * j_tile + e / 64;
-      const int d = e % 64;
-      tc_fetch16(&v_tile[e / 64][e % 64], 1, &v[6144 * b_b + 64 * j + d]);
+    for (int r = 0; r < 3; ++r) {  // store 1 x 48 x 64 of v by 4
+      const int e = 4 * thread + 1024 * r;
+      tc_store16(&v_tile[e / 64][e % 64], 1, v_next[r]);
     }
     __syncthreads();
+    if (j_tile < 1) {
+      #pragma unroll
+      for (int r = 0; r < 3; ++r) {  // ask for 1 x 48 x 64 of v by 4
+        const int e = 4 * thread + 1024 * r;
+        const int j = e / 64 + 48;
+        const int d = e % 64;
+        v_next[r] = tc_load16(&v[6144 * b_b + 64 * j + d]);
+      }
+    }
     // a(b, i, d) +=! e(b, i, j) * v(b, j, d) (8 x 32 threads)
     {
       const int t_i = thread / 32;
-      #pragma unroll
-      for (int j_part = 0; j_part < 16; ++j_part) {
+      #pragma unroll 24
+      for (int j_part = 0; j_part < 48; ++j_part) {
         #pragma unroll
         for (int i_part = 0; i_part < 2; ++i_part) {
           #pragma unroll
           for (int d_part = 0; d_part < 2; ++d_part) {
-            a_acc[i_part][d_part] += e_1_tile[t_i + 8 * i_part][16 * j_tile + j_part] * v_tile[j_part][t_d + 32 * d_part];
+            a_acc[i_part][d_part] += e_1_tile[2 * t_i + i_part][48 * j_tile + j_part] * v_tile[j_part][2 * t_d + d_part];
           }
         }
       }
@@ -171,12 +229,12 @@ f_0(
     const int t_i = thread / 32;
     #pragma unroll
     for (int i_part = 0; i_part < 2; ++i_part) {
+      __align__(8) float O_side_by_side[2];
       #pragma unroll
       for (int d_part = 0; d_part < 2; ++d_part) {
-        const int i = 16 * b_i + t_i + 8 * i_part;
-        const int d = t_d + 32 * d_part;
-        O[b_b * 4096 + i * 64 + d] = a_acc[i_part][d_part] / l_acc_tile[t_i + 8 * i_part];
+        O_side_by_side[d_part] = a_acc[i_part][d_part] / l_acc_tile[2 * t_i + i_part];
       }
+      tc_put8(&O[4096 * b_b + 1024 * b_i + 128 * t_i + 64 * i_part + 2 * t_d], O_side_by_side);
     }
   }
 }

@@ -9,6 +9,7 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   const int b_w = blockIdx.x;
   // x(h, w) = (I(h, w) + I(h, w + 1) + I(h, w + 2)) / 3 (256 threads)
   if (t_w + 1024 * b_w < 1100) {
+    #pragma unroll
     for (int h_part = 0; h_part < 6; ++h_part) {
       #pragma unroll
       for (int w_part = 0; w_part < 4; ++w_part) {
@@ -22,6 +23,7 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   }
   // O(h, w) = (x(h, w) + x(h + 1, w) + x(h + 2, w)) / 3 (256 threads)
   if (t_w + 1024 * b_w < 1100) {
+    #pragma unroll
     for (int h_part = 0; h_part < 4; ++h_part) {
       #pragma unroll
       for (int w_part = 0; w_part < 4; ++w_part) {

@@ -1,75 +1,167 @@
 // f, specialised to M = 1024, K = 1024, N = 1024
 // 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
 template <class T>
-static __device__ __forceinline__ void tc_fetch16(T *shared, const int apart, const T *global) {
-  constexpr int count = 16 / sizeof(T);
+static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+  uint4 whole;
   if ((unsigned long long)global % 16 == 0) {
-    const uint4 whole = *reinterpret_cast<const uint4 *>(global);
-    if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-      *reinterpret_cast<uint4 *>(shared) = whole;
-    } else {
-      for (int i = 0; i < count; i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-    }
+    whole = *reinterpret_cast<const uint4 *>(global);
   } else {
-    for (int i = 0; i < count; i++) shared[i * apart] = global[i];
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
+  }
+  return whole;
+}
+template <class T>
+static __device__ __forceinline__ void tc_store16(T *shared, const int apart, const uint4 whole) {
+  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
+    *reinterpret_cast<uint4 *>(shared) = whole;
+  } else {
+    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+  }
+}
+template <class T, int count>
+static __device__ __forceinline__ void tc_put16(T *global, const T (&values)[count]) {
+  if ((unsigned long long)global % 16 == 0) {
+    *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
+  } else {
+    for (int i = 0; i < count; i++) global[i] = values[i];
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C)
+f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C_acc0_parts)
 {
-  const int thread = threadIdx.x + 32 * threadIdx.y;
+  const int thread = threadIdx.x + 16 * threadIdx.y;
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
-  __shared__ __align__(16) float A_tile[64][16];
   __shared__ __align__(16) float B_tile[16][128];
+  __shared__ __align__(16) float A_tile[16][130];
+  const int b_part = blockIdx.z;
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
-  float C_acc[8][4];
-  // C starts (8 x 32 threads)
+  float C_acc0_parts_acc[8][8];
+  // C starts (16 x 16 threads)
   #pragma unroll
-  for (int m_part = 0; m_part < 8; ++m_part) {
+  for (int m_part = 0; m_part < 2; ++m_part) {
     #pragma unroll
-    for (int n_part = 0; n_part < 4; ++n_part) {
-      C_acc[m_part][n_part] = 0.0f;
-    }
-  }
-  for (int k_tile = 0; k_tile < 64; ++k_tile) {  // tiles of steps
-    __syncthreads();
-    #pragma unroll
-    for (int e = 4 * thread; e < 1024; e += 1024) {  // fetch 64 x 16 of A by 4
-      const int m = 64 * b_m + e / 16;
-      const int k = 16 * k_tile + e % 16;
-      tc_fetch16(&A_tile[e / 16][e % 16], 1, &A[1024 * m + k]);
-    }
-    #pragma unroll
-    for (int e = 4 * thread; e < 2048; e += 1024) {  // fetch 16 x 128 of B by 4
-      const int k = 16 * k_tile + e / 128;
-      const int n = 128 * b_n + e % 128;
-      tc_fetch16(&B_tile[e / 128][e % 128], 1, &B[1024 * k + n]);
-    }
-    __syncthreads();
-    // C(m, n) +=! A(m, k) * B(k, n) (8 x 32 threads)
-    for (int k_part = 0; k_part < 16; ++k_part) {
+    for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
       #pragma unroll
-      for (int m_part = 0; m_part < 8; ++m_part) {
+      for (int n_part = 0; n_part < 2; ++n_part) {
         #pragma unroll
-        for (int n_part = 0; n_part < 4; ++n_part) {
-          C_acc[m_part][n_part] += A_tile[t_m + 8 * m_part][k_part] * B_tile[k_part][t_n + 32 * n_part];
+        for (int n_part_1 = 0; n_part_1 < 4; ++n_part_1) {
+          C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1] = 0.0f;
         }
       }
     }
   }
-  // C is stored (8 x 32 threads)
+  uint4 B_next[2];
+  uint4 A_next[2];
   #pragma unroll
-  for (int m_part = 0; m_part < 8; ++m_part) {
+  for (int r = 0; r < 2; ++r) {  // ask for 16 x 128 of B by 4
+    const int e = 4 * thread + 1024 * r;
+    const int i0 = 256 * b_part + e / 128;
+    const int n = 128 * b_n + e % 128;
+    B_next[r] = tc_load16(&B[1024 * i0 + n]);
+  }
+  #pragma unroll
+  for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
+    const int e = 4 * thread + 1024 * r;
+    const int m = 128 * b_m + e / 16;
+    const int i1 = 256 * b_part + e % 16;
+    A_next[r] = tc_load16(&A[1024 * m + i1]);
+  }
+  for (int k_tile = 0; k_tile < 16; ++k_tile) {  // tiles of steps
+    __syncthreads();
     #pragma unroll
-    for (int n_part = 0; n_part < 4; ++n_part) {
-      const int m = 64 * b_m + t_m + 8 * m_part;
-      const int n = 128 * b_n + t_n + 32 * n_part;
-      C[m * 1024 + n] = C_acc[m_part][n_part];
+    for (int r = 0; r < 2; ++r) {  // store 16 x 128 of B by 4
+      const int e = 4 * thread + 1024 * r;
+      tc_store16(&B_tile[e / 128][e % 128], 1, B_next[r]);
+    }
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {  // store 128 x 16 of A by 4
+      const int e = 4 * thread + 1024 * r;
+      tc_store16(&A_tile[e % 16][e / 16], 130, A_next[r]);
+    }
+    __syncthreads();
+    if (k_tile < 15) {
+      #pragma unroll
+      for (int r = 0; r < 2; ++r) {  // ask for 16 x 128 of B by 4
+        const int e = 4 * thread + 1024 * r;
+        const int i0 = 16 * k_tile + 256 * b_part + e / 128 + 16;
+        const int n = 128 * b_n + e % 128;
+        B_next[r] = tc_load16(&B[1024 * i0 + n]);
+      }
+      #pragma unroll
+      for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
+        const int e = 4 * thread + 1024 * r;
+        const int m = 128 * b_m + e / 16;
+        const int i1 = 16 * k_tile + 256 * b_part + e % 16 + 16;
+        A_next[r] = tc_load16(&A[1024 * m + i1]);
+      }
+    }
+    // C(m, n) +=! A(m, k) * B(k, n) (16 x 16 threads)
+    #pragma unroll 2
+    for (int k_part = 0; k_part < 16; ++k_part) {
+      #pragma unroll
+      for (int m_part = 0; m_part < 2; ++m_part) {
+        #pragma unroll
+        for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
+          #pragma unroll
+          for (int n_part = 0; n_part < 2; ++n_part) {
+            #pragma unroll
+            for (int n_part_1 = 0; n_part_1 < 4; ++n_part_1) {
+              C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1] += A_tile[k_part][4 * t_m + 64 * m_part + m_part_1] * B_tile[k_part][4 * t_n + 64 * n_part + n_part_1];
+            }
+          }
+        }
+      }
+    }
+  }
+  // C is stored (16 x 16 threads)
+  #pragma unroll
+  for (int m_part = 0; m_part < 2; ++m_part) {
+    #pragma unroll
+    for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
+      #pragma unroll
+      for (int n_part = 0; n_part < 2; ++n_part) {
+        __align__(16) float C_acc0_parts_side_by_side[4];
+        #pragma unroll
+        for (int n_part_1 = 0; n_part_1 < 4; ++n_part_1) {
+          C_acc0_parts_side_by_side[n_part_1] = C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1];
+        }
+        tc_put16(&C_acc0_parts[1048576 * b_part + 131072 * b_m + 4096 * t_m + 65536 * m_part + 1024 * m_part_1 + 128 * b_n + 4 * t_n + 64 * n_part], C_acc0_parts_side_by_side);
+      }
     }
   }
 }
 
-// f_0<<<(8, 16, 1), (32, 8, 1), 0>>>(A, B, C)
+extern "C" __global__ void __launch_bounds__(256, 2)
+f_1(float *__restrict__ C, const float *__restrict__ C_acc0_parts)
+{
+  const int t_n = threadIdx.x;
+  const int b_m = blockIdx.x;
+  float C_acc[4];
+  // C starts (256 threads)
+  #pragma unroll
+  for (int n_part = 0; n_part < 4; ++n_part) {
+    C_acc[n_part] = 0.0f;
+  }
+  // C(m, n) +=! A(m, k) * B(k, n) (256 threads)
+  #pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    #pragma unroll
+    for (int n_part = 0; n_part < 4; ++n_part) {
+      const int n = t_n + 256 * n_part;
+      C_acc[n_part] += C_acc0_parts[part * 1048576 + b_m * 1024 + n];
+    }
+  }
+  // C is stored (256 threads)
+  #pragma unroll
+  for (int n_part = 0; n_part < 4; ++n_part) {
+    const int n = t_n + 256 * n_part;
+    C[b_m * 1024 + n] = C_acc[n_part];
+  }
+}
+
+// f_0<<<(8, 8, 4), (16, 16, 1), 0>>>(A, B, C_acc0_parts)
+// f_1<<<(1024, 1, 1), (256, 1, 1), 0>>>(C, C_acc0_parts)
+// temporary C_acc0_parts: float32[4, 1024, 1024]
