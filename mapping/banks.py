@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tcomp.grammar.function import Expr
-from tcomp.mapping.gpu import WARP
+from tcomp.mapping.gpu import SECTOR_BYTES, WARP
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import coefficient
@@ -51,7 +51,6 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     scop = plan.scop
     statement = scop.by_name[copy.statement]
     storage = scop.storages[copy.storage]
-    stored = _offsets_when_stored(copy.shape, storage.strides, copy.vector)
     fastest = fetch_order(copy.shape, storage.strides)[-1] if copy.shape else 0
     read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
     orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
@@ -60,7 +59,7 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     for order in sorted(orders):
         for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
-            cost = float(_cost_of_storing(candidate, stored, fastest))
+            cost = float(_cost_of_storing(candidate, _offsets_when_stored(candidate, storage.strides), fastest))
             vectors = [_read_at_a_time(candidate, t) for t in together]
             cost += reuse * sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True))
             rank = cost, sum(1 / v for v in vectors), padding
@@ -105,14 +104,27 @@ def _cost(copy: Copy, offsets: Sequence[Sequence[int]], elements: int = 1) -> in
     return wavefronts((width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets), width * elements)
 
 
-def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...], vector: int) -> list[tuple[int, ...]]:
+def run_of(copy: Copy, strides: tuple[int, ...]) -> int:
+    """Elements of a row that neighbouring threads fetch before they go to the next row: all of them, or a sector.
+
+    What is fetched in vectors and stored into columns meets in fewer banks so, and as many sectors are read.
+    """
+    fastest = fetch_order(copy.shape, strides)[-1] if copy.shape else 0
+    row = copy.shape[fastest] if copy.shape else 1
+    sector = SECTOR_BYTES // copy.dtype.itemsize
+    return sector if copy.vector > 1 and copy.order[-1] != fastest and row % sector == 0 else row
+
+
+def _offsets_when_stored(copy: Copy, strides: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Per lane the place in the box that it fetches first: neighbouring lanes take neighbours in memory."""
-    order = fetch_order(shape, strides)
+    order, run = fetch_order(copy.shape, strides), run_of(copy, strides)
     lanes = []
-    for lane in range(min(WARP, math.prod(shape) // vector)):
-        rest, place = lane * vector, [0] * len(shape)
-        for d in reversed(order):
-            rest, place[d] = divmod(rest, shape[d])
+    for lane in range(min(WARP, math.prod(copy.shape) // copy.vector)):
+        rest, place = divmod(lane * copy.vector, run)[0], [0] * len(copy.shape)
+        for d in reversed(order[:-1]):
+            rest, place[d] = divmod(rest, copy.shape[d])
+        if order:
+            place[order[-1]] = run * rest + lane * copy.vector % run
         lanes.append(tuple(place))
     return lanes
 

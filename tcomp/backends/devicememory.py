@@ -10,7 +10,7 @@ from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Index
 from tcomp.indexing import Ranges
 from tcomp.loops import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.banks import fetch_order
+from tcomp.mapping.banks import fetch_order, run_of
 from tcomp.mapping.plan import Buffer, Copy
 from tcomp.records import dataclass
 from tcomp.scop import contiguous_strides
@@ -84,7 +84,8 @@ class Fetching:
     def offsets(self) -> list[LoopExpr]:
         """Where in the box the element lies."""
         storage = self.writer.plan.scop.storages[self.copy.storage]
-        return _unravelled(Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides))
+        order, run = fetch_order(self.copy.shape, storage.strides), run_of(self.copy, storage.strides)
+        return _unravelled(Variable(self.element), self.copy.shape, order, run)
 
     def source(
         self, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges, tested_only: bool = False
@@ -177,13 +178,21 @@ def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -
     return name
 
 
-def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int]) -> list[LoopExpr]:
-    """The offsets of the element with that number in a box, whose last dimension in ``order`` runs fastest."""
+def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int], run: int) -> list[LoopExpr]:
+    """The offsets of the element with that number in a box, whose last dimension in ``order`` runs fastest.
+
+    After each ``run`` of it the others come first.
+    """
     offsets: list[LoopExpr] = [Number(0)] * len(shape)
-    step = 1
-    for d in reversed(order):
+    step, fastest = run, order[-1] if order else 0
+    for d in reversed(order[:-1]):
         quotient: LoopExpr = element if step == 1 else Operation("floordiv", (element, Number(step)))
-        outermost = d == order[0]
-        offsets[d] = quotient if outermost else Operation("mod", (quotient, Number(shape[d])))
+        alone = d == order[0] and run == shape[fastest]
+        offsets[d] = quotient if alone else Operation("mod", (quotient, Number(shape[d])))
         step *= shape[d]
+    if order:
+        offsets[fastest] = element if len(order) == 1 else Operation("mod", (element, Number(run)))
+        if run < shape[fastest]:
+            further = Operation("*", (Number(run), Operation("floordiv", (element, Number(step)))))
+            offsets[fastest] = Operation("+", (further, offsets[fastest]))
     return offsets

@@ -43,7 +43,7 @@ f_0(
   __shared__ float m_acc_tile[16];
   __shared__ float e_1_tile[16][96];
   __shared__ float l_acc_tile[16];
-  __shared__ __align__(16) float q_tile[16][32];
+  __shared__ __align__(16) float q_tile[32][20];
   __shared__ __align__(16) float k_tile[96][33];
   __shared__ float m_acc_of_warp[8];
   __shared__ float l_acc_of_warp[8];
@@ -65,8 +65,8 @@ f_0(
   uint4 k_next[3];
   {  // ask for 1 x 16 x 32 of q by 4
     const int e = 4 * thread;
-    const int i = 16 * b_i + e / 32;
-    const int d = e % 32;
+    const int i = 16 * b_i + e / 8 % 16;
+    const int d = 8 * (e / 128) + e % 8;
     if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
   }
   #pragma unroll
@@ -80,7 +80,7 @@ f_0(
     __syncthreads();
     {  // store 1 x 16 x 32 of q by 4
       const int e = 4 * thread;
-      if (e < 512) tc_store16(&q_tile[e / 32][e % 32], 1, q_next);
+      if (e < 512) tc_store16(&q_tile[8 * (e / 128) + e % 8][e / 8 % 16], 20, q_next);
     }
     #pragma unroll
     for (int r = 0; r < 3; ++r) {  // store 1 x 96 x 32 of k by 4
@@ -91,8 +91,8 @@ f_0(
     if (d_tile < 1) {
       {  // ask for 1 x 16 x 32 of q by 4
         const int e = 4 * thread;
-        const int i = 16 * b_i + e / 32;
-        const int d = e % 32 + 32;
+        const int i = 16 * b_i + e / 8 % 16;
+        const int d = 8 * (e / 128) + e % 8 + 32;
         if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
       }
       #pragma unroll
@@ -111,7 +111,7 @@ f_0(
         #pragma unroll
         for (int j_part = 0; j_part < 2; ++j_part) {
           if (t_j + 64 * j_part < 96) {
-            s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] += q_tile[4 * t_i + i_part][d_part] * k_tile[t_j + 64 * j_part][d_part];
+            s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] += q_tile[d_part][4 * t_i + i_part] * k_tile[t_j + 64 * j_part][d_part];
           }
         }
       }

@@ -34,7 +34,7 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
   __shared__ __align__(16) float B_tile[16][128];
-  __shared__ __align__(16) float A_tile[16][130];
+  __shared__ __align__(16) float A_tile[16][132];
   const int b_part = blockIdx.z;
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
@@ -65,8 +65,8 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   #pragma unroll
   for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
     const int e = 4 * thread + 1024 * r;
-    const int m = 128 * b_m + e / 16;
-    const int i1 = 256 * b_part + e % 16;
+    const int m = 128 * b_m + e / 8 % 128;
+    const int i1 = 256 * b_part + 8 * (e / 1024) + e % 8;
     A_next[r] = tc_load16(&A[1024 * m + i1]);
   }
   for (int k_tile = 0; k_tile < 16; ++k_tile) {  // tiles of steps
@@ -79,7 +79,7 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
     #pragma unroll
     for (int r = 0; r < 2; ++r) {  // store 128 x 16 of A by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store16(&A_tile[e % 16][e / 16], 130, A_next[r]);
+      tc_store16(&A_tile[8 * (e / 1024) + e % 8][e / 8 % 128], 132, A_next[r]);
     }
     __syncthreads();
     if (k_tile < 15) {
@@ -93,8 +93,8 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
       #pragma unroll
       for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
         const int e = 4 * thread + 1024 * r;
-        const int m = 128 * b_m + e / 16;
-        const int i1 = 16 * k_tile + 256 * b_part + e % 16 + 16;
+        const int m = 128 * b_m + e / 8 % 128;
+        const int i1 = 16 * k_tile + 256 * b_part + 8 * (e / 1024) + e % 8 + 16;
         A_next[r] = tc_load16(&A[1024 * m + i1]);
       }
     }
