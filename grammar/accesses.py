@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tcomp.grammar.forms import Form, to_form
 from tcomp.grammar.function import Expr, Read, Select, Statement, children
-from tcomp.records import dataclass
 
 Guard = tuple[Expr, bool]
 """A condition and the truth value under which the access happens."""

@@ -9,6 +9,7 @@ arithmetic; indirect ones are left to run-time checks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -20,7 +21,6 @@ from tcomp.grammar.forms import Form, Interval, interval, to_form
 from tcomp.grammar.function import Binary, Function, Index, walk
 from tcomp.grammar.products import bounds_of, is_indirect
 from tcomp.grammar.wording import mentioned_sizes, quoted_statements, sample_element, text_of
-from tcomp.records import dataclass
 
 _SET = isl.dim_type.set
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tcomp.errors import Span
 from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Select, Unary
 from tcomp.operators import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
-from tcomp.records import dataclass
 
 EIGHT_BITS = (INT8, UINT8)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -10,7 +11,6 @@ from tcomp.grammar.affine import form_to_pw_aff, to_val
 from tcomp.grammar.forms import Form, Interval, index_form
 from tcomp.grammar.function import Statement
 from tcomp.grammar.intervals import Bounds
-from tcomp.records import dataclass
 
 _SET = isl.dim_type.set
 

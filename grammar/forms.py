@@ -8,10 +8,10 @@ here, so a product of an index with a size symbol is affine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from tcomp.grammar.function import PROVED, Binary, Call, Cast, Constant, Expr, Index, Select, Size, Unary
-from tcomp.records import dataclass
 
 Interval = tuple[int, int]
 """Inclusive bounds; empty where the upper one is below the lower one."""

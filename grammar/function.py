@@ -7,12 +7,11 @@ them.  They hold no sizes: a ``Function`` is good for all sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcomp.errors import Diagnostic, SourceText, Span
 from tcomp.grammar import syntax
 from tcomp.operators import DType
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ Rules, on top of the solver's (``intervals.py``):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
 from tcomp.errors import Diagnostic
@@ -26,7 +27,6 @@ from tcomp.grammar.function import Function, Index, Statement, Tensor, walk
 from tcomp.grammar.intervals import NOWHERE, Bounds, Solution, dependence_order, solve
 from tcomp.grammar.sizes import LARGEST
 from tcomp.grammar.wording import mentioned_sizes, quoted_reads
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

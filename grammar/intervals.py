@@ -11,13 +11,13 @@ variable (remainders, choices) are kept as isl sets instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 import islpy as isl
 
 from tcomp.grammar.affine import form_to_pw_aff, to_val
 from tcomp.grammar.forms import Form, Interval, constant_form, directions, index_form, interval, substitute, variables
-from tcomp.records import dataclass
 
 _SET = isl.dim_type.set
 

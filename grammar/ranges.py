@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -15,7 +16,6 @@ from tcomp.grammar.function import Function
 from tcomp.grammar.inference import Inference
 from tcomp.grammar.overflow import overflows
 from tcomp.grammar.sizes import bind_sizes, check_sizes, extents
-from tcomp.records import dataclass
 
 __all__ = ["Box", "Ranges", "StatementDomain", "bind_sizes", "infer", "solvable"]
 

@@ -7,10 +7,9 @@ text of a ``Definition`` gives an equal ``Definition``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.errors import Span
-from tcomp.records import dataclass
 
 NOWHERE = Span(0, 0)
 LINE_WIDTH = 100

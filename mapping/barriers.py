@@ -9,7 +9,7 @@ of a loop is walked twice, so that the accesses of an iteration meet those of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -18,7 +18,6 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Phase, Plan
 from tcomp.mapping.threads import ThreadMaps
 from tcomp.mapping.tree import nodes_of
-from tcomp.records import dataclass
 from tcomp.scop import by_statements
 
 LEVELS = ("", "warp", "block")

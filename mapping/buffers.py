@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -20,7 +20,6 @@ from tcomp.mapping.plan import Buffer, Cluster, Plan
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import main_statement
 from tcomp.mapping.tree import nodes_of
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, Storage, maps_of, union_map
 
 

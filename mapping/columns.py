@@ -8,7 +8,7 @@ Other updates have columns where the same is the remedy for strides and boundari
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -20,7 +20,6 @@ from tcomp.mapping.operations import bare, recognise_contraction
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import lane_position, main_statement, reduction_positions
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 LANES = 16

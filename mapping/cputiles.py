@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
@@ -34,7 +35,6 @@ from tcomp.mapping.tilesizes import (
     runs_of,
 )
 from tcomp.mapping.turning import turned_reads
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, extents
 
 REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32

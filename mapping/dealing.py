@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.gpu import WARP
@@ -18,7 +19,6 @@ from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 STEP_MULTIPLE = 8

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _SEPARATOR = re.compile(r"[x*]")

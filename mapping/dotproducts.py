@@ -9,6 +9,7 @@ transposed ones, tensor contractions and convolutions differ in nothing here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, depends_on_data
 from tcomp.mapping.columns import Columns, border_of, operands_of, step_when_packed
@@ -17,7 +18,6 @@ from tcomp.mapping.operations import bare, indices_in
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.tilesizes import main_statement
 from tcomp.operators import BFLOAT16, FLOAT32, INT16, INT32, UINT32, DType
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 LEAST_COLUMNS = 4

@@ -7,7 +7,7 @@ instances that no tile needs are dropped.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -15,7 +15,6 @@ from tcomp.accesses import prune_reads
 from tcomp.mapping.footprint import coordinate_map
 from tcomp.mapping.plan import Cluster, Footprint, Group
 from tcomp.mapping.tree import rows
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, map_from_text
 
 

@@ -7,12 +7,12 @@ From the tile of a root cluster, the flow dependences are followed back to the p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.mapping.plan import Cluster, Footprint
 from tcomp.mapping.tree import rows
-from tcomp.records import dataclass
 from tcomp.scop import Scop, extents, map_from_text, maps_of, union_map, union_set
 
 

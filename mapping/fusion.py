@@ -9,6 +9,7 @@ depend are given up (the grid shrinks, nothing is recomputed), and what overlap 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -24,7 +25,6 @@ from tcomp.mapping.footprint import (
 )
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
-from tcomp.records import dataclass
 from tcomp.scop import Scop, by_statements, extents
 
 FEW_TILES = 4

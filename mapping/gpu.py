@@ -6,8 +6,9 @@ of each architecture, and serve to rank mappings, not to predict times.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.errors import Diagnostic, TargetError
-from tcomp.records import dataclass
 
 WARP = 32
 """Threads that run in lock step."""

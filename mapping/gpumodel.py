@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tcomp.mapping.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, THREADS_RESIDENT, Gpu
-from tcomp.records import dataclass
 
 L2_ADVANTAGE = 2.5
 """How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
@@ -16,7 +17,6 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.splitting import is_part
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, vector_position
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, extents
 
 ELEMENTS_PER_THREAD = 4

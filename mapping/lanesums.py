@@ -7,13 +7,14 @@ the tile, and so many rows of memory are read side by side.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.grammar.function import Read
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.registertile import LATENCY, PORTS
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 LEAST_LANES = 16

@@ -7,10 +7,10 @@ import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.operators import BFLOAT16, DType
-from tcomp.records import dataclass
 
 LINE_BYTES = 64
 """What common processors fetch into a cache at a time."""

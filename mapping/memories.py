@@ -9,7 +9,7 @@ shared memory is a tile per block in global memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -19,7 +19,6 @@ from tcomp.mapping.footprint import box_hull
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Deal, Group, Plan
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement, Storage
 
 SCRATCH_BYTES = 2048

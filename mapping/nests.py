@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -44,7 +44,6 @@ from tcomp.mapping.tilesizes import (
 )
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.mapping.turning import turned_reads
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, union_set
 
 ROWS_OF_A_BLOCK = 8

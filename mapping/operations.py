@@ -6,10 +6,11 @@ everything below one mark of the tree, so the proofs see through it: its reads a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import islpy as isl
 
 from tcomp.grammar.function import Binary, Cast, Expr, Index, Read, walk
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 

@@ -9,7 +9,7 @@ import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.declarations import (
@@ -24,7 +24,6 @@ from tcomp.mapping.declarations import (
     declaration,
     declare,
 )
-from tcomp.records import dataclass
 
 FUSION_STRATEGIES = ("max", "preserve3coincident", "min")
 

@@ -10,7 +10,7 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -23,7 +23,6 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Dealt, Footprint, Group, Phase, Plan
 from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import Band, Mark, Sequence, Subtree
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, maps_of, union_map, union_set
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import islpy as isl
@@ -17,7 +17,6 @@ import islpy as isl
 from tcomp.grammar.function import Read
 from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import Scop, contiguous_strides
 
 SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -18,7 +18,6 @@ from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import access_stride
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, Storage
 
 SHORTEST_RUN = 8

@@ -8,9 +8,9 @@ Quintana-Orti, "Analytical modeling is enough for high-performance BLIS", TOMS 2
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from tcomp.mapping.machine import LINE_BYTES, Machine
-from tcomp.records import dataclass
 
 LATENCY, SPARE = 4, 1
 """Cycles from one multiply-add to the next on the same register, and what a register tile should have to spare: eight

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -24,7 +24,6 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
 from tcomp.operators import INT64, REDUCTIONS
-from tcomp.records import dataclass
 from tcomp.schedule import schedule
 from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tcomp.errors import PlanError
 from tcomp.mapping.barriers import synchronise
@@ -25,7 +26,6 @@ from tcomp.mapping.plan import Plan
 from tcomp.mapping.promotion import promote_to_shared
 from tcomp.mapping.sharing import share_reductions
 from tcomp.mapping.splitting import split_reductions
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

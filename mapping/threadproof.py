@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -24,7 +25,6 @@ from tcomp.mapping.promotion import VECTOR_BYTES, access_of, unfolded_access
 from tcomp.mapping.roundproof import reuses
 from tcomp.mapping.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement, by_statements, maps_of
 
 

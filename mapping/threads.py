@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.mapping.buffers import places
 from tcomp.mapping.gpu import WARP
 from tcomp.mapping.plan import Phase, Plan
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement, map_from_text
 
 Ends = tuple[isl.Map, isl.Map]

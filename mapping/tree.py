@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement, map_from_text, union_map
 
 

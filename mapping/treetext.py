@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.errors import PlanError
-from tcomp.records import dataclass
 
 _LINE = re.compile(r"( *)(- )?([a-z]+):(?: +(.*\S))? *")
 _STRING, _NOTHING = re.compile(r'"[^"\\\x00-\x1f]*"'), re.compile("")

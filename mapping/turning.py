@@ -6,11 +6,12 @@ copied with the lanes innermost, as the panel of a contraction is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.grammar.function import Read, depends_on_data, walk
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import lane_position, main_statement
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement
 
 LEAST_SIDE = 16

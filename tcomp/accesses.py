@@ -8,13 +8,13 @@ never leaves the tensor.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.grammar.affine import to_pw_aff, to_set
 from tcomp.grammar.function import Binary, Constant, Expr, Read, Select, children, depends_on_data, map_children, walk
 from tcomp.grammar.ranges import Box
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

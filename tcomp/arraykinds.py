@@ -6,6 +6,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from tcomp.devices import MAIN, Memory, Place, cupy_module
 from tcomp.errors import ShapeError
 from tcomp.evaluation import numpy_dtype
 from tcomp.operators import DTYPES, DType
-from tcomp.records import dataclass
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 

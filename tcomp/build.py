@@ -9,7 +9,7 @@ statement that reads its own target elsewhere computes into a temporary first.  
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
@@ -30,7 +30,6 @@ from tcomp.grammar.function import (
 )
 from tcomp.grammar.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.operators import INT64, REDUCTIONS, DType
-from tcomp.records import dataclass
 from tcomp.scattering import Points, gathered, points_of
 from tcomp.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
 

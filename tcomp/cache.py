@@ -22,6 +22,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -33,7 +34,6 @@ from tcomp.eviction import mark_used, note_written
 from tcomp.filelocks import exclusive
 from tcomp.interrupts import deferred
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 FORMAT = 1
 _LARGEST_HEADER = 1 << 14

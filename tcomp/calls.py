@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tcomp.arguments import constant, is_scalar, misplaced, read_input, read_output
@@ -11,7 +12,6 @@ from tcomp.arrays import default_kind, kind_of, layout_of, like
 from tcomp.devices import MAIN, Memory, Place, current_place
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.function import Function, Tensor
-from tcomp.records import dataclass
 
 Outputs = tuple[Any, ...]
 

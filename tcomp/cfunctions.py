@@ -8,9 +8,8 @@ within 1 (``tests/unit/test_operators.py`` measures them against SciPy).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from string import Template
-
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

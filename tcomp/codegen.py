@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import islpy as isl
 
 from tcomp.fulltiles import separate_full_tiles
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.tree import nodes_of
-from tcomp.records import dataclass
 
 isl.DEFAULT_CONTEXT.set_ast_build_group_coscheduled(1)
 # The iterator of a loop is then the coordinate itself, which a thread may be, and no count of strides.

@@ -15,10 +15,10 @@ import uuid
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

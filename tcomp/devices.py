@@ -6,11 +6,11 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tcomp.errors import Diagnostic, TargetError
-from tcomp.records import dataclass
 
 _WITHOUT_DEVICE = "without a GPU, a target such as cuda:sm_90 compiles, and the target simulator runs"
 _INSTALL_HINT = f"`pip install cupy-cuda13x`, or cupy-cuda12x for an older driver; {_WITHOUT_DEVICE}"

@@ -15,7 +15,7 @@ in the kernel's type but not in the reference's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from tcomp.grammar.function import (
     walk,
 )
 from tcomp.operators import FLOAT64, DType, arithmetic_type
-from tcomp.records import dataclass
 
 NONE: Array = np.zeros(())
 """The error of what is certain."""

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from tcomp.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

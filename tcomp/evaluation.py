@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from tcomp.grammar.function import (
     map_children,
 )
 from tcomp.operators import BFLOAT16, INT64, INTRINSICS, UINT64, DType
-from tcomp.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,10 +11,10 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.filelocks import exclusive
-from tcomp.records import dataclass
 
 COUNTER = ".lock-size"
 """The file whose length counts; it is also locked while files are removed."""

@@ -8,9 +8,9 @@ of their divisor, and drops what ranges decide.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tcomp.loops import LoopExpr, Number, Operation, Variable, variables
-from tcomp.records import dataclass
 
 Range = tuple[int, int]
 """The least and the greatest value."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 from tcomp import cfunctions, vectormath
 from tcomp.cfunctions import CFunction
 from tcomp.errors import TargetError
-from tcomp.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

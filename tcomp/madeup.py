@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from tcomp.errors import ShapeError
 from tcomp.evaluation import numpy_dtype
 from tcomp.grammar.function import Cast, Expr, Function, Read, Tensor, walk
 from tcomp.grammar.ranges import Box, Ranges
-from tcomp.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,9 +9,9 @@ loops mapped to threads.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from tcomp.loops import Block, Execute, For, If, Let, LoopNode, Scope, Variable, walk
-from tcomp.records import dataclass
 
 
 def nest(loops: LoopNode, indices: Mapping[str, tuple[str, ...]], phases: Collection[str] = ()) -> str:

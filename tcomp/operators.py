@@ -6,11 +6,11 @@ reduction or intrinsic costs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from tcomp.intrinsics import INTRINSICS as INTRINSICS
 from tcomp.intrinsics import Intrinsic as Intrinsic
-from tcomp.records import dataclass
 
 Kind = Literal["float", "int", "uint", "bool"]
 

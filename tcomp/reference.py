@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -33,7 +34,6 @@ from tcomp.evaluation import (
 from tcomp.grammar.function import Binary, Cast, Expr, Function, Index, Statement, Tensor, walk
 from tcomp.grammar.ranges import Box, bind_sizes, infer
 from tcomp.operators import REDUCTIONS
-from tcomp.records import dataclass
 
 _CHUNK = 1 << 22
 """Most elements that a temporary array may have: 32 MiB of float64."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tcomp.backends import native, toolchain
 from tcomp.backends.cpu import CpuBackend
@@ -18,7 +19,6 @@ from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
 from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.machine import this_machine
-from tcomp.records import dataclass
 
 DEFAULT_TARGET = "cpu"
 """What runs programs on arrays in main memory unless the caller says otherwise."""

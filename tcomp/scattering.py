@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -18,7 +19,6 @@ from tcomp.grammar.domains import StatementDomain
 from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Binary, Constant, Expr, Index, Statement
 from tcomp.operators import INT64
-from tcomp.records import dataclass
 
 LEAST_STEPS = 4
 """Steps that are reduced for each point from which on it pays to keep what they give."""

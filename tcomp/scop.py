@@ -8,7 +8,7 @@ of the program text; a tensor's ``origin`` says where its storage starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import islpy as isl
@@ -16,7 +16,6 @@ import islpy as isl
 from tcomp.grammar.function import Expr, Index
 from tcomp.grammar.ranges import Box
 from tcomp.operators import INT64, DType
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from tcomp.grammar.function import Function, Read, depends_on_data, walk
 from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.operators import DTYPES
-from tcomp.records import dataclass
 from tcomp.registry import backend_of, runtime_of
 from tcomp.scop import Sizes
 from tcomp.version import __version__

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,6 @@ from tcomp.errorbounds import (
 from tcomp.evaluation import Array, Frame, Stored, convert, working_dtype
 from tcomp.grammar.function import Function
 from tcomp.operators import FLOAT64, REDUCTIONS, DType
-from tcomp.records import dataclass
 from tcomp.reference import StatementRun, prepare, sum_of_products
 
 LAMBDA = 6.0

@@ -7,7 +7,7 @@ again, as in a contraction.  What a step adds is any arithmetic on vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.backends.dialect import constant_text
 from tcomp.backends.spelling import Gather, Speller, loop_text
@@ -20,7 +20,6 @@ from tcomp.loops import Number, Operation, substitute
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 

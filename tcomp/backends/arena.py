@@ -9,11 +9,11 @@ over time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.mapping.plan import Buffer, Plan
-from tcomp.records import dataclass
 
 ALIGNMENT = 64
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.backends.devicenames import renamed
 from tcomp.backends.devicespelling import expression_text
 from tcomp.indexing import Ranges
 from tcomp.loops import For, If, LoopExpr, LoopNode, Operation, Scope, Variable
-from tcomp.records import dataclass
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
 """Blocks that a grid may have in x, y, z."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.prelude import FREE_REGISTERS
@@ -23,7 +24,6 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 TORN = " /* not all rows and columns */"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.contractions import Contraction
@@ -46,7 +47,6 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
 from tcomp.operators import FLOAT32
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 

@@ -12,8 +12,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-
-from tcomp.records import dataclass
+from dataclasses import dataclass
 
 LOG_OPTION = "--ptxas-options=-v"
 """The option that makes NVRTC's log hold what is read here."""

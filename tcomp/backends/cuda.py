@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.cudaprelude import cuda_prelude
@@ -20,7 +20,6 @@ from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.strategy import Pass, gpu_passes
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

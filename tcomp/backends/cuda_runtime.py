@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from tcomp.backends.directcalls import CallLayout
@@ -23,7 +24,6 @@ from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.limits import MAX_INDICES
 from tcomp.mapping.gpu import GPUS
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 _REPORT_WORDS = 3 + MAX_INDICES
 _REPORT_BYTES = 8 * _REPORT_WORDS

@@ -7,6 +7,7 @@ Copies and barriers are therefore spelled at the entry of phases and nowhere els
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -19,7 +20,6 @@ from tcomp.indexing import Ranges
 from tcomp.loops import LoopNode
 from tcomp.mapping.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP
 from tcomp.mapping.plan import Plan
-from tcomp.records import dataclass
 
 LONGEST_LINE = 110
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.backends.devicespelling import expression_text
 from tcomp.backends.devicewriter import Body, KernelWriter
@@ -13,7 +13,6 @@ from tcomp.backends.readableguards import readable
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, walk
 from tcomp.mapping.plan import Phase
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 LONGEST_COMMENT = 100

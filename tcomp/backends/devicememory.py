@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tcomp.backends.devicespelling import Fetched, Local, expression_text
 from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, SharedArray
@@ -12,7 +13,6 @@ from tcomp.indexing import Ranges
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.banks import fetch_order, run_of
 from tcomp.mapping.plan import Buffer, Copy
-from tcomp.records import dataclass
 from tcomp.scop import contiguous_strides
 
 FEW_ROUNDS = 8

@@ -8,6 +8,8 @@ would: only inputs of the kernel are, to which it writes nothing, so that earlie
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.backends.devicememory import Fetching, prepare_fetch, unused_name
 from tcomp.backends.devicespelling import Fetched, expression_text
 from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter
@@ -15,7 +17,6 @@ from tcomp.codegen import affine_expressions
 from tcomp.indexing import Ranges
 from tcomp.loops import For, LoopExpr, Number, Operation, Scope, Variable, substitute
 from tcomp.mapping.plan import Copy
-from tcomp.records import dataclass
 
 MOST_BYTES = 128
 """What a thread may keep of tiles on their way: 32 registers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.backends.dialect import Dialect, bare, load
 from tcomp.backends.source import REPORT
@@ -13,7 +13,6 @@ from tcomp.indexing import Ranges
 from tcomp.intrinsics import INTRINSICS
 from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan import Buffer, Copy, Deal
-from tcomp.records import dataclass
 from tcomp.scop import contiguous_strides
 
 CUDA_C = Dialect(

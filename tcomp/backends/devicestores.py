@@ -7,6 +7,8 @@ what is fetched.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import islpy as isl
 
 from tcomp.backends.devicespelling import expression_text
@@ -15,7 +17,6 @@ from tcomp.backends.devicewriter import DEVICE_TYPES, Body, KernelWriter
 from tcomp.grammar.function import depends_on_data
 from tcomp.indexing import Ranges, step_of
 from tcomp.loops import Block, Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, substitute
-from tcomp.records import dataclass
 
 WIDTHS = (8, 16)
 """Bytes that a thread stores at a time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.devicespelling import Fetched, Local, expression_text
 from tcomp.backends.dialect import C_STORAGE_TYPES, Dialect
@@ -14,7 +15,6 @@ from tcomp.indexing import Ranges
 from tcomp.loops import For, If, Let, LoopExpr, LoopNode
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Phase, Plan
-from tcomp.records import dataclass
 
 DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
 """The C type of one element in memory."""

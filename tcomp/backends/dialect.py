@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
-from tcomp.records import dataclass
 
 C_VALUE_TYPES: dict[str, str] = {
     "float16": "float",

@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from tcomp.backends import native, toolchain
 from tcomp.cache import store
 from tcomp.errors import TcompError
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 MOST_ARRAYS = 8
 """Arrays that a direct call may have."""

@@ -8,7 +8,7 @@ vectors (``dotinstructions.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcomp.backends.contractions import Contraction, Operand, Place
 from tcomp.backends.dialect import C_STORAGE_TYPES, store
@@ -26,7 +26,6 @@ from tcomp.mapping.operations import bare
 from tcomp.mapping.plan import StepGroups
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
 from tcomp.operators import BFLOAT16, FLOAT32, INT32, DType
-from tcomp.records import dataclass
 
 _EXPONENTS = 2 * 127 - 90
 """What the exponents of two numbers whose product is 2^-90 add up to."""

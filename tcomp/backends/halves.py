@@ -7,7 +7,7 @@ loop runs on arrays, and a block of results is rounded at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.backends.dialect import store
 from tcomp.backends.gathers import unconditional_reads
@@ -19,7 +19,6 @@ from tcomp.backends.widening import narrowed, widened
 from tcomp.grammar.function import Cast, Read
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import FLOAT16, FLOAT32, DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 BLOCK = 64

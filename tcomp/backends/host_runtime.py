@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from tcomp.dataaddress import data_address
 from tcomp.devices import Memory
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.limits import MAX_INDICES
-from tcomp.records import dataclass
 
 _LARGEST_KEPT_SCRATCH = 1 << 28
 """Bytes.  Up to this size a thread keeps its scratch memory; pages that are there already need not be mapped again."""

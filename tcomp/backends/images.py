@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 
 from tcomp import debug
 from tcomp.backends import nvrtc
@@ -14,7 +15,6 @@ from tcomp.backends.source import Source
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.mapping.gpu import gpu_of
-from tcomp.records import dataclass
 
 FORMAT = 1
 """Changes when the options that are always given, or the layout of a kept image, do."""

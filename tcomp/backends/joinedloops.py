@@ -8,7 +8,7 @@ that addresses them runs on where the inner loop began again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.grammar.function import Expr, Index, Read, children, depends_on_data
 from tcomp.indexing import Ranges, step_of
@@ -30,7 +30,6 @@ from tcomp.loops import (
 from tcomp.mapping.operations import indices_in
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.strides import stride_of
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 Apart = Callable[[For, Sequence[Execute]], bool]

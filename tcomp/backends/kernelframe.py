@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.backends.arena import Arena
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.dotinstructions import dot_functions
@@ -19,7 +21,6 @@ from tcomp.grammar.function import Function
 from tcomp.intrinsics import c_declarations
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
-from tcomp.records import dataclass
 
 _OPENMP = "".join(f"int omp_get_{name}(void);\n" for name in ("thread_num", "num_threads", "max_threads"))
 

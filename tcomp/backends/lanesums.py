@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tcomp.backends.contractions import Contraction, Operand
 from tcomp.backends.dialect import C_STORAGE_TYPES
@@ -15,7 +16,6 @@ from tcomp.grammar.function import Binary, Expr, Read
 from tcomp.loops import For
 from tcomp.mapping.registertile import LATENCY, PORTS, Loads, RegisterTile
 from tcomp.operators import DTYPES, DType
-from tcomp.records import dataclass
 
 TOGETHER = 4
 """Sums whose lanes are added up in one function, by turning them into each other."""

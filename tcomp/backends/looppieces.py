@@ -8,7 +8,7 @@ the C compiler decides them, so that a cut is never wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tcomp.grammar.forms import to_form
@@ -16,7 +16,6 @@ from tcomp.grammar.function import Binary, Boundary, Expr, Read, Select, walk
 from tcomp.loops import Execute, For, Let, LoopExpr, Number, Operation, Variable
 from tcomp.loops import walk as nodes_below
 from tcomp.mapping.plan import Plan
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 MOST_PIECES = 4

@@ -16,14 +16,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tcomp import debug
 from tcomp.backends.toolchain import COMPILE_SECONDS
 from tcomp.errors import Diagnostic, SourceText, Span, TargetError, TcompError
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 OLDEST = 12
 """The oldest major version of CUDA whose NVRTC serves."""

@@ -5,9 +5,10 @@ The rules are those of ``cuda_occupancy.h`` in the CUDA toolkit, for compute cap
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcomp.errors import TcompError
 from tcomp.mapping.gpu import WARP, Gpu
-from tcomp.records import dataclass
 
 _PARTITIONS = 4
 """Parts of a multiprocessor that each own a quarter of the registers."""

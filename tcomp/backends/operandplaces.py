@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.contractions import Place
 from tcomp.backends.dotproducts import GroupedOperand
@@ -15,7 +16,6 @@ from tcomp.grammar.function import Expr, Read, depends_on_data
 from tcomp.loops import LoopExpr, substitute
 from tcomp.mapping.plan import Plan
 from tcomp.operators import INT32
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 

@@ -6,11 +6,11 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, store
 from tcomp.mapping.columns import border_of
 from tcomp.mapping.plan import Copy
-from tcomp.records import dataclass
 from tcomp.scop import Storage, contiguous_strides
 
 _TURNED = {4: "unsigned int", 8: "unsigned long long"}

@@ -14,13 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from tcomp.errors import TargetError
 from tcomp.forks import undivided
 from tcomp.interrupts import deferred
-from tcomp.records import dataclass
 
 _SHOWN_LINES = 12
 _HEARD_BYTES = 1 << 16

@@ -9,6 +9,7 @@ than two iterations are left to run alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
@@ -17,7 +18,6 @@ from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, computed_type, neighbours
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import REDUCTIONS, DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 ACCUMULATORS = 4

@@ -8,6 +8,7 @@ by side, one in each lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, store
 from tcomp.backends.joinedloops import Apart, joined, moves_evenly
@@ -31,7 +32,6 @@ from tcomp.loops import (
 from tcomp.loops import walk as nodes_below
 from tcomp.mapping.plan import Plan
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 MOST_STEPS = 256

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tcomp.backends.directcalls import CallLayout
 from tcomp.backends.source import Source
 from tcomp.devices import Memory, Place
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ combined with the value, and the value with the element.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
@@ -15,7 +16,6 @@ from tcomp.mapping.operations import TileOperation
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.scans import scanned_position
 from tcomp.operators import REDUCTIONS
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 VALUE, NEXT = "tc_running", "tc_next"

@@ -6,6 +6,7 @@ What they read once a row, or the same in every row, is laid out beside them fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, load
 from tcomp.backends.gathers import unconditional_reads
@@ -16,7 +17,6 @@ from tcomp.grammar.function import Binary, Call, Expr, Read, children, walk
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute, substitute_below
 from tcomp.mapping.plan import Plan
 from tcomp.operators import BOOL, DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 MOST_VECTORS = 2

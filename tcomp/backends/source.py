@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tcomp.operators import DType
-from tcomp.records import dataclass
 
 REPORT = "*report"
 """What a launch calls the report among its arguments: no tensor can have this name."""

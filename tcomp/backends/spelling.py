@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.backends.dialect import (
     C_VALUE_TYPES,
@@ -44,7 +44,6 @@ from tcomp.loops import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan import Buffer
 from tcomp.mapping.strides import flattened
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import Scop
 
 _EXACT = {"bfloat16": 256}

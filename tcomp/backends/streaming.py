@@ -8,6 +8,7 @@ elements of a row are stored in ordinary vectors, which overlap the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import islpy as isl
 
@@ -22,7 +23,6 @@ from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, sub
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
 from tcomp.operators import DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 LINE = 64

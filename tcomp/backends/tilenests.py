@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tcomp.backends.spelling import loop_text
 from tcomp.indexing import Ranges
 from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 MOST_UNROLLED = 16

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
@@ -26,7 +27,6 @@ from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.forks import Renewed
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 COMPILE_SECONDS = 60.0
 """How long the compiler may take for one kernel; the largest known takes one."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES
 from tcomp.operators import DTYPES, DType
-from tcomp.records import dataclass
 
 _NAME = re.compile(r"\btc_([a-z]+\d+)_x(\d+)\b")
 

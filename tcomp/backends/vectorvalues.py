@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tcomp.backends.spelling import Speller
 from tcomp.backends.vectorextrema import magnitude, of_vectors
@@ -12,7 +13,6 @@ from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Re
 from tcomp.loops import Execute, For, Variable, variables
 from tcomp.mapping.strides import coefficient, flattened, stride_of
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, DType
-from tcomp.records import dataclass
 from tcomp.scop import ScopStatement
 
 ELEMENTS = ("float32", "float64", "int32", "uint32", "int64", "uint64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.commands.display import show_line, show_source
@@ -13,7 +14,6 @@ from tcomp.commands.machinecode import FORMS, architecture_of, machine_code
 from tcomp.commands.programs import Request, add_program_arguments, program_request, suggestion
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 
 _LIST = "list"
 _SOURCE = "source"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tcomp.commands.argumenttypes import parse_count, parse_seconds, parse_seed
@@ -18,7 +18,6 @@ from tcomp.fuzzing.execution import Verdict
 from tcomp.fuzzing.features import FEATURES
 from tcomp.fuzzing.machinery import MACHINERY
 from tcomp.fuzzing.workers import Worker
-from tcomp.records import dataclass
 from tcomp.registry import check_available, targets
 
 _TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator"), "cuda": ("cuda",)}

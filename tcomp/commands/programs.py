@@ -7,7 +7,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
@@ -23,7 +23,6 @@ from tcomp.grammar.function import Function
 from tcomp.grammar.sizes import check_sizes
 from tcomp.mapping.options import NAMED, MappingOptions
 from tcomp.operation import Operation
-from tcomp.records import dataclass
 from tcomp.registry import DEFAULT_TARGET, resolve
 from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation

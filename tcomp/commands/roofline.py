@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.mapping.gpu import Gpu
-from tcomp.records import dataclass
 
 _COLUMNS_PER_DECADE, _ROWS_PER_DECADE = 12, 4
 """Three columns a row on the slope: each of ``.-'`` is a third of a row higher than the one before."""

@@ -6,7 +6,7 @@ import argparse
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from tcomp.grammar.ranges import infer
 from tcomp.madeup import Arguments, Array, random_arguments
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
-from tcomp.records import dataclass
 from tcomp.registry import memory_of
 from tcomp.tolerance import Model, error_bounds
 

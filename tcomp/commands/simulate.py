@@ -7,6 +7,7 @@ import ctypes
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,7 +32,6 @@ from tcomp.madeup import Arguments, Array, random_arguments
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
 from tcomp.mapping.options import GPU_TARGETS, MappingOptions
-from tcomp.records import dataclass
 
 _ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 _TARGET = f"cuda:{DEFAULT_ARCHITECTURE}"

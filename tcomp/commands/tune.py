@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import grammar
@@ -22,7 +23,6 @@ from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.function import Function
 from tcomp.grammar.sizes import check_sizes
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.registry import DEFAULT_TARGET, resolve
 from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation

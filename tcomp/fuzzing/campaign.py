@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tcomp.errors import TcompError
@@ -19,7 +19,6 @@ from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.workers import TIME_LIMIT, Answer, Result, Worker, answered
-from tcomp.records import dataclass
 
 _REDUCED_PER_KIND = 3
 """Failures of a kind that are made small; the others are counted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
 from tcomp.errors import TcompError
@@ -13,7 +13,6 @@ from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar import parse
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 
 Order = Literal["forward", "reverse", "random"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
-
-from tcomp.records import dataclass
 
 Item = TypeVar("Item")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from tcomp.errors import TargetError
 from tcomp.fuzzing.programs import Array, Data
 from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
-from tcomp.records import dataclass
 
 _FILLING = 255
 """Every byte that is not an element's, and all of new memory: as NaN and -1 it does not go unnoticed."""

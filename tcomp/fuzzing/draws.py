@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.choices import Choices
@@ -15,7 +15,6 @@ from tcomp.fuzzing.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.mapping.gpu import GPUS
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 
 _VARIATIONS = 1 << 16
 

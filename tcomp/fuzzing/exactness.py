@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tcomp.fuzzing.programs import largest_element
 from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Function, Index, Read, Select, Size, Unary
 from tcomp.grammar.ranges import Ranges
 from tcomp.operators import FLOAT64, DType, arithmetic_type
-from tcomp.records import dataclass
 
 WHOLE_FUNCTIONS = frozenset(
     {"abs", "relu", "sign", "fabs", "floor", "ceil", "round", "trunc", "fmin", "fmax", "copysign"}

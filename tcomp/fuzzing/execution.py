@@ -7,7 +7,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar.ranges import infer
 from tcomp.islbounds import TooComplexError
 from tcomp.operation import Operation, sizes_of
-from tcomp.records import dataclass
 
 _SHOWN_DIFFERENCES = 5
 _SHOWN_FRAMES = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.errors import TcompError
 from tcomp.fuzzing.choices import Choices
@@ -37,7 +37,6 @@ from tcomp.operators import (
     UINT32,
     UINT64,
 )
-from tcomp.records import dataclass
 
 MOST_STATEMENTS = 6
 

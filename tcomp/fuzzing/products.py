@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.programs import largest_element
@@ -13,7 +13,6 @@ from tcomp.fuzzing.statements import Draft
 from tcomp.fuzzing.subscripts import Known
 from tcomp.grammar.ranges import Box
 from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, DType
-from tcomp.records import dataclass
 
 _BATCHES = (2, 3, 1, 5)
 _ROWS = (64, 17, 8, 1, 33, 5, 70, 13, 16, 100, 31, 129, 200, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from tcomp.grammar.function import Function
 from tcomp.grammar.ranges import infer
 from tcomp.grammar.syntax import Definition
 from tcomp.operators import DType
-from tcomp.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from tcomp.fuzzing.programs import GARBAGE, Array, Data, Program
 from tcomp.fuzzing.rewriting import body, declared_names, map_expressions, rebuilt, renamed, statement_names
 from tcomp.grammar.ranges import infer
 from tcomp.grammar.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
-from tcomp.records import dataclass
 
 Axes = tuple[int, ...]
 

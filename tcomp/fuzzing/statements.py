@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.exactness import exact_limit
@@ -12,7 +12,6 @@ from tcomp.fuzzing.subscripts import Known, Span, plain_read, term
 from tcomp.fuzzing.values import Expressions, Value, cast
 from tcomp.grammar.ranges import Box
 from tcomp.operators import BOOL, DTYPES, REDUCTIONS, DType, accumulation_type
-from tcomp.records import dataclass
 
 _ASSIGNMENTS = ("=", "+=!", "max=!", "min=!", "+=!", "=", "*=!", "+=", "max=", "min=", "*=")
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 13)

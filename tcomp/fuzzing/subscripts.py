@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.grammar.ranges import Box
 from tcomp.operators import DType
-from tcomp.records import dataclass
 
 BOUNDARIES = ("repeat_edge", "mirror_image", "mirror_interior", "repeat_image")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.exactness import exact_limit
 from tcomp.fuzzing.subscripts import Known, Span, read, term
 from tcomp.operators import BOOL, DTYPES, FLOAT32, FLOAT64, INT32, DType, promote
-from tcomp.records import dataclass
 
 _WHOLE_FUNCTIONS = ("floor", "ceil", "trunc", "round", "fabs")
 """Built-in functions that give a float and keep whole numbers whole."""

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +21,6 @@ from tcomp.errors import TcompError
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.draws import Draw, Drawn, draw
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
-from tcomp.records import dataclass
 
 ENVIRONMENT: Mapping[str, str] = {"TCOMP_CHECK": "1", "TCOMP_CACHE": "0", "TCOMP_DEBUG": "", "TCOMP_DUMP": ""}
 """Every pass is proved, and nothing comes from, or goes to, the disk."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tcomp.records import dataclass
 from tcomp.tuner.experience import Experience
 from tcomp.tuner.features import Facts
 from tcomp.tuner.space import Space

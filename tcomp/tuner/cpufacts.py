@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.cpumodel import Cost, band_costs
 from tcomp.tuner.outline import Band, heaviest
 

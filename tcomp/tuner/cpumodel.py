@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile
 from tcomp.mapping.tilesizes import register_tile
-from tcomp.records import dataclass
 from tcomp.tuner.outline import Access, Band
 
 TILE_CYCLES, ROW_CYCLES, BLOCK_CYCLES = 30.0, 8.0, 12.0

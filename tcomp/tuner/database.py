@@ -13,12 +13,12 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tcomp.errors import TcompError
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.identity import Identity
 from tcomp.tuner.records import Tuned, trial_from_plain, trial_to_plain, tuned_to_plain
 from tcomp.tuner.trials import Outcome, Trial

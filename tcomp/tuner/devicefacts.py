@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.mapping.dealing import deal, steps_at_a_time
 from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, STEP_LATENCY
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Dealt, Plan
-from tcomp.records import dataclass
 from tcomp.tuner.outline import Access, Band, heaviest
 
 LAUNCH_SECONDS = 2e-6

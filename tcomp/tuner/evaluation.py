@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcomp.backends import toolchain
 from tcomp.cache import store
@@ -24,7 +24,6 @@ from tcomp.errors import TargetError, TcompError
 from tcomp.islbounds import TooComplexError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.registry import memory_of
 from tcomp.tuner.likeness import likeness
 from tcomp.tuner.measuring import Measure

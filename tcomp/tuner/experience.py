@@ -12,12 +12,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any, TypeAlias
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.features import Features
 
 CHANGED = "options changed"

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.devices import Memory, Place, cuda_device
 from tcomp.errors import TargetError
@@ -15,7 +15,6 @@ from tcomp.grammar.function import Function
 from tcomp.grammar.syntax import Expr, Loop, Name, Statement
 from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.machine import processor_name
-from tcomp.records import dataclass
 from tcomp.registry import memory_of
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.trials import digest

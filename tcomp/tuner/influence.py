@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.trials import Outcome, Trial
 
 

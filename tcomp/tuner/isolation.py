@@ -14,12 +14,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 from tcomp.tuner.sandbox import ALIVE, Confines, Failure, LostError, Progress, Request
 from tcomp.tuner.trials import Outcome
 

@@ -6,12 +6,12 @@ import math
 import os
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.filelocks import exclusive
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.preparation import Limits, Prepared, Subject
 from tcomp.tuner.sandbox import LostError, Progress
 from tcomp.tuner.timing import Effort, compared, warm

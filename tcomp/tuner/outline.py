@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tcomp.driver import Compilation
 from tcomp.grammar.function import Expr, Read, walk
@@ -16,7 +17,6 @@ from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
-from tcomp.records import dataclass
 from tcomp.scop import Scop, ScopStatement, extents
 
 LINE_BYTES = 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 import bisect
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tcomp.errors import TcompError
 from tcomp.mapping.declarations import Option
-from tcomp.records import dataclass
 
 MODEL_SHARE = 0.25
 """How often a random list of sizes is left to the model of the target."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp import debug
 from tcomp.devices import Place
 from tcomp.errors import TcompError
 from tcomp.kernel import Kernel
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.database import TuningWarning
 from tcomp.tuner.database_file import look_up

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from tcomp.kernel import Kernel
 from tcomp.madeup import Array, random_arguments
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.registry import estimate_of, memory_of
 from tcomp.scop import contiguous_strides
 from tcomp.tolerance import Model, error_bounds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 
 
 class Phase(enum.Enum):

@@ -11,10 +11,10 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tcomp.records import dataclass
 from tcomp.tuner.features import Features
 from tcomp.tuner.trials import Array, Outcome, Trial
 

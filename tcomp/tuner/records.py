@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from dataclasses import dataclass
 from typing import Any
 
 from tcomp.errors import TcompError
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.identity import Identity
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 

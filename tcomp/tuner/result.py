@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.records import median, trial_to_plain
 from tcomp.tuner.report import write_report
 from tcomp.tuner.trials import Outcome, Problem, Trial

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from tcomp.driver import Compilation
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.machine import this_machine
-from tcomp.records import dataclass
 from tcomp.tuner.trials import Problem
 
 _PRODUCT = 768

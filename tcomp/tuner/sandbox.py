@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
@@ -21,7 +22,6 @@ from typing import IO, Any, Generic, Protocol, TypeVar
 from tcomp.errors import TcompError
 from tcomp.forks import undivided
 from tcomp.interrupts import deferred
-from tcomp.records import dataclass
 from tcomp.tuner.trials import Outcome
 
 State = TypeVar("State")

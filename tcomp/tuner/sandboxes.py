@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tcomp.debug import CACHE
 from tcomp.forks import Renewed
-from tcomp.records import dataclass
 from tcomp.tuner.sandbox import Sandbox
 
 

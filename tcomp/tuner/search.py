@@ -11,13 +11,12 @@ import statistics
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tcomp.errors import TcompError
 from tcomp.filelocks import claimed
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore

@@ -6,9 +6,9 @@ Calls need this, and nothing else of the search; the modules that search are imp
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from tcomp.errors import TcompError
-from tcomp.records import dataclass
 
 DEFAULT_STRATEGY = "model"
 """The strategy that searches unless another is named."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.driver import Compilation
 from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
 from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.machine import Machine, this_machine
 from tcomp.mapping.options import OPTIONS, MappingOptions, matters
-from tcomp.records import dataclass
 from tcomp.scop import Scop, extents
 from tcomp.tuner.outline import tiles_of_model, unfused
 from tcomp.tuner.parameters import Parameter, Scalar, Sizes

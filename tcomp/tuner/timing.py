@@ -13,10 +13,9 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-
-from tcomp.records import dataclass
 
 SAMPLE_SECONDS = 2e-4
 """Calls that are shorter are timed several at once: the clock and the loop take a tenth of a microsecond."""

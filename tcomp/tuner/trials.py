@@ -7,13 +7,12 @@ import hashlib
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.specialisation import Specialisation
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from tcomp.evaluation import numpy_dtype
 from tcomp.grammar.function import Tensor
 from tcomp.madeup import Array
 from tcomp.operators import FLOAT32, FLOAT64, DType
-from tcomp.records import dataclass
 from tcomp.tolerance import Tolerance
 
 _CHUNK = 1 << 16

@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from tcomp.backends.simulator.ffi import BufferStructure
 from tcomp.backends.source import REPORT, Argument, Source
 from tcomp.errors import TargetError
 from tcomp.grammar.limits import MAX_INDICES
-from tcomp.records import dataclass
 
 CHUNK_SHIFT = 16
 """Every buffer has chunks of this many bits' bytes for itself, so an address tells its buffer."""

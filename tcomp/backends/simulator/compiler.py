@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
@@ -21,7 +22,6 @@ from tcomp.backends.toolchain import GCC, environment
 from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.memo import Memo
-from tcomp.records import dataclass
 
 STACK_BYTES = 256 * 1024
 """The stack of one simulated thread; larger frames are refused when the text is compiled."""

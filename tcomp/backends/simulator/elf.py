@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import dataclass
 
 from tcomp.errors import TargetError
-from tcomp.records import dataclass
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

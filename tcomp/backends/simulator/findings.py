@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcomp.backends.simulator.arena import Tensor
 from tcomp.backends.simulator.elf import Symbol
@@ -21,7 +21,6 @@ from tcomp.backends.simulator.report import (
 )
 from tcomp.backends.simulator.text import SharedArray
 from tcomp.backends.source import Launch
-from tcomp.records import dataclass
 
 _KINDS = tuple(FindingKind)
 _RIVALS = ("a read by", "a write by", "an atomic operation of")

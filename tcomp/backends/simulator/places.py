@@ -6,13 +6,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tcomp import debug
 from tcomp.backends.processes import work_directory
 from tcomp.backends.simulator.text import FILE
 from tcomp.backends.source import Source
 from tcomp.errors import TargetError
-from tcomp.records import dataclass
 
 _FRAME = re.compile(rf"(?:.*/)?{re.escape(FILE)}:(\d+)")
 _SUBSCRIPTED = re.compile(r"(\w+)\s*(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\]\s*)+\Z")

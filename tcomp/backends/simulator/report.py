@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from tcomp.errors import Diagnostic, TcompError
-from tcomp.records import dataclass
 
 Space = Literal["global", "shared"]
 AccessName = Literal["read", "write", "atomic"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from tcomp import debug
@@ -30,7 +31,6 @@ from tcomp.cache import store
 from tcomp.errors import TargetError
 from tcomp.mapping.options import MOST_THREADS
 from tcomp.memo import MOST_KEPT, Memo
-from tcomp.records import dataclass
 
 MAX_THREADS = 1024
 MAX_DYNAMIC_SHARED = 256 * 1024

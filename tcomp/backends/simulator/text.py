@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tcomp.errors import TargetError
-from tcomp.records import dataclass
 
 FILE = "kernel.cu"
 """The name under which the compiler knows the text."""

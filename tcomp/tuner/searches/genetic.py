@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.background import Background
 from tcomp.tuner.proposals import Proposed, generator
 from tcomp.tuner.ranking import pace

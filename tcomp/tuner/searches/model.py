@@ -12,10 +12,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tcomp.mapping.options import MappingOptions
-from tcomp.records import dataclass
 from tcomp.tuner.background import Background
 from tcomp.tuner.experience import Experience, differences
 from tcomp.tuner.features import ESTIMATE, Facts, Features, signature
