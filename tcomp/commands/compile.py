@@ -14,6 +14,7 @@ from tcomp.commands.machinecode import FORMS, architecture_of, machine_code
 from tcomp.commands.programs import Request, add_program_arguments, program_request, suggestion
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
+from tcomp.wholefiles import write_whole
 
 _LIST = "list"
 _SOURCE = "source"
@@ -90,7 +91,7 @@ def _deliver(content: str | bytes, suffix: str, output: Path | None) -> None:
 
 def _write(path: Path, content: str | bytes) -> None:
     try:
-        path.write_bytes(_ended(content).encode() if isinstance(content, str) else content)
+        write_whole(path, _ended(content).encode() if isinstance(content, str) else content)
     except (OSError, ValueError) as error:
         raise TcompError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
 

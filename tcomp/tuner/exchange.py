@@ -10,6 +10,7 @@ from tcomp.errors import TcompError
 from tcomp.tuner.database import FORMAT, Counts, Database
 from tcomp.tuner.records import trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
 from tcomp.tuner.trials import Trial
+from tcomp.wholefiles import write_whole
 
 _LARGEST = 1 << 28
 
@@ -24,7 +25,8 @@ def export_to(database: Database, file: Path, *, trials: bool = False) -> Counts
             count += len(plain["history"])
         results.append(plain)
     try:
-        file.write_text(json.dumps({"tcomp-tuned": FORMAT, "tuned": results}, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps({"tcomp-tuned": FORMAT, "tuned": results}, indent=1) + "\n"
+        write_whole(file, text.encode())
     except OSError as error:
         raise TcompError(f"cannot write {file}: {error.strerror or error}") from None
     return Counts(len(results), count)

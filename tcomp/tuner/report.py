@@ -16,6 +16,7 @@ from tcomp.tuner.roofs import Roofs, Work, roofs_of, work_of
 from tcomp.tuner.trials import Trial
 from tcomp.tuner.wording import readable_rate, readable_seconds
 from tcomp.version import __version__
+from tcomp.wholefiles import write_whole
 
 if TYPE_CHECKING:
     from tcomp.tuner.result import TuningResult
@@ -50,7 +51,7 @@ table { border-collapse: collapse; font-size: 13px } td, th { padding: 2px 10px 
 def write_report(path: str | Path, results: Sequence[TuningResult]) -> None:
     """Write a page about some results.  Raises TcompError if that is not possible."""
     try:
-        Path(path).write_text(page(results), encoding="utf-8")
+        write_whole(Path(path), page(results).encode())
     except OSError as error:
         raise TcompError(f"cannot write {path}: {error.strerror or error}") from None
 
