@@ -38,7 +38,8 @@ class Tiling:
     ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
     one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
     or all that there were.  ``packs`` names the storages of which a cluster packs panels.  A cluster of
-    ``shared_instances`` or more keeps its own tiles where those of its consumers are few.
+    ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
+    cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -46,6 +47,7 @@ class Tiling:
     parallel_instances: int
     packs: Callable[[Scop, Cluster], frozenset[str]] = lambda scop, cluster: frozenset()
     shared_instances: int | None = None
+    starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
 
 
 class _Fuser:
@@ -150,6 +152,9 @@ class _Fuser:
                     return f"its instances would run {worst(trial):.2f} times"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
+                box = tuple(max(1, extent) for extent in box_hull(trial[candidate].tiles).shape)
+                if self.tiling.starves(self.scop, self.clusters[candidate], box):
+                    return "their tiles are too narrow for what it reads"
                 return Group(order, members, sizes, trial)
             else:
                 growing = False

@@ -11,7 +11,14 @@ from tcomp.mapping.dealing import Sides, deal, form_of, sides_of, steps_at_a_tim
 from tcomp.mapping.footprint import coordinate_set
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import Gpu
-from tcomp.mapping.gpumodel import BLOCK_THREADS, CONTRACTION_TILES, TileShape, contraction_seconds
+from tcomp.mapping.gpumodel import (
+    BLOCK_THREADS,
+    COMBINE_SECONDS,
+    CONTRACTION_TILES,
+    L2_ADVANTAGE,
+    TileShape,
+    contraction_seconds,
+)
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster
 from tcomp.mapping.splitting import is_part
@@ -25,6 +32,9 @@ ELEMENTS_PER_THREAD = 4
 
 TRANSPOSED_TILE = 32
 """Extent in both directions of a tile that is read along the one and written along the other."""
+
+USUAL_SIDE = 64
+"""Rows, and columns, of a tile that a contraction has where it may choose."""
 
 PARALLEL_BLOCKS = 4
 """Fusion may leave this many blocks, or all that there were: idle multiprocessors cost less than a pass over memory."""
@@ -174,6 +184,28 @@ def _blocks(whole: tuple[int, ...], sizes: Sequence[int], members: Sequence[int]
     return math.prod(-(-whole[d] // sizes[d]) for d in members)
 
 
+def starves(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> bool:
+    """Whether a contraction reads its operands so often, in tiles of these extents, that it had better be stored.
+
+    Each row and each column of a tile is read once for a step of the reduction, from the second-level cache.
+    """
+    sides, main = sides_of(scop, cluster), main_statement(scop, cluster)
+    if sides is None or form_of(scop, cluster, MappingOptions()) != "serial":
+        return False
+    itemsize = scop.storages[main.target].dtype.itemsize
+    rows, columns = (math.prod(box[d] for d in side) for side in (sides.rows, sides.columns))
+    elements = math.prod(extents(coordinate_set(scop, cluster)))
+    each = math.prod(main.extents) * itemsize / (L2_ADVANTAGE * gpu.bandwidth)
+    fused = each * (1 / rows + 1 / columns)
+    apart = each * 2 / USUAL_SIDE + 2 * elements * itemsize / gpu.bandwidth + COMBINE_SECONDS
+    return fused > apart
+
+
 def gpu_tiling(gpu: Gpu) -> Tiling:
     """What a device asks of tiles; a third of the shared memory is left for what is fetched into it."""
-    return Tiling(GpuTiles(gpu), gpu.usual_shared_bytes * 2 // 3, PARALLEL_BLOCKS)
+    return Tiling(
+        GpuTiles(gpu),
+        gpu.usual_shared_bytes * 2 // 3,
+        PARALLEL_BLOCKS,
+        starves=lambda scop, cluster, box: starves(gpu, scop, cluster, box),
+    )

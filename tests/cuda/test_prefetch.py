@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.backends.images import compile_image
+from tcomp.mapping import gputiles
 from tcomp.mapping.dealing import tile_of_steps
 from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.gpumodel import Work, parts_of_contraction
@@ -142,3 +144,32 @@ class TestModel:
         assert parts_of_contraction(gpu, Work(1, 4096, 4096, 4096, 4), 16) == 1
         assert parts_of_contraction(gpu, Work(500, 26, 26, 72, 4), 16) == 1
         assert parts_of_contraction(gpu, Work(1, 128, 1024, 1024, 4), 2) <= 2
+
+
+class TestNarrowTiles:
+    """Attention's scores in tiles of one row, as their softmax has them, would read all keys again for each row."""
+
+    TEXT = """def attention(float(Q,D) q, float(K,D) k, float(K,D) v) -> (O) {
+        s(i,j) +=! q(i,d) * k(j,d)
+        m(i) max=! s(i,j)
+        e(i,j) = exp(s(i,j) - m(i))
+        l(i) +=! e(i,j)
+        a(i,d) +=! e(i,j) * v(j,d)
+        O(i,d) = a(i,d) / l(i) }"""
+
+    def test_many_scores_have_tiles_of_their_own(self) -> None:
+        attention = tc.define(self.TEXT).attention
+        large, small = (
+            attention.compile(sizes={"Q": n, "K": n, "D": 64}, target="cuda:sm_90").compilation for n in (1024, 64)
+        )
+        first = large.source.launches[0]
+        assert math.prod(first.grid) < 1024 and "their tiles are too narrow" in " ".join(large.plan.notes)
+        assert not any("too narrow" in note for note in small.plan.notes)
+
+    def test_results_are_those_of_the_interpreter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gputiles, "COMBINE_SECONDS", -1.0)
+        monkeypatch.setenv("TCOMP_CACHE", "0")
+        attention = tc.define(self.TEXT).attention
+        arrays = [np.random.default_rng(n).standard_normal((n, 16)).astype(np.float32) for n in (33, 41, 41)]
+        found = attention(*arrays, target="simulator:sm_80")
+        np.testing.assert_allclose(found, attention.reference(*arrays), rtol=1e-5, atol=1e-6)
