@@ -16,6 +16,7 @@ from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter
 from tcomp.codegen import affine_expressions
 from tcomp.indexing import Ranges
 from tcomp.loops import For, LoopExpr, Number, Operation, Scope, Variable, substitute
+from tcomp.mapping.memories import home_of
 from tcomp.mapping.plan import Copy
 
 MOST_BYTES = 128
@@ -31,7 +32,16 @@ def copies_ahead(writer: KernelWriter, node: For, ranges: Ranges) -> list[Copy]:
     trips = ranges.bounds(Operation("-", (node.upper, node.lower)))
     if trips is not None and trips[1] < 2:
         return []
+    if any(_is_written(writer, c) for c in found):
+        return []
     return found if sum(_bytes(writer, c) for c in found) <= MOST_BYTES else []
+
+
+def _is_written(writer: KernelWriter, copy: Copy) -> bool:
+    """Whether the kernel writes what it fetches, as plans by hand may have it: then earlier is not the same."""
+    plan = writer.plan
+    group, _ = home_of(plan, copy.statement)
+    return any(writer.statements[s].target == copy.storage for c in group.clusters for s in plan.clusters[c].statements)
 
 
 def _bytes(writer: KernelWriter, copy: Copy) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends import deviceprefetch
+from tcomp.backends.devicewriter import KernelWriter
 from tcomp.backends.images import compile_image
 from tcomp.mapping import gputiles
 from tcomp.mapping.dealing import tile_of_steps
 from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.gpumodel import Work, parts_of_contraction
+from tcomp.mapping.plan import Copy
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 NT = "def nt(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -73,6 +77,23 @@ def test_the_next_tile_is_asked_for_between_the_barrier_and_the_arithmetic() -> 
     assert places == sorted(places) and loop.count("__syncthreads();") == 2
     assert "ask for" not in source(MM, tc.MappingOptions(reduction_tile=16, prefetch=False), M=128, N=128, K=128)
     assert "ask for" not in source(MM, tc.MappingOptions(reduction_tile=64), M=128, N=128, K=64), "there is no next one"
+
+
+def test_what_the_kernel_writes_is_not_asked_for_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan of tcomp fetches that, but one by hand may."""
+    asked: list[str] = []
+
+    def written(writer: KernelWriter, copy: Copy) -> bool:
+        found = is_written(writer, copy)
+        asked.append(f"{copy.storage} {found} {is_written(writer, replace(copy, storage='C'))}")
+        return copy.storage == "B"
+
+    is_written = deviceprefetch._is_written
+    monkeypatch.setattr(deviceprefetch, "_is_written", written)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    text = source(MM, tc.MappingOptions(reduction_tile=16), M=96, N=128, K=144)
+    assert "ask for" not in text and "// fetch" in text
+    assert set(asked) <= {"A False True", "B False True"} and asked
 
 
 def test_a_block_accumulates_its_part_in_registers() -> None:
