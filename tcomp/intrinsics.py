@@ -119,6 +119,12 @@ def _round(x: Array) -> Array:
     return result
 
 
+def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without what overflows: it is exp(x) far below 0."""
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
 def _sign(x: Array) -> Array:
     return np.where(np.equal(x, 0), x, np.sign(x))
 
@@ -273,8 +279,9 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("sign", 1, _sign,
                   _c("$T $name($T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }"),
                   keeps_integers=True, cuda_native=False),
-        Intrinsic("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)),
-                  _c("$T $name($T x) { return 1 / (1 + exp$f(-x)); }", "exp"), cuda_native=False),
+        Intrinsic("sigmoid", 1, _sigmoid,
+                  _c("$T $name($T x) { $T y = exp$f(x < 0 ? x : -x); return (x < 0 ? y : 1) / (1 + y); }", "exp"),
+                  cuda_native=False),
     )
 }  # fmt: skip
 """The built-in functions that are not rewritten by the checker (``select`` and ``clamp`` are)."""

@@ -112,3 +112,17 @@ def test_fast_math_leaves_the_reduction_of_arguments_alone(name: str) -> None:
     wide = x.astype(np.longdouble)
     exact = {"exp": np.exp, "exp10": lambda x: np.longdouble(10) ** x, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}[name]
     np.testing.assert_allclose(found, exact(wide).astype(np.float64), rtol=5 * 2.0**-52)
+
+
+@pytest.mark.parametrize("target", ["cpu", "simulator"])
+@pytest.mark.parametrize(("dtype", "least"), [("float32", -103.0), ("float64", -744.0)])
+def test_sigmoid_is_small_and_not_0_where_exp_overflows(dtype: str, least: float, target: str) -> None:
+    if not tcomp.targets()[target]:
+        pytest.skip(f"there is no {target}")
+    sigmoid = tcomp.define(f"def f({dtype}(N) A) -> (B) {{ B(i) = sigmoid(A(i)) }}").f
+    a = np.array([least, least * 0.9, -1.0, -0.0, 0.0, 1.0, -least, -np.inf, np.inf, np.nan], dtype)
+    for found in (sigmoid(a, target=target), sigmoid.reference(a)):
+        assert (found[:2] > 0).all()
+        np.testing.assert_allclose(np.log(found[1].astype(np.float64)), a[1], rtol=1e-3)
+        np.testing.assert_allclose(found[2:7], [0.26894142, 0.5, 0.5, 0.73105858, 1], rtol=1e-6)
+        np.testing.assert_array_equal(found[7:], [0, 1, np.nan])
