@@ -121,8 +121,9 @@ def _round(x: Array) -> Array:
 
 def _sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) without what overflows: it is exp(x) far below 0."""
-    small = np.exp(-np.abs(x))
-    return np.where(x < 0, small, 1) / (1 + small)
+    small: Array = np.exp(-np.abs(x))
+    result: Array = np.where(x < 0, small, 1) / (1 + small)
+    return result
 
 
 def _sign(x: Array) -> Array:
