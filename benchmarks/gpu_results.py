@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.gpu_cases import BY_NAME
 from benchmarks.gpu_workers import Outcome
 from tcomp.commands.display import show_table
+from tcomp.wholefiles import write_whole
 
 NO_GPU = "No GPU has run this: the kernels ran on the simulator, at small sizes.  Counts are exact; there are no times."
 
@@ -42,9 +43,7 @@ class Results:
         for outcome in self.outcomes:
             plain = asdict(outcome)
             parts.setdefault(plain.pop("part"), []).append(plain)
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._head | {"parts": parts}, indent=1) + "\n", encoding="utf-8")
-        new.replace(self._path)
+        write_whole(self._path, (json.dumps(self._head | {"parts": parts}, indent=1) + "\n").encode())
 
     def of(self, part: str) -> list[Outcome]:
         """The outcomes of a part, in the order in which they came."""

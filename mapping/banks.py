@@ -120,7 +120,7 @@ def _offsets_when_stored(copy: Copy, strides: tuple[int, ...]) -> list[tuple[int
     order, run = fetch_order(copy.shape, strides), run_of(copy, strides)
     lanes = []
     for lane in range(min(WARP, math.prod(copy.shape) // copy.vector)):
-        rest, place = divmod(lane * copy.vector, run)[0], [0] * len(copy.shape)
+        rest, place = lane * copy.vector // run, [0] * len(copy.shape)
         for d in reversed(order[:-1]):
             rest, place[d] = divmod(rest, copy.shape[d])
         if order:

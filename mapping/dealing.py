@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
-from tcomp.mapping.gpu import WARP
-from tcomp.mapping.gpumodel import BLOCK_THREADS, FETCHED_ELEMENTS, LEAST_STEPS, MOST_STEPS
+from tcomp.mapping.gpu import VECTOR_BYTES, WARP
+from tcomp.mapping.gpumodel import BLOCK_THREADS, fetched_steps
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
@@ -23,9 +23,6 @@ from tcomp.scop import Scop, ScopStatement
 
 STEP_MULTIPLE = 8
 """Tiles of more steps than this are a multiple of it, so that they begin where vectors do."""
-
-VECTOR_BYTES = 16
-"""What a thread reads from shared memory at a time, where neighbouring elements of a contraction are its own."""
 
 LONG_REDUCTION = 32
 """Steps from which on threads may share a reduction."""
@@ -54,7 +51,7 @@ def steps_at_a_time(threads: int, elements: int, options: MappingOptions) -> int
     """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
     if options.reduction_tile is not None and options.use_shared_memory:
         return options.reduction_tile
-    return max(LEAST_STEPS, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
+    return fetched_steps(threads, elements)
 
 
 def tile_of_steps(extent: int, most: int) -> int:

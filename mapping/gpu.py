@@ -18,6 +18,9 @@ REGISTER_BYTES = 4
 THREADS_RESIDENT = 512
 """Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
 
+VECTOR_BYTES = 16
+"""The widest access of a thread, to global or shared memory."""
+
 SECTOR_BYTES = 32
 """The unit in which global memory is read and written."""
 

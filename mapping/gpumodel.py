@@ -26,8 +26,8 @@ BARRIER_SECONDS = 0.1e-6
 HALF_BUSY_THREADS = 180
 """Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100."""
 
-COMBINE_SECONDS = 3e-6
-"""What the kernel takes that adds up the parts of a reduction, besides moving them."""
+LAUNCH_SECONDS = 3e-6
+"""From one kernel of a stream to the next."""
 
 BASE_REGISTERS = 32
 """Registers of a thread besides its accumulators and the operands of one step."""
@@ -83,6 +83,11 @@ class TileShape:
         """Registers of a thread."""
         values = self.share[0] * self.share[1] + sum(self.share)
         return BASE_REGISTERS + values * max(1, self.itemsize // REGISTER_BYTES)
+
+
+def fetched_steps(threads: int, elements: int) -> int:
+    """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
+    return max(LEAST_STEPS, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
 
 
 def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
@@ -143,7 +148,7 @@ def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
     steps = -(-work.steps // parts)
     return min(
         contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(work)
-    ) + (COMBINE_SECONDS + moved / gpu.bandwidth if parts > 1 else 0.0)
+    ) + (LAUNCH_SECONDS + moved / gpu.bandwidth if parts > 1 else 0.0)
 
 
 def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
@@ -152,6 +157,5 @@ def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
         own = min(rows, work.rows), min(columns, work.columns)
         share = math.sqrt(own[0] * own[1] / BLOCK_THREADS)
         each = max(1, round(share)), max(1, math.ceil(share))
-        steps = FETCHED_ELEMENTS * BLOCK_THREADS // sum(own)
-        tile = TileShape(*own, BLOCK_THREADS, each, max(LEAST_STEPS, min(MOST_STEPS, steps)), work.itemsize)
+        tile = TileShape(*own, BLOCK_THREADS, each, fetched_steps(BLOCK_THREADS, sum(own)), work.itemsize)
         yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])

@@ -13,9 +13,9 @@ from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.gpumodel import (
     BLOCK_THREADS,
-    COMBINE_SECONDS,
     CONTRACTION_TILES,
     L2_ADVANTAGE,
+    LAUNCH_SECONDS,
     TileShape,
     contraction_seconds,
 )
@@ -197,7 +197,7 @@ def starves(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> boo
     elements = math.prod(extents(coordinate_set(scop, cluster)))
     each = math.prod(main.extents) * itemsize / (L2_ADVANTAGE * gpu.bandwidth)
     fused = each * (1 / rows + 1 / columns)
-    apart = each * 2 / USUAL_SIDE + 2 * elements * itemsize / gpu.bandwidth + COMBINE_SECONDS
+    apart = each * 2 / USUAL_SIDE + 2 * elements * itemsize / gpu.bandwidth + LAUNCH_SECONDS
     return fused > apart
 
 

@@ -13,7 +13,7 @@ from tcomp.grammar.function import Read, depends_on_data, walk
 from tcomp.mapping.banks import fetch_order, without_conflicts
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.footprint import BoxHull, box_hull
-from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.gpu import VECTOR_BYTES, Gpu
 from tcomp.mapping.memories import home_of, shared_budget
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Copy, Plan
@@ -136,10 +136,6 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
             continue
         footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
         yield from (operand for operand in _grouped(storage, own, footprints) if 0 not in operand.hull.shape)
-
-
-VECTOR_BYTES = 16
-"""The widest load that a thread issues."""
 
 
 def vector_of(storage: Storage, hull: BoxHull) -> int:

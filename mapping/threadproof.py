@@ -19,9 +19,10 @@ from tcomp.mapping.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.buffers import Place, own_element, places
 from tcomp.mapping.columns import has_box
 from tcomp.mapping.copyproof import prove_conversion, prove_groups, prove_partners
+from tcomp.mapping.gpu import VECTOR_BYTES
 from tcomp.mapping.memories import BLOCK_LEVEL, home_of
 from tcomp.mapping.plan import Buffer, Copy, Group, Phase, Plan
-from tcomp.mapping.promotion import VECTOR_BYTES, access_of, unfolded_access
+from tcomp.mapping.promotion import access_of, unfolded_access
 from tcomp.mapping.roundproof import reuses
 from tcomp.mapping.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of

@@ -93,12 +93,11 @@ class PhaseWriter:
         before, ahead = self.writer.fetched, self.ahead.pop(phase.mark, None)
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark:
-                own = (
-                    fetch(self.writer, copy, node.around, depth, ranges)
-                    if ahead is None
-                    else (ahead.arrive(copy, depth, ranges))
-                )
-                self.writer.fetched = (*self.writer.fetched, own)
+                if ahead is None:
+                    fetched = fetch(self.writer, copy, node.around, depth, ranges)
+                else:
+                    fetched = ahead.arrive(copy, depth, ranges)
+                self.writer.fetched = (*self.writer.fetched, fetched)
         self._barrier(phase.mark + COPIED, depth)
         if ahead is not None:
             ahead.ask_for_next(depth, ranges)

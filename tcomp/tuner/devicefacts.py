@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 
 from tcomp.mapping.dealing import deal, steps_at_a_time
 from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu
-from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, STEP_LATENCY
+from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Dealt, Plan
 from tcomp.tuner.outline import Access, Band, heaviest
-
-LAUNCH_SECONDS = 2e-6
-"""What a kernel takes at least."""
 
 ENOUGH_THREADS = 512
 """Threads of a multiprocessor from which on the latency of memory is hidden, by and large."""

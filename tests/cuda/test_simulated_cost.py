@@ -10,11 +10,12 @@ import pytest
 
 import tcomp as tc
 from tcomp.backends.simulator import compiler
-from tcomp.backends.simulator.cost import LAUNCH_SECONDS, kernel_seconds
+from tcomp.backends.simulator.cost import kernel_seconds
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.source import Launch
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.gpu import gpu_of
+from tcomp.mapping.gpumodel import LAUNCH_SECONDS
 from tcomp.registry import estimate_of
 
 H100 = gpu_of("sm_90")

@@ -15,10 +15,7 @@ from tcomp.backends.simulator.report import KernelCounts, SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Launch, Source
 from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu, gpu_of
-from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, STEP_LATENCY
-
-LAUNCH_SECONDS = 2.5e-6
-"""From one kernel of a stream to the next."""
+from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
 
 _FLOPS_IN_A_PASS = 256
 """What a multiprocessor computes while its shared memory serves one wavefront: a cycle of 128 multiply-adds."""
