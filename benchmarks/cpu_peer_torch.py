@@ -74,7 +74,7 @@ _PRODUCTS: dict[str, Function] = {
 def _convolve(how: Convolution, image: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     if how.group_axis:
         assert bias is not None
-        grouped: Tensor = EAGER["group_convolution"](image, kernel, bias)  # type: ignore[assignment]
+        grouped: Tensor = EAGER["group_convolution"](image, kernel, bias)  # type: ignore[assignment]  # one output
         return grouped
     function = functional.conv1d if image.ndim == 3 else functional.conv2d
     if how.depthwise:

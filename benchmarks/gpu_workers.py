@@ -112,7 +112,7 @@ class _Worker:
 
     def __init__(self, part: Part, left: list[str], stop_at: float, each: Each) -> None:
         self._part, self._left, self._stop_at, self._each = part, left, stop_at, each
-        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._log: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (open as long as the worker)
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
         self._process = subprocess.Popen(
             [*part.prefix, sys.executable, "-m", "benchmarks.gpu_worker"],

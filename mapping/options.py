@@ -281,7 +281,7 @@ class MappingOptions:
                 raise TcompError(f"{part!r} is not OPTION=VALUE, as in tile=32x32")
             name = _METHODS.get(name, name)
             _known_option(name)
-            result = replace(result, **{name: OPTIONS[name].read(name, value)})  # type: ignore[arg-type]
+            result = replace(result, **{name: OPTIONS[name].read(name, value)})  # type: ignore[arg-type]  # read checks it
         return result
 
     @classmethod

@@ -48,7 +48,7 @@ __all__ = [
 def __getattr__(name: str) -> type[TuningResult]:
     """``TuningResult`` is imported when somebody asks for it, for with it comes all that draws reports."""
     if name == "TuningResult":
-        from tcomp.tuner.result import TuningResult  # noqa: PLC0415
+        from tcomp.tuner.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
 
         return TuningResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
