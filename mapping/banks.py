@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tcomp.grammar.function import Expr
-from tcomp.mapping.gpu import SECTOR_BYTES, WARP
+from tcomp.mapping.gpu import VECTOR_BYTES, WARP
 from tcomp.mapping.memories import home_of
 from tcomp.mapping.plan import Copy, Plan
 from tcomp.mapping.strides import coefficient
@@ -22,6 +22,13 @@ BANKS, BANK_BYTES = 32, 4
 
 LARGEST_PADDING = 8
 """Elements that may be added to a row."""
+
+
+LANES_ALIKE = 2
+"""Neighbouring vectors of a row that are stored into columns from the same element on, where lanes take turns.
+
+Columns that begin at whole vectors lie 4 words further for each element, so vectors 8 elements apart meet.
+"""
 
 
 def wavefronts(addresses: Iterable[int], width: int) -> int:
@@ -44,14 +51,14 @@ def wavefronts(addresses: Iterable[int], width: int) -> int:
 
 
 def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
-    """The copy in the layout with the fewest conflicts, of equals that with the fewest reads.
+    """The copy in the layout whose accesses take least: each a turn of the warp and its passes over the banks.
 
     ``reuse`` is how often a fetched element is read.
     """
     scop = plan.scop
     statement = scop.by_name[copy.statement]
     storage = scop.storages[copy.storage]
-    fastest = fetch_order(copy.shape, storage.strides)[-1] if copy.shape else 0
+    stored = _offsets_when_stored(copy.shape, storage.strides, copy.vector)
     read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
     orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
     together = [_read_together(plan, statement, r.subscripts) for r in copy.reads]
@@ -59,7 +66,7 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     for order in sorted(orders):
         for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
-            cost = float(_cost_of_storing(candidate, _offsets_when_stored(candidate, storage.strides), fastest))
+            cost = float(_cost_of_storing(candidate, stored, storage.strides))
             vectors = [_read_at_a_time(candidate, t) for t in together]
             cost += reuse * sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True))
             rank = cost, sum(1 / v for v in vectors), padding
@@ -83,13 +90,35 @@ def stores_whole_vectors(copy: Copy, fastest: int) -> bool:
     return copy.vector > 1 and copy.order[-1] == fastest and copy.room[-1] % copy.vector == 0
 
 
-def _cost_of_storing(copy: Copy, offsets: Sequence[tuple[int, ...]], fastest: int) -> int:
+def takes_turns(copy: Copy, strides: tuple[int, ...]) -> bool:
+    """Whether fewer lanes meet if every other pair of them stores the second half of its vector into columns first."""
+    fastest = fetch_order(copy.shape, strides)[-1] if copy.shape else 0
+    words = copy.vector * copy.dtype.itemsize == VECTOR_BYTES and copy.dtype.itemsize == BANK_BYTES
+    if not words or stores_whole_vectors(copy, fastest):
+        return False
+    stored = _offsets_when_stored(copy.shape, strides, copy.vector)
+    straight, turned = (_cost_of_columns(copy, stored, fastest, turns) for turns in (False, True))
+    return turned < straight
+
+
+def _cost_of_storing(copy: Copy, offsets: Sequence[tuple[int, ...]], strides: tuple[int, ...]) -> int:
+    fastest = fetch_order(copy.shape, strides)[-1] if copy.shape else 0
     if copy.vector == 1:
         return _cost(copy, offsets)
     if stores_whole_vectors(copy, fastest):
         return _cost(copy, offsets, copy.vector)
-    shifted = [[(*o[:fastest], o[fastest] + i, *o[fastest + 1 :]) for o in offsets] for i in range(copy.vector)]
-    return sum(_cost(copy, lanes) for lanes in shifted)
+    return _cost_of_columns(copy, offsets, fastest, takes_turns(copy, strides))
+
+
+def _cost_of_columns(copy: Copy, offsets: Sequence[tuple[int, ...]], fastest: int, turns: bool) -> int:
+    """What it costs to store the elements of vectors one by one."""
+
+    def moved(offset: tuple[int, ...], element: int) -> tuple[int, ...]:
+        first = copy.vector // 2 * (offset[fastest] // copy.vector // LANES_ALIKE % 2) if turns else 0
+        own = offset[fastest] + (element + first) % copy.vector
+        return (*offset[:fastest], own, *offset[fastest + 1 :])
+
+    return sum(_cost(copy, [moved(o, element) for o in offsets]) for element in range(copy.vector))
 
 
 def _read_at_a_time(copy: Copy, together: Sequence[int]) -> int:
@@ -98,33 +127,22 @@ def _read_at_a_time(copy: Copy, together: Sequence[int]) -> int:
 
 
 def _cost(copy: Copy, offsets: Sequence[Sequence[int]], elements: int = 1) -> int:
+    """What an access of a warp takes to so many ``elements`` a lane: its turn, and its passes over the banks."""
     steps = contiguous_strides(copy.room)
     strides = dict(zip(copy.order, steps, strict=True))
     width = copy.dtype.itemsize
-    return wavefronts((width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets), width * elements)
+    addresses = (width * sum(o * strides[d] for d, o in enumerate(lane)) for lane in offsets)
+    return 1 + wavefronts(addresses, width * elements)
 
 
-def run_of(copy: Copy, strides: tuple[int, ...]) -> int:
-    """Elements of a row that neighbouring threads fetch before they go to the next row: all of them, or a sector.
-
-    What is fetched in vectors and stored into columns meets in fewer banks so, and as many sectors are read.
-    """
-    fastest = fetch_order(copy.shape, strides)[-1] if copy.shape else 0
-    row = copy.shape[fastest] if copy.shape else 1
-    sector = SECTOR_BYTES // copy.dtype.itemsize
-    return sector if copy.vector > 1 and copy.order[-1] != fastest and row % sector == 0 else row
-
-
-def _offsets_when_stored(copy: Copy, strides: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _offsets_when_stored(shape: tuple[int, ...], strides: tuple[int, ...], vector: int) -> list[tuple[int, ...]]:
     """Per lane the place in the box that it fetches first: neighbouring lanes take neighbours in memory."""
-    order, run = fetch_order(copy.shape, strides), run_of(copy, strides)
+    order = fetch_order(shape, strides)
     lanes = []
-    for lane in range(min(WARP, math.prod(copy.shape) // copy.vector)):
-        rest, place = lane * copy.vector // run, [0] * len(copy.shape)
-        for d in reversed(order[:-1]):
-            rest, place[d] = divmod(rest, copy.shape[d])
-        if order:
-            place[order[-1]] = run * rest + lane * copy.vector % run
+    for lane in range(min(WARP, math.prod(shape) // vector)):
+        rest, place = lane * vector, [0] * len(shape)
+        for d in reversed(order):
+            rest, place[d] = divmod(rest, shape[d])
         lanes.append(tuple(place))
     return lanes
 

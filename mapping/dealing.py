@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.gpu import VECTOR_BYTES, WARP
-from tcomp.mapping.gpumodel import BLOCK_THREADS, fetched_steps
+from tcomp.mapping.gpumodel import BLOCK_THREADS, contraction_threads, fetched_steps
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan import Cluster, Deal, Dealt, Share
@@ -47,11 +47,11 @@ class Sides:
         return math.prod(box[d] for d in self.rows) + math.prod(box[d] for d in self.columns)
 
 
-def steps_at_a_time(threads: int, elements: int, options: MappingOptions) -> int:
+def steps_at_a_time(dealt: Dealt, elements: int, options: MappingOptions) -> int:
     """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
     if options.reduction_tile is not None and options.use_shared_memory:
         return options.reduction_tile
-    return fetched_steps(threads, elements)
+    return fetched_steps(dealt.threads, elements, math.prod(d.elements for d in dealt.deals))
 
 
 def tile_of_steps(extent: int, most: int) -> int:
@@ -134,7 +134,7 @@ def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOpt
             order = _alternating(sides, order)
         wanted = dict(zip([d for d in order if box[d] > 1], given, strict=False))
     elif sides is not None:
-        wanted = _two_sided(box, sides)
+        wanted = _two_sided(box, sides, _contraction_threads(scop, cluster, box, sides))
     else:
         wanted = _filled(box, order, _usual_threads(math.prod(box)))
     width = 1 if sides is None else VECTOR_BYTES // _widest_operand(scop, cluster)
@@ -194,14 +194,23 @@ def _filled(box: tuple[int, ...], order: Sequence[int], threads: int) -> dict[in
     return wanted
 
 
-def _two_sided(box: tuple[int, ...], sides: Sides) -> dict[int, int]:
-    """Threads for the tile of a contraction: near-square shares of up to 8 by 8 elements, columns on x."""
+def _contraction_threads(scop: Scop, cluster: Cluster, box: tuple[int, ...], sides: Sides) -> int:
+    """Threads for the tile of a contraction.  Windows have tiles as large as their image, whatever that is."""
+    both = (*sides.rows, *sides.columns)
+    if not windowed(scop, cluster).isdisjoint(both):
+        return BLOCK_THREADS
+    itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
+    return contraction_threads(math.prod(box[d] for d in both), itemsize)
+
+
+def _two_sided(box: tuple[int, ...], sides: Sides, threads: int) -> dict[int, int]:
+    """How so many threads share the tile of a contraction: up to 8 columns each, and rows; columns on x."""
     columns = math.prod(box[d] for d in sides.columns)
     rows = math.prod(box[d] for d in sides.rows)
-    share = max(1, min(8, math.isqrt(max(1, columns * rows // BLOCK_THREADS))))
-    wanted = _filled(box, sides.columns[:2], max(1, min(BLOCK_THREADS, _power_of_two_above(-(-columns // share)))))
+    share = max(1, min(8, math.isqrt(max(1, columns * rows // threads))))
+    wanted = _filled(box, sides.columns[:2], max(1, min(threads, _power_of_two_above(-(-columns // share)))))
     used = math.prod(wanted.values())
-    rest = min(BLOCK_THREADS // used, _power_of_two_above(-(-rows // share)))
+    rest = min(threads // used, _power_of_two_above(-(-rows // share)))
     return wanted | _filled(box, sides.rows[: 3 - len(wanted)], max(1, rest))
 
 

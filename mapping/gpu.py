@@ -18,6 +18,12 @@ REGISTER_BYTES = 4
 THREADS_RESIDENT = 512
 """Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
 
+MOST_REGISTERS = 255
+"""Registers that a thread can have."""
+
+BASE_REGISTERS = 32
+"""Registers of a thread besides the elements that it keeps and, in a contraction, the operands of one step."""
+
 VECTOR_BYTES = 16
 """The widest access of a thread, to global or shared memory."""
 
@@ -51,7 +57,7 @@ class Gpu:
     flops: float
     bandwidth: float
     threads_per_block: int = 1024
-    registers_per_thread: int = 255
+    registers_per_thread: int = MOST_REGISTERS
 
     @property
     def usual_shared_bytes(self) -> int:
@@ -74,6 +80,11 @@ GPUS: dict[str, Gpu] = {
 """Every architecture that can be named as ``cuda:sm_90``."""
 
 DEFAULT_ARCHITECTURE = "sm_90"
+
+
+def is_wide(kept: int) -> bool:
+    """Whether a thread that keeps elements in so many registers needs more than usual: fewer threads are resident."""
+    return BASE_REGISTERS + kept > gpu_of(DEFAULT_ARCHITECTURE).registers_per_multiprocessor // THREADS_RESIDENT
 
 
 def gpu_of(architecture: str) -> Gpu:

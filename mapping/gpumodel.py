@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcomp.mapping.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, THREADS_RESIDENT, Gpu
+from tcomp.mapping.gpu import BASE_REGISTERS, REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
 
 L2_ADVANTAGE = 2.5
 """How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""
@@ -23,15 +23,14 @@ STEP_LATENCY = 0.7e-6
 BARRIER_SECONDS = 0.1e-6
 """What threads wait for each other around a tile of steps."""
 
-HALF_BUSY_THREADS = 180
-"""Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100."""
+HALF_BUSY_THREADS, HALF_BUSY_WIDE_THREADS = 180, 60
+"""Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100.
+
+Fewer where a thread has so many elements that all steps of a tile are unrolled: one has much to do meanwhile.
+"""
 
 LAUNCH_SECONDS = 3e-6
 """From one kernel of a stream to the next."""
-
-BASE_REGISTERS = 32
-"""Registers of a thread besides its accumulators and the operands of one step."""
-
 
 PARTS = (2, 4, 8, 16)
 """Into how many parts the steps of a contraction may be split."""
@@ -45,8 +44,11 @@ BLOCK_THREADS = 256
 FETCHED_ELEMENTS = 16
 """Elements of the operands of a contraction that a thread fetches at a time: enough of them must be on their way."""
 
-LEAST_STEPS, MOST_STEPS = 16, 128
-"""Steps of a contraction between two fetches at least and at most."""
+WIDE_SHARE = 128
+"""Elements that a thread has of a tile that is large enough: more multiplications for each read of shared memory."""
+
+LEAST_STEPS, LEAST_WIDE_STEPS, MOST_STEPS = 16, 8, 128
+"""Steps of a contraction between two fetches at least, where few threads have ``WIDE_SHARE`` elements, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +81,42 @@ class TileShape:
         return (self.rows + self.columns) * self.steps * self.itemsize
 
     @property
+    def kept(self) -> int:
+        """Registers of a thread for its accumulators."""
+        return self.share[0] * self.share[1] * max(1, self.itemsize // REGISTER_BYTES)
+
+    @property
     def registers(self) -> int:
         """Registers of a thread."""
-        values = self.share[0] * self.share[1] + sum(self.share)
-        return BASE_REGISTERS + values * max(1, self.itemsize // REGISTER_BYTES)
+        return BASE_REGISTERS + self.kept + sum(self.share) * max(1, self.itemsize // REGISTER_BYTES)
+
+    @property
+    def half_busy(self) -> int:
+        """Threads with which a multiprocessor reaches half of what it could."""
+        return HALF_BUSY_WIDE_THREADS if is_wide(self.kept) else HALF_BUSY_THREADS
 
 
-def fetched_steps(threads: int, elements: int) -> int:
-    """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
-    return max(LEAST_STEPS, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
+def contraction_threads(elements: int, itemsize: int) -> int:
+    """Threads for so many elements of a tile: so few that each has ``WIDE_SHARE`` where these fill its registers."""
+    wide = elements // WIDE_SHARE
+    if itemsize > REGISTER_BYTES or wide < BLOCK_THREADS // 2:
+        return BLOCK_THREADS
+    return min(BLOCK_THREADS, wide)
+
+
+def fetched_steps(threads: int, elements: int, share: int) -> int:
+    """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands.
+
+    ``share`` is how many elements of the result a thread has.
+    """
+    few = threads < BLOCK_THREADS and share >= WIDE_SHARE
+    least = LEAST_WIDE_STEPS if few else LEAST_STEPS
+    return max(least, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
 
 
 def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
-    """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits.
-
-    None does if it needs more registers than kernels are compiled for.
-    """
-    most = min(gpu.registers_per_thread, gpu.registers_per_multiprocessor // THREADS_RESIDENT)
-    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > most:
+    """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits."""
+    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > gpu.registers_per_thread:
         return 0
     return min(
         gpu.threads_per_multiprocessor // tile.threads,
@@ -118,7 +138,7 @@ def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> f
     def turn(at_a_time: int) -> float:
         if not at_a_time:
             return 0.0
-        filled = at_a_time * tile.threads / (at_a_time * tile.threads + HALF_BUSY_THREADS)
+        filled = at_a_time * tile.threads / (at_a_time * tile.threads + tile.half_busy)
         return tiles * (max(at_a_time * step / filled, STEP_LATENCY) + BARRIER_SECONDS) + STEP_LATENCY
 
     full, rest = divmod(blocks, multiprocessors * resident)
@@ -155,7 +175,9 @@ def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
     """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
     for rows, columns in CONTRACTION_TILES:
         own = min(rows, work.rows), min(columns, work.columns)
-        share = math.sqrt(own[0] * own[1] / BLOCK_THREADS)
+        threads = contraction_threads(own[0] * own[1], work.itemsize)
+        share = math.sqrt(own[0] * own[1] / threads)
         each = max(1, round(share)), max(1, math.ceil(share))
-        tile = TileShape(*own, BLOCK_THREADS, each, fetched_steps(BLOCK_THREADS, sum(own)), work.itemsize)
+        steps = fetched_steps(threads, sum(own), math.prod(each))
+        tile = TileShape(*own, threads, each, steps, work.itemsize)
         yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])

@@ -136,10 +136,10 @@ class MappingOptions:
         targets=GPU_TARGETS,
         planted=True,
     )
-    unroll: int = declare(
-        Integer(1, 512),
-        128,
-        "copies of a loop body that unrolling may make",
+    unroll: int | None = declare(
+        Integer(1, 1024),
+        None,
+        "copies of a loop body that unrolling may make; None lets the model choose",
         targets=GPU_TARGETS,
         method="with_unroll",
         original="unroll",

@@ -172,7 +172,7 @@ class _Dealer:
         if sides is None and self.options.reduction_tile is None:
             return []
         sizes = statement.extents
-        left = steps_at_a_time(self.dealt.threads, 0 if sides is None else sides.elements(self.dealt.box), self.options)
+        left = steps_at_a_time(self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options)
         tiled = []
         for p in reversed(steps):
             size = tile_of_steps(sizes[p], left)

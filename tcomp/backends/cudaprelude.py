@@ -47,6 +47,16 @@ $D void tc_store16(T *shared, const int apart, const uint4 whole) {
     for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
   }
 }""",
+    "tc_store_turned": """// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
+template <class T>
+$D void tc_store_turned(T *shared, const int apart, const int turn, const uint4 whole) {
+  T *const first = shared + (turn ? 2 * apart : 0), *const second = shared + (turn ? 0 : 2 * apart);
+  const T *const values = reinterpret_cast<const T *>(&whole);
+  first[0] = turn ? values[2] : values[0];
+  first[apart] = turn ? values[3] : values[1];
+  second[0] = turn ? values[0] : values[2];
+  second[apart] = turn ? values[1] : values[3];
+}""",
     "tc_put8": """template <class T, int count>
 $D void tc_put8(T *global, const T (&values)[count]) {
   if ((unsigned long long)global % 8 == 0) {

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.backends.blockloops import MappedLoop, block_loops, grid_of
+from tcomp.backends.devicememory import registers_of
 from tcomp.backends.devicenames import IteratorNames
 from tcomp.backends.devicephases import PhaseWriter
 from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, Program, SharedArray
 from tcomp.backends.source import REPORT, Launch
 from tcomp.indexing import Ranges
-from tcomp.loops import LoopNode
-from tcomp.mapping.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP
+from tcomp.loops import LoopNode, Scope, walk
+from tcomp.mapping.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP, is_wide
 from tcomp.mapping.plan import Plan
 
 LONGEST_LINE = 110
@@ -41,7 +42,9 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     """The kernel for the loops of a group."""
     plan = program.plan
     shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
-    writer = KernelWriter(program, max(shapes, key=math.prod))
+    marks = {n.name for n in walk(node) if isinstance(n, Scope)}
+    kept = [registers_of(b) for b in plan.buffers.values() if b.mark in marks]
+    writer = KernelWriter(program, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
     loops, inside = block_loops(names.rename(node, {}))
     mapped, grid = grid_of(loops, program.options.blocks)
@@ -56,9 +59,14 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     return _framed(writer, number, name, grid)
 
 
-def _resident(threads: int) -> int:
-    """Blocks of so many threads that a multiprocessor must hold at least; the rest of a block's last warp counts."""
-    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // (-(-threads // WARP) * WARP)))
+def _resident(writer: KernelWriter) -> int:
+    """Blocks that a multiprocessor must hold at least; the rest of a block's last warp counts.
+
+    One, where threads keep many elements: there ptxas had better choose registers, which it does not spill.
+    """
+    if writer.wide:
+        return 1
+    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // (-(-writer.threads // WARP) * WARP)))
 
 
 def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
@@ -76,7 +84,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
     shared_bytes = sum(a.bytes for a in writer.shared)
     dynamic = shared_bytes > STATIC_SHARED_BYTES
-    bounds = f"__launch_bounds__({writer.threads}, {_resident(writer.threads)})"
+    bounds = f"__launch_bounds__({writer.threads}, {_resident(writer)})"
     head = [f'extern "C" __global__ void {bounds}', *_signature(writer, number, name), "{"]
     if writer.uses_thread:
         head.append(f"  const int thread = {_linear_thread(writer.shape)};")

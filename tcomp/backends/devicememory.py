@@ -11,7 +11,8 @@ from tcomp.codegen import affine_expressions
 from tcomp.grammar.function import Index
 from tcomp.indexing import Ranges
 from tcomp.loops import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.banks import fetch_order, run_of
+from tcomp.mapping.banks import LANES_ALIKE, fetch_order, takes_turns
+from tcomp.mapping.gpu import MOST_REGISTERS, REGISTER_BYTES
 from tcomp.mapping.plan import Buffer, Copy
 from tcomp.scop import contiguous_strides
 
@@ -38,6 +39,13 @@ def declare(writer: KernelWriter, buffer: Buffer, around: tuple[LoopExpr, ...], 
         extents = "".join(f"[{e}]" for e in buffer.shape if e > 1)
         writer.put(depth, f"{element} {name}{extents};")
     writer.locals[buffer.storage] = Local(buffer, name, corner)
+
+
+def registers_of(buffer: Buffer) -> int:
+    """How many registers of a thread hold all elements that it has of a buffer; 0 for one element, and elsewhere."""
+    elements = math.prod(buffer.shape)
+    registers = elements * max(1, buffer.dtype.itemsize // REGISTER_BYTES)
+    return registers if buffer.space == "private" and elements > 1 and registers <= MOST_REGISTERS else 0
 
 
 def share(
@@ -84,8 +92,7 @@ class Fetching:
     def offsets(self) -> list[LoopExpr]:
         """Where in the box the element lies."""
         storage = self.writer.plan.scop.storages[self.copy.storage]
-        order, run = fetch_order(self.copy.shape, storage.strides), run_of(self.copy, storage.strides)
-        return _unravelled(Variable(self.element), self.copy.shape, order, run)
+        return _unravelled(Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides))
 
     def source(
         self, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges, tested_only: bool = False
@@ -129,7 +136,16 @@ class Fetching:
             return f"{self.tile}{places} = {value};"
         fastest = fetch_order(copy.shape, self.writer.plan.scop.storages[copy.storage].strides)[-1]
         apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[fastest]
-        return f"tc_store16(&{self.tile}{places}, {apart}, {value});"
+        if not takes_turns(copy, self.writer.plan.scop.storages[copy.storage].strides):
+            return f"tc_store16(&{self.tile}{places}, {apart}, {value});"
+        lane: LoopExpr = Operation("floordiv", (offsets[fastest], Number(copy.vector * LANES_ALIKE)))
+        turn = expression_text(inner.simplify(Operation("mod", (lane, Number(2)))), inner)
+        return f"tc_store_turned(&{self.tile}{places}, {apart}, {turn}, {value});"
+
+    @property
+    def zero(self) -> str:
+        """C text for zeros in place of what is read."""
+        return "0" if self.copy.vector == 1 else "uint4{}"
 
     def loaded(self, source: str) -> str:
         """C text for what is read at an element of the tensor."""
@@ -150,8 +166,13 @@ def unused_name(writer: KernelWriter, ranges: Ranges, short: str, long: str) -> 
     return short if short not in {*writer.taken, *writer.program.indices.values(), *ranges.known} else long
 
 
-def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth: int, ranges: Ranges) -> Fetched:
-    """The threads of the block copy a box, neighbouring threads neighbouring elements of the tensor."""
+def fetch(
+    writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth: int, ranges: Ranges, filled: bool
+) -> Fetched:
+    """The threads of the block copy a box, neighbouring threads neighbouring elements of the tensor.
+
+    If it is to be ``filled`` there are zeros for what is outside.
+    """
     own = prepare_fetch(writer, copy, ranges)
     corner = affine_expressions(copy.lower, around)
     if own.count <= FEW_ROUNDS * own.stride:
@@ -163,6 +184,9 @@ def fetch(writer: KernelWriter, copy: Copy, around: tuple[LoopExpr, ...], depth:
     line = own.stored(own.loaded(there), ranges)
     writer.put(depth + 1, f"if ({test}) {line}" if test else line)
     writer.at(f"fetch {copy.storage}")
+    if test and filled:
+        writer.put(depth + 1, f"else {own.stored(own.zero, ranges)}")
+        writer.at(f"fetch {copy.storage}")
     writer.put(depth, "}")
     return Fetched(copy, own.tile, corner)
 
@@ -178,21 +202,13 @@ def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -
     return name
 
 
-def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int], run: int) -> list[LoopExpr]:
-    """The offsets of the element with that number in a box, whose last dimension in ``order`` runs fastest.
-
-    After each ``run`` of it the others come first.
-    """
+def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int]) -> list[LoopExpr]:
+    """The offsets of the element with that number in a box, whose last dimension in ``order`` runs fastest."""
     offsets: list[LoopExpr] = [Number(0)] * len(shape)
-    step, fastest = run, order[-1] if order else 0
-    for d in reversed(order[:-1]):
+    step = 1
+    for d in reversed(order):
         quotient: LoopExpr = element if step == 1 else Operation("floordiv", (element, Number(step)))
-        alone = d == order[0] and run == shape[fastest]
-        offsets[d] = quotient if alone else Operation("mod", (quotient, Number(shape[d])))
+        outermost = d == order[0]
+        offsets[d] = quotient if outermost else Operation("mod", (quotient, Number(shape[d])))
         step *= shape[d]
-    if order:
-        offsets[fastest] = element if len(order) == 1 else Operation("mod", (element, Number(run)))
-        if run < shape[fastest]:
-            further = Operation("*", (Number(run), Operation("floordiv", (element, Number(step)))))
-            offsets[fastest] = Operation("+", (further, offsets[fastest]))
     return offsets

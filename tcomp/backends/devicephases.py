@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import islpy as isl
 
 from tcomp.backends.devicelanes import deal_out, described
-from tcomp.backends.devicememory import declare, fetch
+from tcomp.backends.devicememory import declare, fetch, registers_of
+from tcomp.backends.deviceoverhang import overhung
 from tcomp.backends.deviceprefetch import Ahead, copies_ahead
 from tcomp.backends.devicereductions import share_reduction
 from tcomp.backends.devicestatements import execute
@@ -31,14 +31,13 @@ from tcomp.loops import (
     walk,
 )
 from tcomp.mapping.barriers import COPIED
-from tcomp.mapping.gpu import REGISTER_BYTES
-from tcomp.mapping.plan import Buffer, Phase
+from tcomp.mapping.plan import Phase
 
 LONGEST_UNROLLED = 64
 """Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
 
-LARGEST_IN_REGISTERS = 255 * REGISTER_BYTES
-"""Bytes that the registers of a thread hold: a larger array lies in memory, and unrolling only makes more text."""
+MOST_COPIES, MOST_WIDE_COPIES = 128, 1024
+"""Copies of a loop body where the user does not say: few threads with many elements need several steps at a time."""
 
 
 class PhaseWriter:
@@ -47,6 +46,7 @@ class PhaseWriter:
     def __init__(self, writer: KernelWriter) -> None:
         self.writer = writer
         self.ahead: dict[str, Ahead] = {}
+        self._whole: dict[str, Scope | None] = {}
 
     def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
         match node:
@@ -73,8 +73,15 @@ class PhaseWriter:
         if copies:
             phase = node.body
             assert isinstance(phase, Scope)
-            self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around)
+            filled = self._in_whole_tiles(phase, ranges) is not None
+            self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around, filled)
             self.ahead[phase.name].begin(depth, ranges)
+
+    def _in_whole_tiles(self, node: Scope, ranges: Ranges) -> Scope | None:
+        """A phase whose threads compute whole tiles though some are torn; None if it cannot be, or if none is."""
+        if node.name not in self._whole:
+            self._whole[node.name] = overhung(self.writer, node, self.writer.plan.phases[node.name], ranges)
+        return self._whole[node.name]
 
     def _declaring(self, node: Scope, depth: int, ranges: Ranges, body: Body) -> None:
         """What is below a mark, with the buffers that are declared there in force."""
@@ -91,16 +98,18 @@ class PhaseWriter:
             if self.writer.statements[instance.statement].kind == "init":
                 self.writer.starts[self.writer.statements[instance.statement].target] = (node.body, phase)
         before, ahead = self.writer.fetched, self.ahead.pop(phase.mark, None)
+        whole = self._in_whole_tiles(node, ranges)
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark:
                 if ahead is None:
-                    fetched = fetch(self.writer, copy, node.around, depth, ranges)
+                    fetched = fetch(self.writer, copy, node.around, depth, ranges, filled=whole is not None)
                 else:
                     fetched = ahead.arrive(copy, depth, ranges)
                 self.writer.fetched = (*self.writer.fetched, fetched)
         self._barrier(phase.mark + COPIED, depth)
         if ahead is not None:
             ahead.ask_for_next(depth, ranges)
+        node = whole or node
         if phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
@@ -147,8 +156,13 @@ class PhaseWriter:
                     node = guarded(node, low[0], high[1], ranges)
             elif constant:
                 inside = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
-                self._unroll(trips, self.writer.program.options.unroll // self._copies(node.body, inside), depth)
+                self._unroll(trips, self._most_copies() // self._copies(node.body, inside), depth)
         self.writer.loop(node, depth, ranges, self._serial, "")
+
+    def _most_copies(self) -> int:
+        """Copies of a loop's body that unrolling may make."""
+        given = self.writer.program.options.unroll
+        return given or (MOST_WIDE_COPIES if self.writer.wide else MOST_COPIES)
 
     def _unroll(self, trips: int, most: int, depth: int) -> None:
         """Ask for as many copies of a loop's body as fit and divide its trips."""
@@ -187,20 +201,12 @@ class PhaseWriter:
             statement = self.writer.statements[instance.statement]
             cluster = next(c for c in self.writer.plan.clusters if statement.name in c.statements)
             touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
-            kept = [b for b in self.writer.plan.buffers.values() if b.storage in touched and _in_registers(b)]
+            kept = [b for b in self.writer.plan.buffers.values() if b.storage in touched and registers_of(b) > 0]
             if kept:
                 arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
                 if any(node.iterator in variables(a) for a in arguments):
                     return True
         return False
-
-
-def _in_registers(buffer: Buffer) -> bool:
-    """Whether the registers of a thread hold all elements that it has of a buffer, which are several."""
-    elements = math.prod(buffer.shape)
-    return buffer.space == "private" and 1 < elements <= LARGEST_IN_REGISTERS // max(
-        REGISTER_BYTES, buffer.dtype.itemsize
-    )
 
 
 def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:

@@ -60,14 +60,20 @@ class _OnItsWay:
 
 
 class Ahead:
-    """The fetches of a loop over tiles of steps whose body is one phase; ``around`` are the iterators around that."""
+    """The fetches of a loop over tiles of steps whose body is one phase; ``around`` are the iterators around that.
 
-    def __init__(self, writer: KernelWriter, node: For, copies: list[Copy], around: tuple[LoopExpr, ...]) -> None:
+    If they are to be ``filled`` there are zeros for what is outside.
+    """
+
+    def __init__(
+        self, writer: KernelWriter, node: For, copies: list[Copy], around: tuple[LoopExpr, ...], filled: bool
+    ) -> None:
         self.writer = writer
         self.node = node
         self.around = around
         self.own: list[_OnItsWay] = []
         self.copies = copies
+        self.filled = filled
 
     def begin(self, depth: int, ranges: Ranges) -> None:
         """In front of the loop: ask for the first tile."""
@@ -126,9 +132,13 @@ class Ahead:
             writer.put(depth, f"{{  // {what}")
         start = f"{fetching.first} + {fetching.stride} * {round_}" if number > 1 else fetching.first
         writer.put(depth + 1, f"const {index} {fetching.element} = {start};")
-        there, test = fetching.source(corner, depth + 1, ranges, tested_only=not asks)
         kept = f"{own.registers}[{round_}]" if number > 1 else own.registers
+        there, test = "", ""
+        if asks or not self.filled:
+            there, test = fetching.source(corner, depth + 1, ranges, tested_only=not asks)
         line = f"{kept} = {fetching.loaded(there)};" if asks else fetching.stored(kept, ranges)
+        if asks and self.filled and test:
+            writer.put(depth + 1, f"{kept} = {fetching.zero};")
         if fetching.count % fetching.stride:
             test = " && ".join(filter(None, (f"{fetching.element} < {fetching.count}", test)))
         writer.put(depth + 1, f"if ({test}) {line}" if test else line)

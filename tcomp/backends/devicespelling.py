@@ -189,6 +189,15 @@ class DeviceSpeller(Speller):
         element = Operation("mod", (offset, Number(deal.vector)))
         return self.ranges.simplify(Operation("+", (Operation("*", (chunk, Number(deal.vector))), element)))
 
+    def distances(self, subscripts: Sequence[Expr], corner: tuple[LoopExpr, ...]) -> list[LoopExpr]:
+        """The distance of affine subscripts from a corner."""
+        return self._offsets([self.loop_expression(s) for s in subscripts], corner)
+
+    def places(self, local: Local, subscripts: Sequence[Expr]) -> list[LoopExpr]:
+        """Where in the part of a buffer that a thread keeps an element lies."""
+        offsets = self.distances(subscripts, local.corner)
+        return [self._share(o, deal) for o, deal in zip(offsets, local.buffer.deals, strict=True)]
+
     def _offsets(self, subscripts: Sequence[LoopExpr], corner: tuple[LoopExpr, ...]) -> list[LoopExpr]:
         """The distance of each subscript from a corner."""
         return [self.ranges.simplify(Operation("-", (s, c))) for s, c in zip(subscripts, corner, strict=True)]

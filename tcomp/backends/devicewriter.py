@@ -58,15 +58,16 @@ class KernelWriter:
     ``used`` are the storages (and ``REPORT``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
     in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
     around has declared, ``thread_ids`` the thread's coordinates.  ``redirected`` are statements whose results go
-    elsewhere first, with the C text for that place.
+    elsewhere first, with the C text for that place.  ``wide`` says whether threads need more registers than usual.
     """
 
-    def __init__(self, program: Program, shape: tuple[int, ...]) -> None:
+    def __init__(self, program: Program, shape: tuple[int, ...], wide: bool) -> None:
         self.program = program
         self.plan = program.plan
         self.statements = program.plan.scop.by_name
         self.shape = shape
         self.threads = math.prod(shape)
+        self.wide = wide
         self.lines: list[str] = []
         self.where: list[tuple[int, str]] = []
         self.used: dict[str, None] = {}

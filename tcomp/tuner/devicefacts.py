@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.mapping.dealing import deal, steps_at_a_time
-from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu
-from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
+from tcomp.mapping.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, is_wide
+from tcomp.mapping.gpumodel import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Dealt, Plan
 from tcomp.tuner.outline import Access, Band, heaviest
 
 ENOUGH_THREADS = 512
-"""Threads of a multiprocessor from which on the latency of memory is hidden, by and large."""
+"""Threads of a multiprocessor from which on the latency of memory is hidden, by and large; half as many wide ones."""
 
 SPILLED = 3.0
 """How much slower arithmetic is whose accumulators are not in registers."""
@@ -106,10 +106,10 @@ def band_cost(band: Band, tile: tuple[int, ...], dealt: Dealt, options: MappingO
     threads = dealt.threads
     elements = math.prod(d.elements for d in dealt.deals)
     operands = [a for a in band.accesses if not a.writes]
-    steps = min(band.steps, steps_at_a_time(threads, sum(_side(a, tile) for a in operands), options))
+    steps = min(band.steps, steps_at_a_time(dealt, sum(_side(a, tile) for a in operands), options))
     fetched = band.contraction and options.use_shared_memory and dealt.form == "serial"
     shared = steps * sum(_side(a, tile) * a.itemsize for a in operands) if fetched else 0
-    registers = BASE_REGISTERS + 2 * elements
+    registers = BASE_REGISTERS + elements + 2 * math.isqrt(elements)
     resident = _resident(gpu, threads, min(registers, gpu.registers_per_thread), shared)
     across = 1 if band.vector is None else _threads_along(dealt, band.vector)
     sectors = [_sectors(a, band, across, dealt, fetched=fetched) for a in band.accesses]
@@ -117,7 +117,8 @@ def band_cost(band: Band, tile: tuple[int, ...], dealt: Dealt, options: MappingO
     moved = sum(s * a.bytes(tile) for s, a in zip(sectors, band.accesses, strict=True))
     once = sum(a.bytes(band.extents) for a in band.accesses)
     memory = max(once / gpu.bandwidth, blocks * moved / (L2_ADVANTAGE * gpu.bandwidth))
-    busy = min(1.0, blocks * threads / (gpu.multiprocessors * ENOUGH_THREADS))
+    enough = ENOUGH_THREADS // 2 if is_wide(elements) else ENOUGH_THREADS
+    busy = min(1.0, blocks * threads / (gpu.multiprocessors * enough))
     turns = -(-blocks // (gpu.multiprocessors * max(1, resident)))
     lanes = -(-threads // WARP) * WARP / threads
     reuse = elements / (elements + (2.0 if fetched else 8.0)) if band.contraction else 1.0

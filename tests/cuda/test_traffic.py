@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,15 @@ def test_tmm_reads_both_operands_along_rows(options: MappingOptions | None) -> N
     assert all(a.wavefronts == a.ideal_wavefronts for a in kernel.select("shared") if "tc_store16" not in a.text)
     assert kernel.conflicts <= (0 if options is TILES else 0.1 * sum(a.wavefronts for a in kernel.select("shared")))
     assert kernel.barriers <= 2 * 128 / 16
+
+
+@pytest.mark.parametrize("steps", [8, 16])
+def test_lanes_that_store_columns_meet_in_no_bank(steps: int) -> None:
+    """Rows of 2 and 4 vectors are turned on their way; threads read four neighbours at a time."""
+    options = replace(TILES, reduction_tile=steps)
+    kernel = only(counts("tmm", (("M", 64), ("N", 64), ("K", 128)), options))
+    assert kernel.conflicts == 0
+    assert coalesced(kernel)
 
 
 def test_softmax_reads_its_input_twice_and_writes_once() -> None:

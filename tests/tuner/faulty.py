@@ -132,7 +132,7 @@ class FaultyBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         source = self.sound.emit(function, plan, loops, options, checked)
-        number = options.unroll - _FIRST
+        number = -1 if options.unroll is None else options.unroll - _FIRST
         return list(FAULTS.values())[number].change(source) if number >= 0 else source
 
 

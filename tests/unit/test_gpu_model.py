@@ -27,11 +27,11 @@ def test_what_does_not_fit_takes_for_ever() -> None:
 
 
 def test_wide_elements_take_two_registers() -> None:
-    """Kernels are compiled for 128 registers: 8 x 8 sums of double precision would take them all."""
-    whole = replace(TILE, share=(8, 8))
+    """A thread has 255 registers: 16 x 8 sums of double precision would take them all."""
+    whole = replace(TILE, threads=128, share=(16, 8))
     assert resident_blocks(H100, whole) > 0
     assert resident_blocks(H100, replace(whole, itemsize=8)) == 0
-    assert resident_blocks(H100, replace(whole, itemsize=8, share=(4, 8))) > 0
+    assert resident_blocks(H100, replace(whole, itemsize=8, share=(8, 8))) > 0
 
 
 def test_a_wave_costs_the_same_however_full_it_is() -> None:

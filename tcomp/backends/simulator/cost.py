@@ -14,8 +14,8 @@ from tcomp.backends.occupancy import occupancy
 from tcomp.backends.simulator.report import KernelCounts, SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Launch, Source
-from tcomp.mapping.gpu import SECTOR_BYTES, WARP, Gpu, gpu_of
-from tcomp.mapping.gpumodel import BASE_REGISTERS, L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
+from tcomp.mapping.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, gpu_of
+from tcomp.mapping.gpumodel import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
 
 _FLOPS_IN_A_PASS = 256
 """What a multiprocessor computes while its shared memory serves one wavefront: a cycle of 128 multiply-adds."""

@@ -10,6 +10,16 @@ static __device__ __forceinline__ uint4 tc_load16(const T *global) {
   }
   return whole;
 }
+// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
+template <class T>
+static __device__ __forceinline__ void tc_store_turned(T *shared, const int apart, const int turn, const uint4 whole) {
+  T *const first = shared + (turn ? 2 * apart : 0), *const second = shared + (turn ? 0 : 2 * apart);
+  const T *const values = reinterpret_cast<const T *>(&whole);
+  first[0] = turn ? values[2] : values[0];
+  first[apart] = turn ? values[3] : values[1];
+  second[0] = turn ? values[0] : values[2];
+  second[apart] = turn ? values[1] : values[3];
+}
 template <class T>
 static __device__ __forceinline__ void tc_store16(T *shared, const int apart, const uint4 whole) {
   if (apart == 1 && (unsigned long long)shared % 16 == 0) {
@@ -65,8 +75,8 @@ f_0(
   uint4 k_next[3];
   {  // ask for 1 x 16 x 32 of q by 4
     const int e = 4 * thread;
-    const int i = 16 * b_i + e / 8 % 16;
-    const int d = 8 * (e / 128) + e % 8;
+    const int i = 16 * b_i + e / 32;
+    const int d = e % 32;
     if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
   }
   #pragma unroll
@@ -80,7 +90,7 @@ f_0(
     __syncthreads();
     {  // store 1 x 16 x 32 of q by 4
       const int e = 4 * thread;
-      if (e < 512) tc_store16(&q_tile[8 * (e / 128) + e % 8][e / 8 % 16], 20, q_next);
+      if (e < 512) tc_store_turned(&q_tile[e % 32][e / 32], 20, e % 32 / 8 % 2, q_next);
     }
     #pragma unroll
     for (int r = 0; r < 3; ++r) {  // store 1 x 96 x 32 of k by 4
@@ -91,8 +101,8 @@ f_0(
     if (d_tile < 1) {
       {  // ask for 1 x 16 x 32 of q by 4
         const int e = 4 * thread;
-        const int i = 16 * b_i + e / 8 % 16;
-        const int d = 8 * (e / 128) + e % 8 + 32;
+        const int i = 16 * b_i + e / 32;
+        const int d = e % 32 + 32;
         if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
       }
       #pragma unroll

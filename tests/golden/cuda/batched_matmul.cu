@@ -7,7 +7,7 @@ f_0(const float *__restrict__ X, const float *__restrict__ Y, float *__restrict_
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
   __shared__ float Y_tile[26][26];
-  __shared__ float X_tile[64][26];
+  __shared__ float X_tile[26][68];
   const int b_b = blockIdx.y;
   const int b_m = blockIdx.x;
   float Z_acc[4][2];
@@ -33,7 +33,7 @@ f_0(const float *__restrict__ X, const float *__restrict__ Y, float *__restrict_
   for (int e = thread; e < 1664; e += 256) {  // fetch 1 x 64 x 26 of X
     const int m = 64 * b_m + e / 26;
     const int k = e % 26;
-    if (m < 72) X_tile[e / 26][e % 26] = X[1872 * b_b + 26 * m + k];
+    if (m < 72) X_tile[e % 26][e / 26] = X[1872 * b_b + 26 * m + k];
   }
   __syncthreads();
   // Z(b, m, n) +=! X(b, m, k) * Y(b, k, n) (16 x 16 threads)
@@ -45,7 +45,7 @@ f_0(const float *__restrict__ X, const float *__restrict__ Y, float *__restrict_
         #pragma unroll
         for (int n_part = 0; n_part < 2; ++n_part) {
           if (t_n + 16 * n_part < 26) {
-            Z_acc[m_part][n_part] += X_tile[4 * t_m + m_part][k] * Y_tile[k][t_n + 16 * n_part];
+            Z_acc[m_part][n_part] += X_tile[k][4 * t_m + m_part] * Y_tile[k][t_n + 16 * n_part];
           }
         }
       }

@@ -11,7 +11,7 @@ f_0(
   const int t_f = threadIdx.y;
   const int t_w = threadIdx.x;
   __shared__ float I_tile[8][3][30];
-  __shared__ float K_tile[16][8][3][3];
+  __shared__ float K_tile[8][3][3][18];
   const int b_n = blockIdx.z;
   const int b_f = blockIdx.y;
   const int b_h = blockIdx.x;
@@ -50,7 +50,7 @@ f_0(
     #pragma unroll
     for (int r = 0; r < 6; ++r) {  // store 16 x 8 x 3 x 3 of K
       const int e = thread + 224 * r;
-      if (e < 1152) K_tile[e / 72][e / 9 % 8][e / 3 % 3][e % 3] = K_next[r];
+      if (e < 1152) K_tile[e / 9 % 8][e / 3 % 3][e % 3][e / 72] = K_next[r];
     }
     __syncthreads();
     if (c_tile < 1) {
@@ -81,7 +81,7 @@ f_0(
         for (int kw = 0; kw < 3; ++kw) {
           #pragma unroll
           for (int f_part = 0; f_part < 2; ++f_part) {
-            O_acc[f_part] += I_tile[c_part][kh][t_w + kw] * K_tile[2 * t_f + f_part][c_part][kh][kw];
+            O_acc[f_part] += I_tile[c_part][kh][t_w + kw] * K_tile[c_part][kh][kw][2 * t_f + f_part];
           }
         }
       }

@@ -27,21 +27,21 @@ static __device__ __forceinline__ void tc_put16(T *global, const T (&values)[cou
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(128, 1)
 f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C_acc0_parts)
 {
   const int thread = threadIdx.x + 16 * threadIdx.y;
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
-  __shared__ __align__(16) float B_tile[16][128];
-  __shared__ __align__(16) float A_tile[16][132];
+  __shared__ __align__(16) float B_tile[8][128];
+  __shared__ __align__(16) float A_tile[8][132];
   const int b_part = blockIdx.z;
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
-  float C_acc0_parts_acc[8][8];
-  // C starts (16 x 16 threads)
+  float C_acc0_parts_acc[16][8];
+  // C starts (8 x 16 threads)
   #pragma unroll
-  for (int m_part = 0; m_part < 2; ++m_part) {
+  for (int m_part = 0; m_part < 4; ++m_part) {
     #pragma unroll
     for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
       #pragma unroll
@@ -56,69 +56,69 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   uint4 B_next[2];
   uint4 A_next[2];
   #pragma unroll
-  for (int r = 0; r < 2; ++r) {  // ask for 16 x 128 of B by 4
-    const int e = 4 * thread + 1024 * r;
+  for (int r = 0; r < 2; ++r) {  // ask for 8 x 128 of B by 4
+    const int e = 4 * thread + 512 * r;
     const int i0 = 256 * b_part + e / 128;
     const int n = 128 * b_n + e % 128;
     B_next[r] = tc_load16(&B[1024 * i0 + n]);
   }
   #pragma unroll
-  for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
-    const int e = 4 * thread + 1024 * r;
-    const int m = 128 * b_m + e / 8 % 128;
-    const int i1 = 256 * b_part + 8 * (e / 1024) + e % 8;
+  for (int r = 0; r < 2; ++r) {  // ask for 128 x 8 of A by 4
+    const int e = 4 * thread + 512 * r;
+    const int m = 128 * b_m + e / 8;
+    const int i1 = 256 * b_part + e % 8;
     A_next[r] = tc_load16(&A[1024 * m + i1]);
   }
-  for (int k_tile = 0; k_tile < 16; ++k_tile) {  // tiles of steps
+  for (int k_tile = 0; k_tile < 32; ++k_tile) {  // tiles of steps
     __syncthreads();
     #pragma unroll
-    for (int r = 0; r < 2; ++r) {  // store 16 x 128 of B by 4
-      const int e = 4 * thread + 1024 * r;
+    for (int r = 0; r < 2; ++r) {  // store 8 x 128 of B by 4
+      const int e = 4 * thread + 512 * r;
       tc_store16(&B_tile[e / 128][e % 128], 1, B_next[r]);
     }
     #pragma unroll
-    for (int r = 0; r < 2; ++r) {  // store 128 x 16 of A by 4
-      const int e = 4 * thread + 1024 * r;
-      tc_store16(&A_tile[8 * (e / 1024) + e % 8][e / 8 % 128], 132, A_next[r]);
+    for (int r = 0; r < 2; ++r) {  // store 128 x 8 of A by 4
+      const int e = 4 * thread + 512 * r;
+      tc_store16(&A_tile[e % 8][e / 8], 132, A_next[r]);
     }
     __syncthreads();
-    if (k_tile < 15) {
+    if (k_tile < 31) {
       #pragma unroll
-      for (int r = 0; r < 2; ++r) {  // ask for 16 x 128 of B by 4
-        const int e = 4 * thread + 1024 * r;
-        const int i0 = 16 * k_tile + 256 * b_part + e / 128 + 16;
+      for (int r = 0; r < 2; ++r) {  // ask for 8 x 128 of B by 4
+        const int e = 4 * thread + 512 * r;
+        const int i0 = 8 * k_tile + 256 * b_part + e / 128 + 8;
         const int n = 128 * b_n + e % 128;
         B_next[r] = tc_load16(&B[1024 * i0 + n]);
       }
       #pragma unroll
-      for (int r = 0; r < 2; ++r) {  // ask for 128 x 16 of A by 4
-        const int e = 4 * thread + 1024 * r;
-        const int m = 128 * b_m + e / 8 % 128;
-        const int i1 = 16 * k_tile + 256 * b_part + 8 * (e / 1024) + e % 8 + 16;
+      for (int r = 0; r < 2; ++r) {  // ask for 128 x 8 of A by 4
+        const int e = 4 * thread + 512 * r;
+        const int m = 128 * b_m + e / 8;
+        const int i1 = 8 * k_tile + 256 * b_part + e % 8 + 8;
         A_next[r] = tc_load16(&A[1024 * m + i1]);
       }
     }
-    // C(m, n) +=! A(m, k) * B(k, n) (16 x 16 threads)
-    #pragma unroll 2
-    for (int k_part = 0; k_part < 16; ++k_part) {
+    // C(m, n) +=! A(m, k) * B(k, n) (8 x 16 threads)
+    #pragma unroll
+    for (int k_part = 0; k_part < 8; ++k_part) {
       #pragma unroll
-      for (int m_part = 0; m_part < 2; ++m_part) {
+      for (int m_part = 0; m_part < 4; ++m_part) {
         #pragma unroll
         for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
           #pragma unroll
           for (int n_part = 0; n_part < 2; ++n_part) {
             #pragma unroll
             for (int n_part_1 = 0; n_part_1 < 4; ++n_part_1) {
-              C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1] += A_tile[k_part][4 * t_m + 64 * m_part + m_part_1] * B_tile[k_part][4 * t_n + 64 * n_part + n_part_1];
+              C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1] += A_tile[k_part][4 * t_m + 32 * m_part + m_part_1] * B_tile[k_part][4 * t_n + 64 * n_part + n_part_1];
             }
           }
         }
       }
     }
   }
-  // C is stored (16 x 16 threads)
+  // C is stored (8 x 16 threads)
   #pragma unroll
-  for (int m_part = 0; m_part < 2; ++m_part) {
+  for (int m_part = 0; m_part < 4; ++m_part) {
     #pragma unroll
     for (int m_part_1 = 0; m_part_1 < 4; ++m_part_1) {
       #pragma unroll
@@ -128,7 +128,7 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
         for (int n_part_1 = 0; n_part_1 < 4; ++n_part_1) {
           C_acc0_parts_side_by_side[n_part_1] = C_acc0_parts_acc[4 * m_part + m_part_1][4 * n_part + n_part_1];
         }
-        tc_put16(&C_acc0_parts[1048576 * b_part + 131072 * b_m + 4096 * t_m + 65536 * m_part + 1024 * m_part_1 + 128 * b_n + 4 * t_n + 64 * n_part], C_acc0_parts_side_by_side);
+        tc_put16(&C_acc0_parts[1048576 * b_part + 131072 * b_m + 4096 * t_m + 32768 * m_part + 1024 * m_part_1 + 128 * b_n + 4 * t_n + 64 * n_part], C_acc0_parts_side_by_side);
       }
     }
   }
@@ -162,6 +162,6 @@ f_1(float *__restrict__ C, const float *__restrict__ C_acc0_parts)
   }
 }
 
-// f_0<<<(8, 8, 4), (16, 16, 1), 0>>>(A, B, C_acc0_parts)
+// f_0<<<(8, 8, 4), (16, 8, 1), 0>>>(A, B, C_acc0_parts)
 // f_1<<<(1024, 1, 1), (256, 1, 1), 0>>>(C, C_acc0_parts)
 // temporary C_acc0_parts: float32[4, 1024, 1024]

@@ -33,8 +33,8 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   const int thread = threadIdx.x + 16 * threadIdx.y;
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
-  __shared__ __align__(16) float A_tile[64][36];
-  __shared__ __align__(16) float B_tile[64][36];
+  __shared__ __align__(16) float A_tile[64][34];
+  __shared__ __align__(16) float B_tile[64][34];
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
   float C_acc[2][2];
@@ -51,15 +51,15 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   #pragma unroll
   for (int r = 0; r < 2; ++r) {  // ask for 32 x 64 of A by 4
     const int e = 4 * thread + 1024 * r;
-    const int m = 32 * b_m + e / 8 % 32;
-    const int k = 8 * (e / 256) + e % 8;
+    const int m = 32 * b_m + e / 64;
+    const int k = e % 64;
     A_next[r] = tc_load16(&A[256 * m + k]);
   }
   #pragma unroll
   for (int r = 0; r < 2; ++r) {  // ask for 32 x 64 of B by 4
     const int e = 4 * thread + 1024 * r;
-    const int n = 32 * b_n + e / 8 % 32;
-    const int k = 8 * (e / 256) + e % 8;
+    const int n = 32 * b_n + e / 64;
+    const int k = e % 64;
     B_next[r] = tc_load16(&B[256 * n + k]);
   }
   for (int k_tile = 0; k_tile < 4; ++k_tile) {  // tiles of steps
@@ -67,27 +67,27 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
     #pragma unroll
     for (int r = 0; r < 2; ++r) {  // store 32 x 64 of A by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store16(&A_tile[8 * (e / 256) + e % 8][e / 8 % 32], 36, A_next[r]);
+      tc_store16(&A_tile[e % 64][e / 64], 34, A_next[r]);
     }
     #pragma unroll
     for (int r = 0; r < 2; ++r) {  // store 32 x 64 of B by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store16(&B_tile[8 * (e / 256) + e % 8][e / 8 % 32], 36, B_next[r]);
+      tc_store16(&B_tile[e % 64][e / 64], 34, B_next[r]);
     }
     __syncthreads();
     if (k_tile < 3) {
       #pragma unroll
       for (int r = 0; r < 2; ++r) {  // ask for 32 x 64 of A by 4
         const int e = 4 * thread + 1024 * r;
-        const int m = 32 * b_m + e / 8 % 32;
-        const int k = 64 * k_tile + 8 * (e / 256) + e % 8 + 64;
+        const int m = 32 * b_m + e / 64;
+        const int k = 64 * k_tile + e % 64 + 64;
         A_next[r] = tc_load16(&A[256 * m + k]);
       }
       #pragma unroll
       for (int r = 0; r < 2; ++r) {  // ask for 32 x 64 of B by 4
         const int e = 4 * thread + 1024 * r;
-        const int n = 32 * b_n + e / 8 % 32;
-        const int k = 64 * k_tile + 8 * (e / 256) + e % 8 + 64;
+        const int n = 32 * b_n + e / 64;
+        const int k = 64 * k_tile + e % 64 + 64;
         B_next[r] = tc_load16(&B[256 * n + k]);
       }
     }

@@ -1,0 +1,120 @@
+"""Tiles that reach over the end of a problem, of which threads compute what does not exist; and threads with much."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tests.cuda.simulated import NEEDS_COMPILER
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+NT = "def nt(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+BATCHES = "def batches(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+LAYER = """def layer(float(M,K) A, float(N,K) W, float(N) c) -> (C) {
+    C(m,n) +=! A(m,k) * W(n,k)
+    C(m,n) = fmax(C(m,n) + c(n), 0.0)
+}"""
+ADDED = "def added(float(M,K) A, float(K,N) B, float(M,N) C) -> (D) { D(m,n) = C(m,n)\n D(m,n) += A(m,k) * B(k,n) }"
+CONVOLUTION = "def conv(float(C,H,W) I, float(O,C,3,3) K) -> (R) { R(o,h,w) +=! I(c,h+kh,w+kw) * K(o,c,kh,kw) }"
+TILE = tc.MappingOptions(tile_sizes=(64, 64), threads=(16, 16))
+
+
+def source(text: str, options: tc.MappingOptions | None = None, **sizes: int) -> str:
+    (name,) = module = tc.define(text)
+    return module[name].compile(sizes=sizes, target="cuda:sm_90", options=options).source
+
+
+def asked_of_threads(text: str) -> list[str]:
+    """The tests of threads below the first comment about a sum of products."""
+    sums = text[text.index("+=!") :]
+    sums = sums[: sums.index("is stored")]
+    return [line.strip() for line in sums.splitlines() if re.search(r"\bif \(.*\bt_", line)]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("prefetch", [True, False], ids=["ahead", "in turn"])
+@pytest.mark.parametrize(
+    ("text", "shapes", "tile"),
+    [
+        (MM, [(70, 50), (50, 66)], (64, 64)),
+        (MM, [(65, 33), (33, 68)], (64, 64)),
+        (MM, [(97, 20), (20, 36)], (32, 32)),
+        (NT, [(33, 96), (40, 96)], (32, 32)),
+        (NT, [(50, 31), (35, 31)], (32, 32)),
+        (BATCHES, [(3, 20, 37), (3, 37, 24)], (1, 16, 16)),
+        (LAYER, [(70, 33), (66, 33), (66,)], (64, 64)),
+        (ADDED, [(70, 24), (24, 66), (70, 66)], (64, 64)),
+        (CONVOLUTION, [(3, 12, 19), (5, 3, 3, 3)], (4, 4, 16)),
+    ],
+    ids=["mm", "mm in vectors", "many tiles", "nt", "nt odd", "batches", "layer", "added", "convolution"],
+)
+def test_results_are_those_of_the_interpreter(
+    text: str, shapes: list[tuple[int, ...]], tile: tuple[int, ...], prefetch: bool
+) -> None:
+    (name,) = module = tc.define(text)
+    arrays = [np.random.default_rng(sum(s)).integers(-3, 4, s).astype("float32") for s in shapes]
+    options = tc.MappingOptions(tile_sizes=tile, reduction_tile=16, prefetch=prefetch)
+    found = module[name](*arrays, target="simulator", options=options)
+    np.testing.assert_array_equal(found, module[name].reference(*arrays))
+
+
+@NEEDS_COMPILER
+def test_what_is_not_finite_stays_where_it_belongs() -> None:
+    """Rows and columns beyond the end are made of zeros, and of operands that do exist."""
+    mm, rng = tc.define(MM).mm, np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (66, 40)).astype("float32"), rng.integers(-3, 4, (40, 70)).astype("float32")
+    a[65], b[:, 69] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        expected = mm.reference(a, b)
+    np.testing.assert_array_equal(mm(a, b, target="simulator", options=TILE), expected)
+    assert np.isfinite(expected[:65, :69]).all()
+
+
+@pytest.mark.parametrize("sizes", [(250, 201, 77), (256, 250, 64), (130, 64, 64)])
+def test_no_thread_is_tested(sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    assert asked_of_threads(source(MM, TILE, M=m, N=n, K=k)) == []
+
+
+def test_zeros_are_fetched_only_for_torn_tiles() -> None:
+    assert "uint4{}" in source(MM, TILE, M=128, N=68, K=64)
+    assert "uint4{}" not in source(MM, TILE, M=128, N=64, K=64)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (tc.MappingOptions(tile_sizes=(50, 64), threads=(16, 16)), "50 rows are not dealt evenly to 16 threads"),
+        (tc.MappingOptions(tile_sizes=(64, 64), threads=(16, 16), use_shared_memory=False), "operands are not fetched"),
+        (tc.MappingOptions(tile_sizes=(64, 64), threads=(16, 16), use_private_memory=False), "all see the sums"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tests_stay(options: tc.MappingOptions, why: str) -> None:
+    assert asked_of_threads(source(MM, options, M=120, N=100, K=64)), why
+
+
+class TestWideThreads:
+    def test_large_tiles_are_dealt_to_few_threads(self) -> None:
+        text = source(MM, M=4096, N=4096, K=4096)
+        assert "__launch_bounds__(128, 1)" in text and "float C_acc[16][8];" in text
+        assert "const int r_k_tile" not in text and "k_part < 8;" in text
+
+    def test_not_where_sums_take_two_registers(self) -> None:
+        text = source(MM.replace("float(", "double("), tc.MappingOptions(tile_sizes=(128, 128)), M=512, N=512, K=512)
+        assert "__launch_bounds__(256, 1)" in text and re.search(r"double \w+\[8\]\[8\];", text)
+
+    def test_copies_that_the_user_wants_are_made(self) -> None:
+        tiles = tc.MappingOptions(tile_sizes=(128, 128))
+        few = source(MM, tc.MappingOptions(tile_sizes=(128, 128), unroll=128), M=512, N=512, K=512)
+        assert few.count("#pragma unroll") < source(MM, tiles, M=512, N=512, K=512).count("#pragma unroll")
+
+    @NEEDS_COMPILER
+    def test_results_are_those_of_the_interpreter(self) -> None:
+        mm, rng = tc.define(MM).mm, np.random.default_rng(0)
+        a, b = rng.integers(-3, 4, (130, 27)).astype("float32"), rng.integers(-3, 4, (27, 200)).astype("float32")
+        options = tc.MappingOptions(tile_sizes=(128, 128))
+        np.testing.assert_array_equal(mm(a, b, target="simulator", options=options), a @ b)
