@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="end after so many seconds")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of a short run")
     parser.add_argument("--seeds", type=int, default=3, help="short runs of each workload")
-    parser.add_argument("--long", type=int, default=2000, help="different kernels that a long run sees")
+    parser.add_argument("--long", type=int, default=2000, help="candidates that a long run tries")
     parser.add_argument("--piece", type=float, default=150.0, help="seconds of a piece of a long run")
     parser.add_argument("--compare", type=float, default=30.0, help="seconds of the comparison")
     parser.add_argument("--threads", type=int, default=2, help="1 keeps kernels on one thread; more searches that, too")

@@ -34,7 +34,7 @@ NEW = 1.02
 @dataclass(frozen=True, slots=True)
 class Extent:
     """How much is done for a workload: ``seeds`` runs of ``budget`` seconds, a long run in pieces of ``piece`` seconds
-    until it has seen ``long`` kernels, and a comparison of ``compare`` seconds."""
+    until it has tried ``long`` candidates, and a comparison of ``compare`` seconds."""
 
     budget: float
     seeds: int
@@ -58,13 +58,15 @@ class Short:
 class Findings:
     """What is known of a workload.
 
-    ``kernels`` are those that the long run has seen in ``pieces`` pieces; it is ``exhausted`` when a piece brings
-    hardly a new one.  ``gains`` maps options, as JSON, to how many times faster than the default options they are.
+    The long run has tried ``candidates``, with ``kernels`` of their own, in ``pieces`` pieces; it is ``exhausted`` when
+    a piece brings hardly a new one.  ``gains`` maps options, as JSON, to how many times faster than the default options
+    they are.
     """
 
     title: str
     short: Mapping[str, Short] = field(default_factory=dict)
     pieces: int = 0
+    candidates: int = 0
     kernels: int = 0
     exhausted: bool = False
     long: tuple[str, ...] = ()
@@ -97,8 +99,8 @@ class Campaign:
         for seed in range(extent.seeds):
             if str(seed) not in found.short:
                 return Piece(f"short, seed {seed}", extent.budget, functools.partial(self._short, case, found, seed))
-        if found.kernels < extent.long and not found.exhausted:
-            name = f"long, {found.kernels} kernels of {extent.long}"
+        if found.candidates < extent.long and not found.exhausted:
+            name = f"long, {found.candidates} candidates of {extent.long}"
             return Piece(name, extent.piece, functools.partial(self._long, case, found))
         if not found.gains:
             return Piece("comparison", extent.compare, functools.partial(self._compare, case, found))
@@ -120,6 +122,7 @@ class Campaign:
         return replace(
             found,
             pieces=found.pieces + 1,
+            candidates=len(result.history),
             kernels=kernels,
             exhausted=kernels < NEW * found.kernels,
             long=tuple(dict.fromkeys(o.to_json() for o in best)),

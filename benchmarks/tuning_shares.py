@@ -9,7 +9,7 @@ from benchmarks.tuning_pieces import Findings
 from tcomp.commands.display import show_table
 from tcomp.tuner.wording import readable_seconds
 
-COLUMNS = ("key", "workload", "default", "short", "long", "share", "least", "measured", "of", "long run")
+COLUMNS = ("key", "workload", "default", "short", "long", "share", "least", "measured", "of", "long run", "of these")
 
 
 def gains(found: Findings) -> list[float]:
@@ -34,7 +34,8 @@ def show(findings: Mapping[str, Findings]) -> None:
     """A line for each workload, and what they say together.
 
     ``short`` and ``long`` are times faster than the default options, ``share`` and ``least`` the median and the least
-    of the seeds; ``measured`` of so many kernels are those of the first short run.
+    of the seeds; ``measured`` of so many kernels are those of the first short run; the last two columns are the long
+    run's candidates, and how many of them had kernels of their own.
     """
     done = {key: found for key, found in findings.items() if found.gains and found.short}
     rows = []
@@ -51,6 +52,7 @@ def show(findings: Mapping[str, Findings]) -> None:
                 f"{min(shares(found)):.3f}",
                 str(first.measured),
                 str(first.kernels),
+                f"{found.candidates}",
                 f"{found.kernels}{' (all)' if found.exhausted else ''}",
             )
         )

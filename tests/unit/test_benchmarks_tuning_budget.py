@@ -26,16 +26,17 @@ def options(tile: int) -> MappingOptions:
     return MappingOptions(tile_sizes=(tile,))
 
 
-def result(problem: Problem, best: int, kernels: int) -> TuningResult:
-    """Of a run that measured so many kernels, of which ``best`` is the fastest."""
+def result(problem: Problem, best: int, kernels: int, equals: int = 0) -> TuningResult:
+    """Of a run that measured so many kernels, of which ``best`` is the fastest, and met ``equals`` of it."""
     tiles = [best, *(n for n in range(1000, 999 + kernels))]
     compiled = [Compiled(Candidate(options(n), "made up"), f"text {n}", (), 0.1) for n in tiles]
     trials = tuple(Trial(c, Outcome.MEASURED, (1e-3 * (1 + k),) * 3, baseline=1.0) for k, c in enumerate(compiled))
+    trials += (Trial(compiled[0], Outcome.DUPLICATE),) * equals
     return TuningResult(problem, options(best), 1.0, 1.0, (), trials, 0, "model", 1.0, interrupted=False)
 
 
 class Faked:
-    """Every run of 5 s finds tile 50 + its seed, every piece of the long run 40 kernels more; later ones are faster."""
+    """Every run of 5 s finds tile 50 + its seed, every piece of the long run 30 kernels more and 10 equals of one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs: list[tuple[str, Settings]] = []
@@ -47,7 +48,9 @@ class Faked:
         from_ = problem_of(case, parallel=False)
         self.runs.append((name, settings))
         pieces = sum(n == "long" for n, _ in self.runs)
-        return result(from_, 60, 40 * pieces) if name == "long" else result(from_, 50 + settings.seed, 9)
+        if name == "long":
+            return result(from_, 60, 30 * pieces, 10 * pieces)
+        return result(from_, 50 + settings.seed, 9)
 
     def finals(self, several: Sequence[MappingOptions]) -> list[Final]:
         if self.disturbed:
@@ -68,13 +71,13 @@ def test_pieces_come_in_order_and_end(monkeypatch: pytest.MonkeyPatch, tmp_path:
     faked = Faked(monkeypatch)
     names, found = ran(Campaign(tmp_path, Extent(5.0, 2, 100, 30.0, 9.0), parallel=False, jobs=1))
     assert names == [
-        *("short, seed 0", "short, seed 1", "long, 0 kernels of 100", "long, 40 kernels of 100"),
-        *("long, 80 kernels of 100", "comparison"),
+        *("short, seed 0", "short, seed 1", "long, 0 candidates of 100", "long, 40 candidates of 100"),
+        *("long, 80 candidates of 100", "comparison"),
     ]
     assert [s for n, s in faked.runs if n == "long"] == [
         Settings(30.0, strategy, number) for number, strategy in enumerate(("model", "genetic", "random"))
     ]
-    assert (found.pieces, found.kernels, found.exhausted) == (3, 120, False)
+    assert (found.pieces, found.candidates, found.kernels, found.exhausted) == (3, 120, 90, False)
     save(tmp_path / "results.json", {"W5": found})
     assert load(tmp_path / "results.json") == {"W5": found}
 
