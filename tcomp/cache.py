@@ -34,6 +34,7 @@ from tcomp.eviction import mark_used, note_written
 from tcomp.filelocks import exclusive
 from tcomp.interrupts import deferred
 from tcomp.memo import Memo
+from tcomp.wholefiles import whole_file
 
 FORMAT = 1
 _LARGEST_HEADER = 1 << 14
@@ -151,7 +152,7 @@ class Store:
         """Write every sound entry to a new ``.tar.gz``; returns how many.  Raises TcompError."""
         count = 0
         try:
-            with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
+            with whole_file(archive) as file, tarfile.open(archive, "w:gz", file, compresslevel=6) as tar:
                 for path in self._files():
                     with suppress(FileNotFoundError, DamagedError, PermissionError):
                         content = _read_own(path)

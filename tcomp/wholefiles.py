@@ -2,39 +2,79 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+"""What systems say where a file may be written, but nothing may be made beside it or take its place: its folder or its
+owner is another's, or it alone is mounted there."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, or send the content to the pipe or device of that name.
+    """Write a file, or send the content to the pipe or device of that name.  Raises OSError; see ``whole_file``."""
+    with whole_file(path) as file:
+        file.write(content)
 
-    The new content takes the old one's place when the disk has all of it.  Where nothing new may be made beside a file
-    that itself may be written, it is written where it is.  Raises OSError; the file is then as it was.
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written in the block, or the pipe or device of that name.
+
+    The new content takes the old one's place when the disk has all of it.  Where that is not possible, but the file
+    itself may be written, it is written where it is.  Raises OSError; the file is then as it was.
     """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        path.write_bytes(content)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            yield stream
         return
-    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+    target = _resolved(path)
+    # No longer than any name, and unlike any that a killed process has left.
+    draft = target.with_name(f".{os.urandom(8).hex()}.new")
     try:
         file = draft.open("xb")
-    except PermissionError:
-        if not target.exists():
+    except OSError as error:
+        if error.errno not in _REFUSED or not target.exists():
             raise
-        target.write_bytes(content)
+        with target.open("wb") as there:
+            yield there
         return
     try:
         with file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, draft)
-        draft.replace(target)
+        _take_place(draft, target)
     except BaseException:
         with suppress(OSError):
             draft.unlink()
         raise
+
+
+def _resolved(path: Path) -> Path:
+    """Raises OSError."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+
+
+def _take_place(draft: Path, target: Path) -> None:
+    """Make a draft the file, with the rights of the one that is there.  Raises OSError."""
+    try:
+        with suppress(FileNotFoundError):
+            status = target.stat()
+            if (status.st_uid, status.st_gid) != (draft.stat().st_uid, draft.stat().st_gid):
+                os.chown(draft, status.st_uid, status.st_gid)
+            shutil.copymode(target, draft)
+        draft.replace(target)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        with draft.open("rb") as new, target.open("wb") as there:
+            shutil.copyfileobj(new, there)
+        draft.unlink()

@@ -27,6 +27,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.operation import Operation
 from tcomp.registry import memory_of
 from tcomp.tolerance import Model, error_bounds
+from tcomp.wholefiles import whole_file
 
 _TIMING_SECONDS = 0.2
 _MOST_REPEATS = 100
@@ -203,6 +204,7 @@ def _save(outputs: Mapping[str, Array], directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
-            np.save(directory / f"{name}.npy", array, allow_pickle=False)
+            with whole_file(directory / f"{name}.npy") as file:
+                np.save(file, array, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise TcompError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from None

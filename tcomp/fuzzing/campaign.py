@@ -19,6 +19,7 @@ from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.workers import TIME_LIMIT, Answer, Result, Worker, answered
+from tcomp.wholefiles import write_whole
 
 _REDUCED_PER_KIND = 3
 """Failures of a kind that are made small; the others are counted."""
@@ -183,7 +184,7 @@ class Campaign:
         words = re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-")[:50]
         path = self.settings.keep / f"{words}-{digest}.tc"
         try:
-            path.write_text(text, encoding="utf-8")
+            write_whole(path, text.encode())
         except OSError as error:
             raise TcompError(f"cannot write {path}: {error.strerror}") from None
         return path

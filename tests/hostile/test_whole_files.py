@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tcomp import wholefiles
-from tcomp.wholefiles import write_whole
+from tcomp import cli, wholefiles
+from tcomp.cache import store
+from tcomp.wholefiles import whole_file, write_whole
+from tests.hostile.subprocesses import start
 
 
 def test_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
@@ -64,3 +67,122 @@ def test_pipes_get_the_content(tmp_path: Path) -> None:
     write_whole(pipe, b"content")
     reader.join()
     assert found == [b"content"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_pipes_without_a_name_get_the_content(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader:
+        write_whole(Path(f"/dev/fd/{writing}"), b"content")
+        os.close(writing)
+        assert reader.read() == b"content"
+
+
+@pytest.mark.parametrize("length", [1, 250, 255])
+def test_names_may_be_as_long_as_the_system_allows(length: int, tmp_path: Path) -> None:
+    file = tmp_path / ("x" * length)
+    write_whole(file, b"content")
+    assert file.read_bytes() == b"content" and list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """The first process of a container always has the number 1."""
+    file = tmp_path / "kept"
+    killed = start(
+        "import os, sys; from pathlib import Path; from tcomp.wholefiles import whole_file\n"
+        "with whole_file(Path(sys.argv[1])) as file: file.write(b'half'); file.flush(); os._exit(9)",
+        {},
+        arguments=[str(file)],
+    )
+    killed.communicate()
+    assert killed.returncode == 9 and not file.exists()
+    (left,) = tmp_path.iterdir()
+    for name in (left.name, f".{file.name}.{os.getpid()}.new"):
+        (tmp_path / name).write_bytes(b"half")
+    write_whole(file, b"content")
+    assert file.read_bytes() == b"content"
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_whole(one, b"content")
+
+
+@pytest.mark.parametrize("method", ["replace", "chmod"])
+def test_a_file_that_nothing_may_take_the_place_of(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone is mounted there, or is another's."""
+    file = tmp_path / "kept"
+    file.write_bytes(b"older and longer")
+    number = file.stat().st_ino
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError(16 if method == "replace" else 1, "refused")
+
+    monkeypatch.setattr(*((Path, "replace") if method == "replace" else (wholefiles.shutil, "copymode")), refused)
+    write_whole(file, b"new")
+    assert (file.read_bytes(), file.stat().st_ino) == (b"new", number) and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator may give files away")
+def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    file.write_bytes(b"old")
+    os.chown(file, 12345, 54321)
+    write_whole(file, b"new")
+    assert (file.stat().st_uid, file.stat().st_gid, file.read_bytes()) == (12345, 54321, b"new")
+
+
+def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    file.write_bytes(b"old")
+
+    def interrupted() -> None:
+        with whole_file(file) as opened:
+            opened.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
+
+
+def _result(folder: Path) -> Path:
+    """What ``tcomp run`` writes."""
+    program = folder / "f.tc"
+    program.write_text("def f(float(N) A) -> (B) { B(n) = A(n) + 1 }")
+    cli.main(["run", str(program), "--sizes", "N=4", "--output", str(folder / "out")])
+    return folder / "out" / "B.npy"
+
+
+def _archive(folder: Path) -> Path:
+    """What ``tcomp cache export`` writes."""
+    archive = folder / "out" / "archive.tar.gz"
+    archive.parent.mkdir(exist_ok=True)
+    cli.main(["cache", "export", str(archive)])
+    return archive
+
+
+@pytest.mark.parametrize("write", [_result, _archive])
+def test_commands_leave_what_they_cannot_write_anew(
+    write: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
+    store().put("kernel", "ab" * 32, "label", b"payload")
+    file = write(tmp_path)
+    before = file.read_bytes()
+    assert len(before) > 100
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(wholefiles.os, "fsync", full)
+    assert write(tmp_path) == file
+    assert "No space left on device" in capsys.readouterr().err
+    assert file.read_bytes() == before and list(file.parent.iterdir()) == [file]
