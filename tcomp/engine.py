@@ -13,6 +13,7 @@ from tcomp.forks import ISL
 from tcomp.grammar.diagnostics import did_you_mean
 from tcomp.operation import Operation
 from tcomp.tuner.policy import Policy, policy_of
+from tcomp.wholefiles import read_bounded
 
 
 class ProgramWarning(UserWarning):
@@ -119,7 +120,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
     try:
         if path.exists() and not path.is_file():
             raise TcompError(f"cannot read {path}: it is not a file")
-        content = path.read_bytes()
+        content = read_bounded(path)
     except (OSError, ValueError) as error:
         raise TcompError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     try:

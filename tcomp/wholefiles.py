@@ -1,4 +1,4 @@
-"""Files that people name, written as a whole: what was there stays until all of the new content is."""
+"""Files that people name: read within bounds, and written so that what was there stays until all of the new is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+LARGEST_TEXT = 1 << 28
+"""Bytes of a text that is read: devices never end."""
+
+_PART = 1 << 20
+"""Bytes that are read at a time, so that a short file takes no more room."""
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 """What systems say where a file may be written, but nothing may be made beside it or take its place: its folder or its
@@ -78,3 +84,21 @@ def _take_place(draft: Path, target: Path) -> None:
         with draft.open("rb") as new, target.open("wb") as there:
             shutil.copyfileobj(new, there)
         draft.unlink()
+
+
+def read_bounded(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """The content of a file, pipe or device.  Raises OSError; also if it is longer than ``most`` bytes."""
+    with path.open("rb") as file:
+        return read_stream(file, most)
+
+
+def read_stream(file: BinaryIO, most: int = LARGEST_TEXT) -> bytes:
+    """The rest of an open file.  Raises OSError; also if it is longer than ``most`` bytes."""
+    content = bytearray()
+    while len(content) <= most:
+        wanted = min(_PART, most + 1 - len(content))
+        part = file.read(wanted)
+        content += part
+        if len(part) < wanted:
+            return bytes(content)
+    raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")

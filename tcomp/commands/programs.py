@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -28,6 +28,7 @@ from tcomp.scop import Sizes
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.policy import stored_options
+from tcomp.wholefiles import read_bounded, read_stream
 
 _LIBRARY = "library:"
 
@@ -151,7 +152,7 @@ def read_options(text: str | None) -> MappingOptions | None:
 def read_source(file: str) -> tuple[str, str]:
     """Program text and its name in errors.  Raises TcompError."""
     if file == "-":
-        return _decode(sys.stdin.buffer.read(), "<stdin>"), "<stdin>"
+        return _decode(_content(lambda: read_stream(sys.stdin.buffer), "<stdin>"), "<stdin>"), "<stdin>"
     if file.startswith(_LIBRARY):
         return _read_library(file.removeprefix(_LIBRARY)), file
     return _read_file(file), file
@@ -181,11 +182,14 @@ def _read_library(name: str) -> str:
 
 
 def _read_file(file: str) -> str:
+    return _decode(_content(lambda: read_bounded(Path(file)), file), file)
+
+
+def _content(read: Callable[[], bytes], name: str) -> bytes:
     try:
-        content = Path(file).read_bytes()
+        return read()
     except (OSError, ValueError) as error:
-        raise TcompError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
-    return _decode(content, file)
+        raise TcompError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _decode(content: bytes, name: str) -> str:

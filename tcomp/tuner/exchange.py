@@ -10,9 +10,7 @@ from tcomp.errors import TcompError
 from tcomp.tuner.database import FORMAT, Counts, Database
 from tcomp.tuner.records import trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
 from tcomp.tuner.trials import Trial
-from tcomp.wholefiles import write_whole
-
-_LARGEST = 1 << 28
+from tcomp.wholefiles import read_bounded, write_whole
 
 
 def export_to(database: Database, file: Path, *, trials: bool = False) -> Counts:
@@ -64,9 +62,7 @@ def _same(trial: Trial) -> tuple[object, ...]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        if file.stat().st_size > _LARGEST:
-            raise TcompError(f"cannot import {file}: it is larger than {_LARGEST >> 20} MiB")
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_bounded(file))
     except OSError as error:
         raise TcompError(f"cannot read {file}: {error.strerror or error}") from None
     except (ValueError, RecursionError):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tcomp import cli, wholefiles
 from tcomp.cache import store
-from tcomp.wholefiles import whole_file, write_whole
+from tcomp.wholefiles import read_bounded, whole_file, write_whole
 from tests.hostile.subprocesses import start
 
 
@@ -148,6 +150,36 @@ def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_device_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="it is larger than 1 MiB"):
+        read_bounded(Path("/dev/zero"), 1 << 20)
+    file = tmp_path / "file"
+    for size in (0, 5, (1 << 20) - 1, 1 << 20, (1 << 20) + 1):
+        file.write_bytes(bytes(size))
+        assert read_bounded(file) == bytes(size)
+    with pytest.raises(OSError, match="it is larger than 1 MiB"):
+        read_bounded(file, 1 << 20)
+    assert read_bounded(file, (1 << 20) + 1) == file.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["run", "run -", "compile --plan", "compile --options", "tune", "tuned import"])
+def test_commands_end_on_what_never_ends(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "f.tc"
+    file.write_text("def f(float(N) A) -> (B) { B(n) = A(n) }")
+    arguments = {
+        "run -": ["run", "-"],
+        "compile --plan": ["compile", str(file), "--sizes", "N=4", "--plan", "/dev/zero"],
+        "compile --options": ["compile", str(file), "--sizes", "N=4", "--options", "@/dev/zero"],
+    }
+    with Path("/dev/zero").open("rb") as zeros:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=zeros))
+        assert cli.main(arguments.get(command, [*command.split(), "/dev/zero"])) == 1
+    assert "is larger than 256 MiB" in capsys.readouterr().err
 
 
 def _result(folder: Path) -> Path:
