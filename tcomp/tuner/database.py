@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.identity import Identity
-from tcomp.tuner.records import Tuned, trial_from_plain, trial_to_plain, tuned_to_plain
+from tcomp.tuner.records import (
+    Tuned,
+    identity_from_plain,
+    trial_from_plain,
+    trial_to_plain,
+    tuned_from_plain,
+    tuned_to_plain,
+)
 from tcomp.tuner.trials import Outcome, Trial
 from tcomp.version import __version__
 
@@ -68,6 +74,7 @@ CREATE INDEX runs_of ON runs (problem);
 """
 
 _PROBLEM_COLUMNS = "program, sizes, strides, target, device, version, label"
+_JSON_COLUMNS = ("sizes", "strides", "options", "times", "baseline")
 _TUNED_COLUMNS = "options, times, baseline, confirmed, trials, at, worker"
 
 
@@ -184,7 +191,7 @@ class Database:
             "GROUP BY problems.id ORDER BY MAX(trials.id) DESC LIMIT ?"
         )
         values = (identity.target, identity.device, identity.version, identity.key, count)
-        found = [_identity(row) for row in self._connection.execute(query, values).fetchall()]
+        found = [i for row in self._connection.execute(query, values).fetchall() for i in _identities(row)]
         return [(other, self._ran(other, latest)) for other in found]
 
     def _ran(self, identity: Identity, latest: int) -> list[Trial]:
@@ -200,7 +207,7 @@ class Database:
         """The number of a run with these settings that has not ended, and the seconds it spent; the latest."""
         query = (
             "SELECT runs.id, spent FROM runs JOIN problems ON problems.id = problem "
-            "WHERE key = ? AND settings = ? AND NOT ended ORDER BY runs.id DESC LIMIT 1"
+            "WHERE key = ? AND settings = ? AND NOT ended AND typeof(spent) = 'real' ORDER BY runs.id DESC LIMIT 1"
         )
         found = self._connection.execute(query, (identity.key, settings)).fetchone()
         return None if found is None else (int(found[0]), float(found[1]))
@@ -303,25 +310,38 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _identity(row: Sequence[str]) -> Identity:
-    program, sizes, strides, target, device, version = row[:6]
-    steps = tuple(sorted((name, tuple(values)) for name, values in json.loads(strides).items()))
-    return Identity(program, tuple(sorted(json.loads(sizes).items())), steps, target, device, version)
+def _identities(row: Sequence[Any]) -> Iterator[Identity]:
+    """The identity in a row, if it is sound."""
+    with suppress(TcompError):
+        yield identity_from_plain(_plain(_PROBLEM_COLUMNS, row))
 
 
 def _decoded(row: Sequence[Any]) -> Iterator[Tuned]:
     """The result in a row; nothing if it is not sound, as where an option was dropped since."""
-    with suppress(TcompError, ValueError, TypeError, AttributeError):
-        options, times, baseline, confirmed, trials, at, worker = row[7:]
-        taken = tuple(json.loads(times)), tuple(json.loads(baseline))
-        yield Tuned(
-            _identity(row), row[6], MappingOptions.from_json(options), *taken, bool(confirmed), trials, at, worker
-        )
+    with suppress(TcompError):
+        plain = _plain(f"{_PROBLEM_COLUMNS}, {_TUNED_COLUMNS}", row)
+        yield tuned_from_plain(plain | {"confirmed": bool(plain["confirmed"]), "when": plain["at"]})
 
 
-def _decoded_trial(record: str) -> Iterator[Trial]:
-    with suppress(TcompError, ValueError):
-        yield trial_from_plain(json.loads(record))
+def _decoded_trial(record: object) -> Iterator[Trial]:
+    with suppress(TcompError):
+        yield trial_from_plain(_loaded(record))
+
+
+def _plain(columns: str, row: Sequence[Any]) -> dict[str, Any]:
+    """A row by the names of its columns, of which some are JSON.  Raises TcompError."""
+    plain = dict(zip(columns.split(", "), row, strict=True))
+    return plain | {name: _loaded(plain[name]) for name in _JSON_COLUMNS if name in plain}
+
+
+def _loaded(text: object) -> Any:
+    """What JSON says.  Raises TcompError: SQLite keeps whatever somebody writes into a column."""
+    if not isinstance(text, str):
+        raise TcompError("not a text")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TcompError(f"not JSON: {error}") from None
 
 
 def _distance(one: Identity, other: Identity) -> tuple[bool, bool, float]:

@@ -70,10 +70,10 @@ def tuned_to_plain(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def tuned_from_plain(plain: Any) -> Tuned:
-    """The inverse of ``tuned_to_plain``.  Raises TcompError for anything else."""
+def identity_from_plain(plain: Any) -> Identity:
+    """What a result belongs to, as ``tuned_to_plain`` has it.  Raises TcompError for anything else."""
     try:
-        identity = Identity(
+        return Identity(
             _text(plain["program"]),
             tuple(sorted((_text(name), _whole(value)) for name, value in plain["sizes"].items())),
             tuple(sorted((_text(name), tuple(map(_whole, s))) for name, s in plain["strides"].items())),
@@ -81,8 +81,15 @@ def tuned_from_plain(plain: Any) -> Tuned:
             _text(plain["device"]),
             _text(plain["version"]),
         )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TcompError(f"not a tuned result: {error!r}") from None
+
+
+def tuned_from_plain(plain: Any) -> Tuned:
+    """The inverse of ``tuned_to_plain``.  Raises TcompError for anything else."""
+    try:
         return Tuned(
-            identity,
+            identity_from_plain(plain),
             _text(plain["label"]),
             MappingOptions.from_json(json.dumps(plain["options"])),
             _times(plain["times"]),

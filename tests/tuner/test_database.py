@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tcomp.cli import main
 from tcomp.errors import TcompError
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Counts, Database, TuningWarning
@@ -336,3 +337,40 @@ def test_a_result_with_an_option_that_is_no_more_is_as_good_as_none(file: Path) 
         database._connection.execute("UPDATE tuned SET options = '{\"gone\": 1}'")
         assert database.best(identity()) is None
         assert database.tuned() == []
+
+
+DEEP = "[" * 100_000
+PLANTED: list[tuple[str, str, object]] = [
+    *[("tuned", column, value) for column in ("times", "baseline") for value in ('{"a": 1}', "[0]", '["x"]', DEEP)],
+    *[("tuned", "times", f"[1{'0' * digits}]") for digits in (400, 5000)],
+    *[("tuned", "options", value) for value in (DEEP, f'{{"tile_sizes": {DEEP}', "null")],
+    *[("tuned", column, value) for column in ("at", "trials", "worker") for value in (b"\xff", math.inf)],
+    *[("problems", column, value) for column in ("sizes", "strides") for value in ("null", '{"s0": null}', DEEP, b"x")],
+    *[("problems", column, b"\xff") for column in ("program", "target", "device", "version", "label")],
+    ("trials", "record", DEEP),
+    ("trials", "record", "[]"),
+    ("runs", "spent", "x"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED)))
+def test_rows_that_nobody_wrote_are_as_good_as_none(number: int, file: Path, tmp_path: Path) -> None:
+    table, column, value = PLANTED[number]
+    other, sound = identity(M=8, K=16, N=16), identity(M=4, K=16, N=16)
+    with Database(file) as database:
+        for kept in (identity(), sound):
+            database.keep(tuned(kept))
+            database.add(kept, "mm", trial(tiled(4)))
+            database.begin(kept, "mm", "60 s")
+        number_of = "id" if table == "problems" else "problem"
+        database._connection.execute(f"UPDATE {table} SET {column} = ? WHERE {number_of} = 1", (value,))
+        assert {t.identity for t in database.near(other, 5)} >= {sound}
+        assert database.related(other, 5, 5)[0] == (sound, database.trials(sound))
+        assert database.trials(identity()) in ([], database.trials(sound))
+        assert all(spent == 0.0 for _, spent in filter(None, [database.unfinished(identity(), "60 s")]))
+        found = database.best(identity())
+        assert found is None or (found.speedup, found.when) == (2.0, 1000.0)
+        assert export_to(database, tmp_path / "export.json", trials=True).tuned >= 1
+    with Database() as fresh:
+        assert import_from(fresh, tmp_path / "export.json").tuned >= 1
+    assert main(["tuned", "ls"]) == 0
