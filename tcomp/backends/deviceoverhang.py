@@ -20,7 +20,7 @@ from tcomp.backends.devicespelling import Fetched
 from tcomp.backends.devicestatements import speller
 from tcomp.backends.devicewriter import KernelWriter
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Read
+from tcomp.grammar.function import Index, Read
 from tcomp.grammar.function import walk as walk_expression
 from tcomp.indexing import Ranges
 from tcomp.loops import (
@@ -65,12 +65,18 @@ def overhung(writer: KernelWriter, node: Scope, phase: Phase, ranges: Ranges) ->
 
 
 def _may_compute_more(writer: KernelWriter, statement: ScopStatement, phase: Phase) -> bool:
-    """Whether nobody sees it if the statement runs on elements that do not exist: they are in registers."""
+    """Whether nobody sees it if the statement runs on elements that do not exist: they are in registers.
+
+    Their coordinates must name them: plans by hand may deal out the steps of a reduction as if they did.
+    """
     buffer = writer.plan.buffers.get(statement.target)
     deals = writer.plan.dealt[phase.cluster].deals
     positions = writer.plan.clusters[phase.cluster].coordinates[statement.name]
     dealt = [p for p, deal in zip(positions, deals, strict=True) if deal.extent > 1]
     if buffer is None or registers_of(buffer) == 0 or not _is_box(statement.domain, dealt):
+        return False
+    named = {s.name for s in statement.subscripts if isinstance(s, Index)}
+    if any(statement.indices[p] not in named for p in dealt):
         return False
     reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
     if statement.kind == "init":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,6 +96,20 @@ def test_zeros_are_fetched_only_for_torn_tiles() -> None:
 )
 def test_tests_stay(options: tc.MappingOptions, why: str) -> None:
     assert asked_of_threads(source(MM, options, M=120, N=100, K=64)), why
+
+
+@NEEDS_COMPILER
+def test_steps_that_a_plan_calls_coordinates_are_not_made_up() -> None:
+    """The tensors go on where the reduction ends, so these steps would read what it leaves out."""
+    mm = tc.define(MM.replace(" }", " where k in 0:K-5 }")).mm
+    sizes, options = {"M": 16, "K": 29, "N": 16}, replace(TILE, threads=(8, 8), reduction_tile=16)
+    text = mm.compile(sizes=sizes, target="simulator", options=options).stages["barriers"]
+    for old, new in (("S0 = [0, 1]", "S0 = [0, 2]"), ("[(k)]", "[((k) mod 16)]")):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    a, b = np.ones((16, 29), "float32"), np.ones((29, 16), "float32")
+    found = mm.compile(sizes=sizes, target="simulator", options=options, plan=text)(a, b)
+    np.testing.assert_array_equal(found, mm.reference(a, b))
 
 
 class TestWideThreads:
