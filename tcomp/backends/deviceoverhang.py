@@ -20,7 +20,7 @@ from tcomp.backends.devicespelling import Fetched
 from tcomp.backends.devicestatements import speller
 from tcomp.backends.devicewriter import KernelWriter
 from tcomp.codegen import affine_expressions
-from tcomp.grammar.function import Index, Read
+from tcomp.grammar.function import Index, Read, depends_on_data
 from tcomp.grammar.function import walk as walk_expression
 from tcomp.indexing import Ranges
 from tcomp.loops import (
@@ -81,6 +81,8 @@ def _may_compute_more(writer: KernelWriter, statement: ScopStatement, phase: Pha
     reads = [e for e in walk_expression(statement.value) if isinstance(e, Read)]
     if statement.kind == "init":
         return not reads
+    if any(depends_on_data(s) for r in reads for s in r.subscripts):
+        return False  # what does not exist has no subscript that is inside
     fetched = [r for c in writer.plan.copies if c.mark == phase.mark and c.statement == statement.name for r in c.reads]
     return recognise_contraction(statement) is not None and all(r in fetched for r in reads)
 

@@ -112,6 +112,32 @@ def test_steps_that_a_plan_calls_coordinates_are_not_made_up() -> None:
     np.testing.assert_array_equal(found, mm.reference(a, b))
 
 
+@NEEDS_COMPILER
+def test_subscripts_that_are_data_are_not_made_up() -> None:
+    """Zeros in their place would be outside of a tensor that begins at 3."""
+    rows = tc.define("""def rows(float(R,K) A, int32(M) I, float(K,N) B) -> (C) {
+        S(r,k) = A(r-3,k) where r in 3:R+3
+        C(m,n) +=! S(I(m),k) * B(k,n) }""").rows
+    sizes, options = {"M": 18, "K": 8, "N": 16, "R": 9}, replace(TILE, tile_sizes=(16, 16), threads=(8, 8))
+    text = rows.compile(sizes=sizes, target="simulator", options=options).stages["barriers"]
+    table = """[[copy]]
+storage = "S_1"
+mark = "phase1_1"
+statement = "S1"
+reads = [0]
+shape = [9, 8]
+lower = "{ [i0, i1] -> [(3), (0)] }"
+order = [0, 1]
+padding = 0
+vector = 1
+
+[[copy]]"""
+    kernel = rows.compile(sizes=sizes, target="simulator", options=options, plan=text.replace("[[copy]]", table, 1))
+    assert re.search(r"S_1__tile\[tc_check\(I_tile", kernel.source)
+    a, i, b = np.ones((9, 8), "float32"), np.arange(18, dtype="int32") % 9 + 3, np.ones((8, 16), "float32")
+    np.testing.assert_array_equal(kernel(a, i, b), rows.reference(a, i, b))
+
+
 class TestWideThreads:
     def test_large_tiles_are_dealt_to_few_threads(self) -> None:
         text = source(MM, M=4096, N=4096, K=4096)
