@@ -216,6 +216,7 @@ def layer_norm(rows: int, columns: int) -> Case:
 
 CASES: tuple[Case, ...] = (
     matmul(4096),
+    *(matmul(extent) for extent in (777, 1000, 1536, 4099)),
     tmm(128, 256, 32),
     tmm(128, 1024, 1024),
     tmm(128, 16384, 4096),
