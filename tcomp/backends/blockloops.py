@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tcomp.backends.devicenames import renamed
 from tcomp.backends.devicespelling import expression_text
 from tcomp.indexing import Ranges
-from tcomp.loops import For, If, LoopExpr, LoopNode, Operation, Scope, Variable
+from tcomp.loops import For, If, LoopExpr, LoopNode, Number, Operation, Scope, Variable
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
 """Blocks that a grid may have in x, y, z."""
@@ -17,13 +17,16 @@ LARGEST_GRID = (2**31 - 1, 65535, 65535)
 
 @dataclass(frozen=True, slots=True)
 class BlockLoop:
-    """A loop over tiles: its bounds as they stand, and the ``low``est and ``high``est value that its iterator takes."""
+    """A loop over tiles: its bounds as they stand, and the ``low``est and ``high``est value that its iterator takes.
+
+    There are tiles where all ``conditions`` hold.
+    """
 
     iterator: str
     lower: LoopExpr
     upper: LoopExpr
     step: int
-    condition: LoopExpr | None
+    conditions: tuple[LoopExpr, ...]
     low: int = 0
     high: int = 0
 
@@ -34,13 +37,12 @@ class BlockLoop:
 
     def renamed(self, names: Mapping[str, str]) -> BlockLoop:
         """The loop with other names for iterators."""
-        condition = None if self.condition is None else renamed(self.condition, names)
         return replace(
             self,
             iterator=names.get(self.iterator, self.iterator),
             lower=renamed(self.lower, names),
             upper=renamed(self.upper, names),
-            condition=condition,
+            conditions=tuple(renamed(c, names) for c in self.conditions),
         )
 
 
@@ -103,8 +105,7 @@ class MappedLoop:
 
     def _guards(self) -> list[LoopExpr]:
         i = Variable(self.loop.iterator)
-        found: list[LoopExpr] = [Operation(">=", (i, self.loop.lower)), Operation("<", (i, self.loop.upper))]
-        found += [] if self.loop.condition is None else [self.loop.condition]
+        found = [Operation(">=", (i, self.loop.lower)), Operation("<", (i, self.loop.upper)), *self.loop.conditions]
         known = self.ranges.knowing(self.loop.iterator, self.loop.low, self.high)
         return [known.condition(g) for g in found if known.decide(g) is not True]
 
@@ -126,9 +127,12 @@ def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:
             case For():
                 low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
                 assert low is not None and high is not None
-                found.append(
-                    BlockLoop(node.iterator, node.lower, node.upper, node.step, condition, low[0], high[1] - 1)
-                )
+                tests, step = ([] if condition is None else [condition]), node.step
+                if step != 1 and low[0] != low[1]:
+                    # Where the first tile is another one in each loop around, blocks are counted one by one.
+                    distance = Operation("mod", (Operation("-", (Variable(node.iterator), node.lower)), Number(step)))
+                    tests, step = [*tests, Operation("==", (distance, Number(0)))], 1
+                found.append(BlockLoop(node.iterator, node.lower, node.upper, step, tuple(tests), low[0], high[1] - 1))
                 ranges = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
                 condition = None
                 node = node.body

@@ -52,7 +52,7 @@ def test_a_loop_of_blocks_ends_within_its_integers(blocks: int, index: str) -> N
 
 def test_strides_of_loops_that_share_an_axis() -> None:
     loops = [
-        BlockLoop(name, Number(1), Number(12), step, None, 1, 11)
+        BlockLoop(name, Number(1), Number(12), step, (), 1, 11)
         for name, step in (("a", 2), ("b", 5), ("c", 1), ("d", 1))
     ]
     mapped, grid = grid_of(loops, None)
@@ -64,6 +64,22 @@ def test_strides_of_loops_that_share_an_axis() -> None:
     mapped, grid = grid_of(loops, (11, 11, 4))
     assert grid == (11, 11, 3)
     assert mapped[0].lines("int") == ["for (int a = 1 + 2 * (blockIdx.z / 3); a <= 11; a += 2 * 1) {"]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("blocks", [None, (2, 2)])
+@pytest.mark.parametrize("columns", ["2*floor((i1)/8) + (floor((i0)/8) mod 2)", "3*floor((i1)/8) - floor((i0)/8)"])
+def test_every_other_tile_from_one_that_differs_from_row_to_row(columns: str, blocks: tuple[int, ...] | None) -> None:
+    """As plans by hand may count tiles."""
+    operator = tc.define("def f(float(M,N) A) -> (B) { B(m,n) = 2 * A(m,n) }").f
+    options = tc.MappingOptions(tile_sizes=(8, 8), threads=(8, 4), blocks=blocks)
+    text = operator.compile(sizes={"M": 20, "N": 40}, target="simulator", options=options).stages["barriers"]
+    row = "S0[i0, i1] -> [(floor((i1)/8))]"
+    assert text.count(row) == 1
+    plan = text.replace(row, f"S0[i0, i1] -> [({columns})]")
+    kernel = operator.compile(sizes={"M": 20, "N": 40}, target="simulator", options=options, plan=plan)
+    x = integers(20, 40)
+    np.testing.assert_array_equal(kernel(x), 2 * x)
 
 
 @NEEDS_COMPILER
