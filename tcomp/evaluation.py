@@ -264,12 +264,15 @@ def _read(read: Read, frame: Frame) -> Array:
 
 
 def _gather(stored: Stored, positions: list[Array], dtype: np.dtype[Any]) -> Array:
-    """Elements at positions, which are clipped into the tensor; zeros where it has no elements."""
+    """Elements at positions, which are clipped into the tensor; zeros where it has no elements.
+
+    Nothing depends on where a dimension of one element is subscripted; NumPy takes no more than 63 subscripts.
+    """
     values = stored.values
     if values.size == 0:
         return np.zeros(np.broadcast_shapes(*(p.shape for p in positions)), dtype)
-    clipped = tuple(np.clip(p, 0, extent - 1) for p, extent in zip(positions, values.shape, strict=True))
-    return np.asarray(values[clipped]).astype(dtype, copy=False)
+    clipped = tuple(np.clip(p, 0, extent - 1) for p, extent in zip(positions, values.shape, strict=True) if extent > 1)
+    return np.asarray(values.squeeze()[clipped]).astype(dtype, copy=False)
 
 
 def _fold(position: Array, extent: int, kind: str) -> Array:

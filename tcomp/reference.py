@@ -321,15 +321,19 @@ def _widens(node: Cast) -> bool:
 
 
 def sum_of_products(factors: list[Array], shape: tuple[int, ...], rank: int) -> Array:
-    """The product of arrays that broadcast to ``shape``, summed over all axes from ``rank`` on."""
+    """The product of arrays that broadcast to ``shape``, summed over all axes from ``rank`` on.
+
+    Axes of one element are left out: NumPy has names for 52.
+    """
+    names = {axis: name for name, axis in enumerate(axis for axis, extent in enumerate(shape) if extent != 1)}
     operands: list[Any] = []
     covered: set[int] = set()
     for factor in factors:
         padded = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
         axes = [axis for axis, extent in enumerate(padded.shape) if extent != 1]
         covered.update(axes)
-        operands += [padded.reshape([padded.shape[axis] for axis in axes]), axes]
-    for axis, extent in enumerate(shape):
-        if axis not in covered and (axis < rank or extent != 1):
-            operands += [np.ones(extent, factors[0].dtype), [axis]]
-    return np.asarray(np.einsum(*operands, list(range(rank)), optimize="greedy"))
+        operands += [padded.reshape([padded.shape[axis] for axis in axes]), [names[axis] for axis in axes]]
+    for axis in sorted(names.keys() - covered):
+        operands += [np.ones(shape[axis], factors[0].dtype), [names[axis]]]
+    kept = [names[axis] for axis in range(rank) if axis in names]
+    return np.asarray(np.einsum(*operands, kept, optimize="greedy")).reshape(shape[:rank])

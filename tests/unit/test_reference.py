@@ -233,3 +233,35 @@ def test_what_is_not_finite_is_multiplied_before_it_is_summed(chunk: int, monkey
     others = np.array([np.inf, np.nan, -np.inf, 2], np.float32)
     found = run("def f(float(M,N) A, float(N) B) -> (C) { C(n) +=! A(m,n) * B(n) }", factors, others)
     np.testing.assert_array_equal(found, [np.nan, np.nan, -np.inf, 2])
+
+
+@pytest.mark.parametrize("rank", [52, 53, 63, 64])
+def test_as_many_dimensions_as_numpy_has(rank: int) -> None:
+    """NumPy takes 63 subscripts of one array, and has names for 52 axes of a product."""
+    extents = [1] * (rank - 2) + [3, 2]
+    indices = [f"i{d}" for d in range(rank)]
+    every, declared = ",".join(indices), f"float({','.join(map(str, extents))})"
+    x, y = integers(3, 2), integers(3, 2) + 1
+    wide, other = x.reshape(extents), y.reshape(extents)
+    turned = every.replace(indices[-2], f"2-{indices[-2]}")
+    ranges = ", ".join(f"{index} in 0:{extent}" for index, extent in zip(indices, extents, strict=True))
+    cases = {
+        f"def f({declared} A) -> (O) {{ O({every}) = A({every}) + 1 }}": wide + 1,
+        f"def f({declared} A) -> (O) {{ O({turned}) = A({every}) }}": x[::-1].reshape(extents),
+        f"def f({declared} A) -> (O) {{ O({indices[-1]}) +=! A({every}) }}": x.sum(axis=0),
+        f"def f({declared} A) -> (O) {{ O max=! A({turned}) where {ranges} }}": x.max(),
+    }
+    for text, expected in cases.items():
+        np.testing.assert_array_equal(run(text, wide), expected)
+    text = f"def f({declared} A, {declared} B) -> (O) {{ O({indices[-1]}) +=! A({every}) * B({every}) }}"
+    np.testing.assert_array_equal(run(text, wide, other), (x * y).sum(axis=0))
+
+
+def test_a_dimension_of_one_element_may_be_read_anywhere() -> None:
+    one = integers(1, 3)
+    found = run("def f(float(M,N) A) -> (O) { O(i,j) = repeat_edge(A)(i,j) where i in 0:4, j in 0:3 }", one)
+    np.testing.assert_array_equal(found, np.repeat(one, 4, axis=0))
+    found = run("def f(float(M,N) A) -> (O) { O(i) = repeat_image(A)(i-2,1) where i in 0:4 }", one)
+    np.testing.assert_array_equal(found, np.full(4, one[0, 1]))
+    found = run("def f(float(M) A) -> (O) { O(j) +=! repeat_edge(A)(j-i) where i in 0:4, j in 0:3 }", one[:, 0])
+    np.testing.assert_array_equal(found, np.full(3, 4 * one[0, 0]))
