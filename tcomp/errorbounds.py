@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,15 @@ NONE: Array = np.zeros(())
 
 ANY_GRID = 1 << 20
 """The grid of zeros, which are multiples of everything."""
+
+_PIECE = 1 << 15
+"""Elements that are looked at together: what is computed of them stays in a near cache."""
+
+_BITS: Mapping[np.dtype[Any], tuple[Any, int, int]] = {
+    np.dtype(np.float32): (np.uint32, 23, 127),
+    np.dtype(np.float64): (np.uint64, 52, 1023),
+}
+"""For a type the integers of its size, the bits of its fraction, and the bias of its exponent."""
 
 _REFERENCE_UNIT = FORMATS[FLOAT64].unit
 _STEP = 2.0**-47
@@ -120,13 +130,26 @@ def _may_err(expr: Expr, at: Surroundings) -> bool:
 
 def grid_of(values: Array, certain: Array | None = None) -> int:
     """The largest exponent of a power of two of which all finite values are multiples, where ``certain`` holds."""
-    wide = np.asarray(values, np.float64)
-    counts = np.isfinite(wide) & (wide != 0)
-    mantissa, exponent = np.frexp(wide[counts if certain is None else counts & certain])
-    if mantissa.size == 0:
-        return ANY_GRID
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
+    flat = np.asarray(values).reshape(-1)
+    chosen = None if certain is None else np.broadcast_to(certain, np.shape(values)).reshape(-1)
+    pieces = [slice(start, start + _PIECE) for start in range(0, flat.size, _PIECE)]
+    return min((_grid_of(flat[p], None if chosen is None else chosen[p]) for p in pieces), default=ANY_GRID)
+
+
+def _grid_of(values: Array, certain: Array | None) -> int:
+    """The same for values of one dimension, from their bits: a mantissa times a power of two."""
+    if values.dtype not in _BITS:
+        values = values.astype(np.float64)
+    unsigned, fraction, bias = _BITS[values.dtype]
+    bits = values.view(unsigned) & unsigned((1 << (values.dtype.itemsize * 8 - 1)) - 1)
+    exponent = bits >> unsigned(fraction)
+    whole = exponent != 0
+    mantissa = bits & unsigned((1 << fraction) - 1) | whole.astype(unsigned) << unsigned(fraction)
+    lowest = mantissa & (~mantissa + unsigned(1))
+    position = lowest.astype(values.dtype).view(unsigned) >> unsigned(fraction)
+    counts = (bits != 0) & (exponent != unsigned(2 * bias + 1))
+    chosen = (np.where(whole, exponent, unsigned(1)) + position)[counts if certain is None else counts & certain]
+    return int(chosen.min()) - 2 * bias - fraction if chosen.size else ANY_GRID
 
 
 def rounded(value: Array, error: Array, dtype: DType, grid: int | None, ulps: float) -> Array:

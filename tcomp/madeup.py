@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,21 @@ def random_arguments(function: Function, ranges: Ranges, seed: int) -> Arguments
 
     Sums and products of small integers are exact in any order, so results can be compared bit by bit.
     """
+    inputs = [tensor for tensor in function.inputs if tensor.role == "input"]
+    arrays = _random([*inputs, *_read_outputs(function)], function, ranges, seed)
+    return arguments_of(function, arrays, ranges.sizes, made_up=True)
+
+
+def random_contents(function: Function, ranges: Ranges, seed: int) -> dict[str, Array]:
+    """The same for those outputs alone whose contents the program reads."""
+    return _random(_read_outputs(function), function, ranges, seed)
+
+
+def _read_outputs(function: Function) -> list[Tensor]:
+    return [tensor for tensor in function.outputs if tensor.name in function.needs_content]
+
+
+def _random(tensors: Sequence[Tensor], function: Function, ranges: Ranges, seed: int) -> dict[str, Array]:
     generator = np.random.default_rng(seed)
     subscripts = subscript_ranges(function, ranges)
 
@@ -51,12 +66,7 @@ def random_arguments(function: Function, ranges: Ranges, seed: int) -> Arguments
         except (ValueError, MemoryError) as error:
             raise ShapeError(f"cannot make an array for {tensor.name}: {error}") from None
 
-    arrays = {
-        tensor.name: fill(tensor)
-        for tensor in (*function.inputs, *function.outputs)
-        if tensor.role == "input" or tensor.name in function.needs_content
-    }
-    return arguments_of(function, arrays, ranges.sizes, made_up=True)
+    return {tensor.name: fill(tensor) for tensor in tensors}
 
 
 def arguments_of(

@@ -16,7 +16,7 @@ from tcomp.forks import ISL
 from tcomp.grammar.function import Tensor
 from tcomp.grammar.ranges import infer
 from tcomp.kernel import Kernel
-from tcomp.madeup import Array, random_arguments
+from tcomp.madeup import Array, random_arguments, random_contents
 from tcomp.mapping.flops import flops_of
 from tcomp.mapping.options import MappingOptions
 from tcomp.registry import estimate_of, memory_of
@@ -88,13 +88,17 @@ class Preparation:
         specialisation = self.problem.specialisation
         function, strides = specialisation.function, specialisation.sizes.strides
         ranges = infer(function, specialisation.sizes.values)
-        arguments = random_arguments(function, ranges, self.problem.seed)
-        given = self.problem.given
+        given, seed = self.problem.given, self.problem.seed
+        if given is None:
+            arguments = random_arguments(function, ranges, seed)
+            taken, read = arguments.values, arguments.contents
+        else:
+            taken, read = given, random_contents(function, ranges, seed)
         values = tuple(
             laid_out(value, strides.get(tensor.name)) if isinstance(value, np.ndarray) else value
-            for tensor, value in zip(function.inputs, given or arguments.values, strict=True)
+            for tensor, value in zip(function.inputs, taken, strict=True)
         )
-        contents = {name: laid_out(array, strides.get(name)) for name, array in arguments.contents.items()}
+        contents = {name: laid_out(array, strides.get(name)) for name, array in read.items()}
         expected = tuple(Expected.room(t, ranges.boxes[t.name].extent) for t in function.outputs)
         ready = Prepared(self.problem, values, contents, expected)
         model = Model.RANDOM_ORDER if given is None else Model.WORST_CASE

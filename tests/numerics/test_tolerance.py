@@ -10,6 +10,7 @@ import pytest
 
 import tcomp
 from tcomp import grammar
+from tcomp.errorbounds import ANY_GRID, grid_of
 from tcomp.errors import ShapeError
 from tcomp.intrinsics import INTRINSICS
 from tcomp.tolerance import Model, Tolerance, error_bounds, summation_error
@@ -52,6 +53,28 @@ def test_halves_and_sixteenths_are_exact_too() -> None:
     assert bound(DOT.format(t="float"), a, b) == 0
     assert bound("def mean(float(K) A) -> (S) { S +=! A(k) / K where k in 0:1000 }", a) > 0
     assert bound("def mean(float(64) A) -> (S) { S +=! A(k) / 64.0 }", a[:64]) == 0
+
+
+def finest(values: Array) -> int:
+    """The exponent of the largest power of two of which all are multiples, one after another."""
+    ratios = [float(v).as_integer_ratio() for v in values if np.isfinite(v) and v != 0]
+    return min((((n & -n).bit_length() - 1) - (d.bit_length() - 1) for n, d in ratios), default=ANY_GRID)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_a_grid_is_the_finest_of_all_values(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 5, (1 << 15) + 3):
+        if dtype == "int32":
+            values = rng.integers(-(2**20), 2**20, length).astype(dtype)
+        else:
+            values = np.frombuffer(rng.bytes(length * np.dtype(dtype).itemsize), dtype)
+        chosen = rng.random(length) < 0.5
+        assert grid_of(values) == finest(values)
+        assert grid_of(values, chosen) == finest(values[chosen])
+    sixteenths = (rng.integers(-99, 99, (40, 30)) / 16).astype("float64" if dtype == "int32" else dtype)
+    sixteenths[3, 4] = 3 / 16
+    assert grid_of(sixteenths.T) == grid_of(sixteenths, np.array(True)) == -4
 
 
 def test_whole_numbers_are_exact_up_to_the_size_of_the_significand() -> None:

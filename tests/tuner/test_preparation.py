@@ -94,6 +94,16 @@ def test_arrays_that_are_given_are_used() -> None:
     assert subject.mistake() == ""
 
 
+def test_no_others_are_made_up_where_arrays_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be tables of gigabytes; what outputs hold that are read is made up all the same."""
+    text = "def f(float(N) A) -> (Y) { Y(i) += A(i) where i in 0:N }"
+    of = replace(problem(text, N=5), given=(np.arange(5, dtype=np.float32),))
+    monkeypatch.setattr("tcomp.tuner.preparation.random_arguments", None)
+    ready = Preparation(of, Limits()).prepare(at_once)
+    assert set(ready.contents) == {"Y"} and ready.contents["Y"].shape == (5,)
+    np.testing.assert_array_equal(ready.expected[0].low, ready.contents["Y"] + np.arange(5))
+
+
 def test_arrays_do_not_travel_to_the_compiler() -> None:
     of = replace(problem(), given=(np.ones((16, 16), np.float32), np.ones((16, 16), np.float32)))
     job = CompileJob(Bench("nowhere"), of, Candidate(MappingOptions(), "default"))
