@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tcomp.backends.devicenames import unlike
 from tcomp.backends.devicespelling import Fetched, Local, expression_text
 from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter, SharedArray
 from tcomp.codegen import affine_expressions
@@ -158,12 +159,7 @@ def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges) -> Fetching:
     tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
     share(writer, DEVICE_TYPES[copy.dtype.name], tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
     writer.uses_thread = True
-    return Fetching(writer, copy, tile, unused_name(writer, ranges, "e", "element"))
-
-
-def unused_name(writer: KernelWriter, ranges: Ranges, short: str, long: str) -> str:
-    """The short name of an iterator, or the long one where a program uses the short."""
-    return short if short not in {*writer.taken, *writer.program.indices.values(), *ranges.known} else long
+    return Fetching(writer, copy, tile, writer.unlike("e", ranges))
 
 
 def fetch(
@@ -195,11 +191,7 @@ def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -
     """The index with which the program subscripts a dimension, or a name like it that means nothing here yet."""
     subscript = copy.reads[0].subscripts[d]
     base = writer.program.indices[subscript.name] if isinstance(subscript, Index) else f"i{d}"
-    name, number = base, 0
-    while name in ranges.known or name in writer.taken:
-        number += 1
-        name = f"{base}_{number}"
-    return name
+    return unlike(base, {*ranges.known, *writer.taken})
 
 
 def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int]) -> list[LoopExpr]:

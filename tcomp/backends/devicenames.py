@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Operation, Scope, Variable, variables, walk
@@ -47,6 +47,15 @@ def identifiers(names: Iterable[str], functions: Iterable[str]) -> dict[str, str
     return result
 
 
+def unlike(name: str, taken: Set[str]) -> str:
+    """The name, or one like it that is not taken."""
+    base, number = name, 0
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
 @dataclass(slots=True)
 class IteratorNames:
     """Gives every loop a readable iterator: the index that it runs over, behind a prefix or with a number.
@@ -86,11 +95,19 @@ class IteratorNames:
 
     def _name(self, loop: For | Let, role: str, around: frozenset[str]) -> str:
         base = self._base(loop, role)
-        name, number = base, 0
-        while name in around or name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
-        return name
+        own = {base} if self._is_index(loop, base) else set()
+        return unlike(base, {*self.indices.values()} - own | around | self.taken)
+
+    def _is_index(self, loop: For | Let, name: str) -> bool:
+        """Whether statements below have an index of that name, and none needs the name for a value of its own."""
+        found = [
+            argument
+            for execute in walk(loop.body)
+            if isinstance(execute, Execute)
+            for index, argument in zip(self.statements[execute.statement].indices, execute.arguments, strict=True)
+            if self.indices[index] == name
+        ]
+        return bool(found) and all(isinstance(a, Variable) for a in found)
 
     def _base(self, loop: For | Let, role: str) -> str:
         """The index that an iterator is, or is part of; the index of a loop inside that it bounds."""

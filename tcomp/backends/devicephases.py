@@ -140,7 +140,7 @@ class PhaseWriter:
 
     def _point_loop(self, node: For, depth: int, ranges: Ranges) -> None:
         """A loop in one thread; unrolled with its guard inside where it runs over elements that the thread keeps."""
-        node = from_zero(node, ranges)
+        node = from_zero(self.writer, node, ranges)
         low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
         if low is not None and high is not None and node.step == 1:
             constant = low[0] == low[1] and high[0] == high[1]

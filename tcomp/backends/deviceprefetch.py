@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.backends.devicememory import Fetching, prepare_fetch, unused_name
+from tcomp.backends.devicememory import Fetching, prepare_fetch
 from tcomp.backends.devicespelling import Fetched, expression_text
 from tcomp.backends.devicewriter import DEVICE_TYPES, KernelWriter
 from tcomp.codegen import affine_expressions
@@ -123,7 +123,7 @@ class Ahead:
         """Every round of a copy, from the tensor into registers if it ``asks``, else from there into shared memory."""
         writer, fetching = self.writer, own.fetching
         index, number = writer.program.dialect.index, _rounds(fetching)
-        round_ = unused_name(writer, ranges, "r", "round")
+        round_ = writer.unlike("r", ranges)
         what = f"{'ask for' if asks else 'store'} {fetching.words}"
         if number > 1:
             writer.put(depth, "#pragma unroll")

@@ -106,7 +106,7 @@ def _accumulate(writer: KernelWriter, node: LoopNode, part: str, depth: int, ran
 
 def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: Ranges) -> None:
     """A loop over the steps of one thread; a short one is unrolled, so that its loads go out together."""
-    node = from_zero(node, ranges)
+    node = from_zero(writer, node, ranges)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
     if low is not None and high is not None and node.step == 1 and high[1] - low[0] <= FEW_TRIPS:
         writer.put(depth, "#pragma unroll")

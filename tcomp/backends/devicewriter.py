@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tcomp.backends.devicenames import unlike
 from tcomp.backends.devicespelling import Fetched, Local, expression_text
 from tcomp.backends.dialect import C_STORAGE_TYPES, Dialect
 from tcomp.backends.readableguards import readable
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.function import Function
 from tcomp.indexing import Ranges
-from tcomp.loops import For, If, Let, LoopExpr, LoopNode
+from tcomp.loops import For, If, Let, LoopExpr, LoopNode, walk
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Phase, Plan
 
@@ -87,12 +88,14 @@ class KernelWriter:
 
     def fresh(self, name: str) -> str:
         """The name, or one like it that nothing else in the kernel has."""
-        base, number = name, 0
-        while name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
+        name = unlike(name, {*self.taken, *self.program.indices.values()})
         self.taken.add(name)
         return name
+
+    def unlike(self, name: str, ranges: Ranges, inside: LoopNode | None = None) -> str:
+        """The name, or one like it that is none of the program, nor of an iterator around or ``inside`` a node."""
+        loops = [] if inside is None else [n.iterator for n in walk(inside) if isinstance(n, For | Let)]
+        return unlike(name, {*self.taken, *self.program.indices.values(), *ranges.known, *loops})
 
     def at(self, statement: str) -> None:
         """Note that the last line executes a statement."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcomp.backends.devicewriter import KernelWriter
 from tcomp.indexing import Ranges
 from tcomp.loops import For, If, Number, Operation, Variable, conjunction, flattened, substitute_below
 
@@ -11,11 +12,10 @@ FEW_TRIPS = 8
 """Loops of so few trips are unrolled whatever they do: their loads go out together."""
 
 
-def from_zero(loop: For, ranges: Ranges) -> For:
+def from_zero(writer: KernelWriter, loop: For, ranges: Ranges) -> For:
     """A loop over the steps of a tile, counted from the first: then its trips are a number, at least in full tiles."""
     lower = ranges.simplify(loop.lower)
-    name = f"{loop.iterator}_part"
-    if isinstance(lower, Number) or loop.step != 1 or name in ranges.known:
+    if isinstance(lower, Number) or loop.step != 1:
         return loop
     ends = [ranges.simplify(Operation("-", (end, lower))) for end in flattened(loop.upper, "min")]
     if not any(isinstance(end, Number) for end in ends):
@@ -23,6 +23,7 @@ def from_zero(loop: For, ranges: Ranges) -> For:
     upper = ends[0]
     for end in ends[1:]:
         upper = Operation("min", (upper, end))
+    name = writer.unlike(f"{loop.iterator}_part", ranges, loop.body)
     body = substitute_below(loop.body, loop.iterator, Operation("+", (lower, Variable(name))))
     return replace(loop, iterator=name, lower=Number(0), upper=upper, body=body)
 

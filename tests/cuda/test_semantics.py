@@ -292,6 +292,20 @@ def test_tiles_are_not_named_like_tensors() -> None:
     agrees(text, integers(37, 41, seed=1), integers(41, 35, seed=2), integers(35, seed=3))
 
 
+@pytest.mark.parametrize(
+    ("text", "shapes", "shared"),
+    [
+        ("float(M,K,L) A, float(K,L,N) B) -> (C) { C(m,n) +=! A(m,k,k_part) * B(k,k_part,n) }", (17, 20, 3, 24), 8192),
+        ("float(M,K) A, float(K,N) B) -> (C) { C(m,m_part) +=! A(m,e) * B(e,m_part) }", (17, 9, 40), 0),
+        ("float(M,K) A, float(K,N) k_part) -> (C) { C(m,n) +=! A(m,k) * k_part(k,n) }", (17, 32, 40), 9),
+        ("float(M,K) e, float(K,N) element) -> (r) { r(m,n) +=! e(m,k) * element(k,n) }", (17, 9, 40), 8192),
+    ],
+)
+def test_indices_and_tensors_named_like_loops(text: str, shapes: tuple[int, ...], shared: int) -> None:
+    options = MappingOptions(tile_sizes=(16, 16), threads=(4, 4), reduction_tile=8, max_shared_memory=shared)
+    agrees(f"def f({text}", integers(*shapes[:-1], seed=1), integers(*shapes[1:], seed=2), options=options)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_contractions(dtype: str) -> None:
     x, y = integers(37, 41, seed=1).astype(storage(dtype)), integers(41, 35, seed=2).astype(storage(dtype))
