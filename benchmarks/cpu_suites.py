@@ -29,3 +29,12 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 def find(suite: str, key: str) -> Case:
     """A case by its suite and key.  Raises KeyError."""
     return {case.key: case for case in SUITES[suite]()}[key]
+
+
+def chosen(keys: Sequence[str], *, small: bool) -> list[Case]:
+    """The cases of these keys, in the suites ``w`` and ``more``.  Raises SystemExit for one that there is not."""
+    known = {case.key: case for case in (*workloads(small), *more(small))}
+    missing = [key for key in keys if key not in known]
+    if missing:
+        raise SystemExit(f"there is no workload {missing[0]}; there are {', '.join(known)}")
+    return [known[key] for key in keys]

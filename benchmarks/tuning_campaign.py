@@ -8,9 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.cpu_case import Case
-from benchmarks.cpu_cases import workloads
-from benchmarks.cpu_more import more
+from benchmarks.cpu_suites import chosen
 from benchmarks.tuning_pieces import Campaign, Extent, Findings, load, save
 from benchmarks.tuning_shares import show
 
@@ -39,15 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             save(path, findings)
     show({case.key: findings.get(case.key, Findings(case.title)) for case in cases})
     return 0 if done else 3
-
-
-def chosen(keys: Sequence[str], *, small: bool) -> list[Case]:
-    """The workloads of these keys.  Raises SystemExit for one that there is not."""
-    known = {case.key: case for case in (*workloads(small), *more(small))}
-    missing = [key for key in keys if key not in known]
-    if missing:
-        raise SystemExit(f"there is no workload {missing[0]}; there are {', '.join(known)}")
-    return [known[key] for key in keys]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from pathlib import Path
 import tcomp as tc
 from benchmarks.cpu_case import Case
 from benchmarks.cpu_cases import workloads
+from benchmarks.cpu_suites import chosen
 from benchmarks.tuning_curves import Curve, report, searched, summary
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_plot import check, draw
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.plot:
         check()
-    wanted = options.workloads.split(",") if options.workloads else None
-    cases = [c for c in workloads(small=options.small) if wanted is None or c.key in wanted]
+    keys = options.workloads.split(",") if options.workloads else [case.key for case in workloads(small=True)]
+    cases = chosen(keys, small=options.small)
     curves: dict[str, dict[str, list[Curve]]] = {}
     best: dict[str, float] = {}
     options.database.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +96,7 @@ def curve(problem: Problem, name: str, seed: int, memory: Memory, measured: int,
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tuning.py", description=__doc__)
-    parser.add_argument("--workloads", default="", help="keys such as W5,W8; all 18 unless given")
+    parser.add_argument("--workloads", default="", help="keys such as W5,M8; the 18 of suite w unless given")
     parser.add_argument("--measured", type=int, default=48, help="candidates that a search measures")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help="their names; random is among them")
     parser.add_argument("--warm", action="store_true", help="begin with the default options, as runs of the tuner do")

@@ -118,10 +118,10 @@ class TestSummary:
 
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = tmp_path / "new" / "tuning.db"
-    arguments = ["--workloads", "W5", "--small", "--measured", "4", "--seeds", "1", "--jobs", "1"]
+    arguments = ["--workloads", "W5,M4", "--small", "--measured", "4", "--seeds", "1", "--jobs", "1"]
     assert tuning_run.main([*arguments, "--database", str(database)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
-        [w, s] for w in ("W5", "median") for s in ("model", "genetic", "random")
+        [w, s] for w in ("W5", "M4", "median") for s in ("model", "genetic", "random")
     ]
     assert all(0 < float(share) <= 1 for line in lines[1:] for share in line.split()[2:3])
