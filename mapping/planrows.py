@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ Value = TypeVar("Value")
 
 LARGEST = 1 << 40
 """No number in a plan is larger."""
+
+_DEEPEST, _WIDEST, _LONGEST_PRODUCT = 100, 300, 1000
+_MARKS = re.compile(r"[](){}[,;]")
+_ENDS_OF_PRODUCTS = re.compile(r"[](){}[,;:<>=+]")
 
 
 @dataclass(slots=True)
@@ -84,6 +89,7 @@ class Row:
         """What isl makes of a string."""
         text = self.text(key)
         try:
+            check_isl_text(text, self.where or key)
             return parse(text)
         except isl.Error as error:
             raise PlanError(
@@ -102,6 +108,24 @@ class Row:
 
     def _unfit(self, key: str, wanted: str) -> PlanError:
         return PlanError(f"{self.where + ': ' if self.where else ''}{key} must be {wanted}")
+
+
+def check_isl_text(text: str, where: str) -> None:
+    """Raise PlanError for what isl, whose reader is recursive, has no stack for, or takes minutes to read."""
+    members = [0]
+    for mark in _MARKS.finditer(text):
+        if mark[0] in "([{":
+            members.append(0)
+        elif mark[0] in ",;":
+            members[-1] = members[-1] + 1 if mark[0] == "," else 0
+        elif len(members) > 1:
+            members.pop()
+        if len(members) > _DEEPEST:
+            raise PlanError(f"{where}: brackets are nested more than {_DEEPEST} deep")
+        if members[-1] > _WIDEST:
+            raise PlanError(f"{where}: a bracket holds more than {_WIDEST} parts")
+    if any(part.count("*") > _LONGEST_PRODUCT for part in _ENDS_OF_PRODUCTS.split(text)):
+        raise PlanError(f"{where}: a product has more than {_LONGEST_PRODUCT} factors")
 
 
 def read_toml(text: str) -> Row:

@@ -86,3 +86,31 @@ def test_tiles_larger_than_numbers_of_a_plan_read_back(size: int) -> None:
     options = tc.MappingOptions(tile_sizes=(size, 8))
     made = compiled(MATMUL, SIZES, "cpu", options=options)
     assert compiled(MATMUL, SIZES, "cpu", made.stages["pack"], options).source == made.source
+
+
+TOO_MUCH = {
+    "brackets": ("(" * 200_000 + "i2" + ")" * 200_000, "nested more than 100 deep"),
+    "quotients": ("floor(" * 99 + "i2" + ")" * 99, "nested more than 100 deep"),
+    "factors": ("2 * " * 1_000_000 + "i2", "more than 1000 factors"),
+    "signs between factors": ("2 * -" * 5000 + "i2", "more than 1000 factors"),
+    "members": ("i2), (" * 2000 + "i2", "more than 300 parts"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_what_isl_has_no_stack_for_is_told(name: str) -> None:
+    """Its reader is recursive, and takes a minute for a tuple of 2,000."""
+    expression, reason = TOO_MUCH[name]
+    text = compiled(MATMUL, SIZES, "cpu").stages["pack"]
+    row = "S0[i0, i1, i2] -> [(i2)]"
+    assert row in text
+    with pytest.raises(tc.PlanError, match=f"tree: .*{reason}"):
+        compiled(MATMUL, SIZES, "cpu", text.replace(row, row.replace("i2)", f"{expression})")))
+
+
+@pytest.mark.parametrize("expression", ["(" * 90 + "i2" + ")" * 90, "1 * " * 900 + "i2"])
+def test_what_isl_reads_is_not_refused(expression: str) -> None:
+    made = compiled(MATMUL, SIZES, "cpu")
+    row = "S0[i0, i1, i2] -> [(i2)]"
+    text = made.stages["pack"].replace(row, row.replace("(i2)", f"({expression})"))
+    assert compiled(MATMUL, SIZES, "cpu", text).source == made.source
