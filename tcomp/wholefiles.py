@@ -67,6 +67,8 @@ def _resolved(path: Path) -> Path:
         return path.resolve()
     except RuntimeError:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"no file can have this name: {error}") from None
 
 
 def _take_place(draft: Path, target: Path) -> None:

@@ -112,6 +112,12 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
         write_whole(one, b"content")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_file_can_have_is_an_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no file can have this name"):
+        write_whole(tmp_path / name, b"content")
+
+
 @pytest.mark.parametrize("method", ["replace", "chmod"])
 def test_a_file_that_nothing_may_take_the_place_of(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
