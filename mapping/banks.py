@@ -123,7 +123,8 @@ def _cost_of_columns(copy: Copy, offsets: Sequence[tuple[int, ...]], fastest: in
 
 def _read_at_a_time(copy: Copy, together: Sequence[int]) -> int:
     """How many of the elements that a lane reads in turn lie together, and aligned: one access reads them."""
-    return math.gcd(together[copy.order[-1]], copy.room[-1] if len(copy.room) > 1 else 0)
+    widest = VECTOR_BYTES // copy.dtype.itemsize
+    return math.gcd(together[copy.order[-1]], widest, copy.room[-1] if len(copy.room) > 1 else 0)
 
 
 def _cost(copy: Copy, offsets: Sequence[Sequence[int]], elements: int = 1) -> int:

@@ -63,6 +63,12 @@ def test_results_are_those_of_the_interpreter(
     np.testing.assert_array_equal(found, module[name].reference(*arrays))
 
 
+def test_threads_may_have_longer_runs_of_elements_than_one_access_reads() -> None:
+    mm, a, b = tc.define(MM).mm, integers(40, 16), integers(16, 80)
+    options = tc.MappingOptions(tile_sizes=(40, 80), threads=(2, 1), reduction_tile=8, distribution="blocked")
+    np.testing.assert_array_equal(mm(a, b, target="simulator", options=options), a @ b)
+
+
 @pytest.mark.parametrize("parts", [2, 3, 7])
 def test_parts_of_a_reduction_are_asked_for_in_advance_too(parts: int) -> None:
     mm, options = tc.define(MM).mm, tc.MappingOptions(split_reduction=parts, reduction_tile=16, tile_sizes=(32, 32))
