@@ -34,14 +34,15 @@ Columns that begin at whole vectors lie 4 words further for each element, so vec
 def wavefronts(addresses: Iterable[int], width: int) -> int:
     """Passes over the banks that one access of a warp takes; ``addresses`` are in bytes, ``width`` bytes a lane.
 
-    Lanes that read the same word are served together.  Accesses of 8 and 16 bytes go by half and quarter warps.
+    Lanes that read the same word are served together.  Accesses of 8 and 16 bytes go by half and quarter warps, what is
+    longer than a row of the banks lane by lane.
     """
     lanes = list(addresses)
     share = max(1, width // BANK_BYTES)
-    total = 0
-    for start in range(0, len(lanes), WARP // share):
+    total, together = 0, max(1, WARP // share)
+    for start in range(0, len(lanes), together):
         words: set[int] = set()
-        for address in lanes[start : start + WARP // share]:
+        for address in lanes[start : start + together]:
             words.update(range(address // BANK_BYTES, (address + width - 1) // BANK_BYTES + 1))
         counts = [0] * BANKS
         for word in words:
