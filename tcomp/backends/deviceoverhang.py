@@ -43,6 +43,9 @@ from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.plan import Phase
 from tcomp.scop import ScopStatement
 
+WHOLE = ", whole tiles"
+"""What the comment on such a phase says."""
+
 
 def overhung(writer: KernelWriter, node: Scope, phase: Phase, ranges: Ranges) -> Scope | None:
     """The phase with whole tiles for its threads, where it may have them and has not already; else None."""

@@ -8,7 +8,7 @@ import islpy as isl
 
 from tcomp.backends.devicelanes import deal_out, described
 from tcomp.backends.devicememory import declare, fetch, registers_of
-from tcomp.backends.deviceoverhang import overhung
+from tcomp.backends.deviceoverhang import WHOLE, overhung
 from tcomp.backends.deviceprefetch import Ahead, copies_ahead
 from tcomp.backends.devicereductions import share_reduction
 from tcomp.backends.devicestatements import execute
@@ -113,7 +113,7 @@ class PhaseWriter:
         if phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
-            self.writer.put(depth, f"// {described(self.writer, node, phase)}")
+            self.writer.put(depth, f"// {described(self.writer, node, phase, WHOLE if whole else '')}")
             deal_out(self.writer, node.body, phase, depth, ranges, self._serial)
         self.writer.fetched = before
 

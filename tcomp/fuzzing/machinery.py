@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tcomp.backends.contractions import TORN
+from tcomp.backends.deviceoverhang import WHOLE
 from tcomp.driver import Compilation
 
 Test = Callable[[Compilation], bool]
@@ -35,6 +36,7 @@ _CPU: Mapping[str, Test] = {
 _GPU: Mapping[str, Test] = {
     "several kernels": lambda made: len(made.source.launches) > 1,
     "fetched into shared memory": lambda made: bool(made.plan.copies),
+    "torn tiles computed whole": _in_text(WHOLE),
     "fetched in vectors": lambda made: any(c.vector > 1 for c in made.plan.copies),
     "temporary in shared memory": lambda made: any(b.space == "shared" for b in made.plan.buffers.values()),
     "temporary in registers": lambda made: any(b.space == "private" for b in made.plan.buffers.values()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from tcomp.fuzzing.choices import Choices
 from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
@@ -31,7 +32,16 @@ def random_options(choices: Choices, target: str, most_threads: int = MOST_THREA
         for option, declared in OPTIONS.items()
         if option not in NOT_EXACT and (not declared.targets or name in declared.targets) and choices.chance(50)
     }
+    sizes, threads = values.get("tile_sizes"), values.get("threads")
+    if isinstance(sizes, list) and isinstance(threads, list) and choices.chance(60):
+        values["tile_sizes"] = _dealt_evenly(sizes, threads)
     return MappingOptions.from_json(json.dumps(values))
+
+
+def _dealt_evenly(sizes: Sequence[int], threads: Sequence[int]) -> list[int]:
+    """Tile sizes that threads divide, the innermost for those in x: such tiles take other ways where they are torn."""
+    along = dict(enumerate(threads))
+    return [-(-size // along.get(d, 1)) * along.get(d, 1) for d, size in reversed(list(enumerate(reversed(sizes))))]
 
 
 def random_machine(choices: Choices) -> Machine:

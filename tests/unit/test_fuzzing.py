@@ -31,7 +31,7 @@ from tcomp.fuzzing.execution import Outcome, Verdict, describe_difference, execu
 from tcomp.fuzzing.features import FEATURES, features
 from tcomp.fuzzing.generation import generate
 from tcomp.fuzzing.machinery import MACHINERY, machinery
-from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, random_machine, random_options
+from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, _dealt_evenly, random_machine, random_options
 from tcomp.fuzzing.programs import Array, Data, Program
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.relations import MADE_UP, RELATIONS
@@ -157,6 +157,14 @@ class TestOptions:
         assert max(np.prod(o.threads or (1,)) for o in drawn) <= MOST_THREADS
 
 
+@pytest.mark.parametrize(
+    ("sizes", "threads", "even"),
+    [([5, 7, 33], [16, 4], [5, 8, 48]), ([5], [2, 3, 4], [6]), ([0, 16], [8], [0, 16]), ([], [8], [])],
+)
+def test_tiles_that_threads_divide(sizes: list[int], threads: list[int], even: list[int]) -> None:
+    assert _dealt_evenly(sizes, threads) == even
+
+
 class TestMachinery:
     def test_devices_are_asked_for_what_simulated_ones_are(self) -> None:
         assert MACHINERY["cuda"] == MACHINERY["simulator"]
@@ -183,6 +191,7 @@ class TestMachinery:
             },
             "simulator": {
                 "mm": ("float(M,K) A, float(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
+                "torn": ("float(M,K) A, float(K,N) B", "C(m,n) +=! A(m,k) * B(k,n)", {"M": 300, "N": 300, "K": 64}),
                 "softmax": (
                     "float(M,K) A",
                     "m(n) max=! A(n,d) e(n,d) = A(n,d) - m(n) C(n) +=! e(n,d)",

@@ -11,7 +11,7 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
   const int b_m = blockIdx.y;
   const int b_n = blockIdx.x;
   float C_acc[2];
-  // C starts (8 x 32 threads)
+  // C starts (8 x 32 threads, whole tiles)
   #pragma unroll
   for (int m_part = 0; m_part < 2; ++m_part) {
     C_acc[m_part] = 0.0f;
@@ -30,7 +30,7 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
     else B_tile[e / 32][e % 32] = 0;
   }
   __syncthreads();
-  // C(m, n) +=! A(m, k) * B(k, n) (8 x 32 threads)
+  // C(m, n) +=! A(m, k) * B(k, n) (8 x 32 threads, whole tiles)
   #pragma unroll 11
   for (int k = 0; k < 77; ++k) {
     #pragma unroll
