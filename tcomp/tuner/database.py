@@ -11,7 +11,7 @@ import math
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,23 +159,29 @@ class Database:
         """Make this the best known for its identity."""
         plain = tuned_to_plain(tuned)
         values = [json.dumps(plain[name]) for name in ("options", "times", "baseline")]
-        with self._writing():
+
+        def write() -> None:
             problem = self._problem(tuned.identity, tuned.label)
             self._connection.execute(
                 f"INSERT OR REPLACE INTO tuned (problem, {_TUNED_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (problem, *values, tuned.confirmed, tuned.trials, tuned.when, tuned.worker),
             )
 
+        self._keep(write)
+
     def add(self, identity: Identity, label: str, trial: Trial, run: int | None = None, spent: float = 0.0) -> None:
         """Keep a trial, and what the run that made it has spent by now, in seconds."""
         record = json.dumps(trial_to_plain(trial))
-        with self._writing():
+
+        def write() -> None:
             if run is not None:
                 self._connection.execute("UPDATE runs SET spent = ? WHERE id = ?", (spent, run))
             self._connection.execute(
                 "INSERT INTO trials (problem, outcome, at, record) VALUES (?, ?, ?, ?)",
                 (self._problem(identity, label), trial.outcome.value, trial.when, record),
             )
+
+        self._keep(write)
 
     def trials(self, identity: Identity) -> list[Trial]:
         """Every trial of exactly this, in order."""
@@ -214,19 +220,23 @@ class Database:
 
     def begin(self, identity: Identity, label: str, settings: str) -> int:
         """Note a new run and return its number, which follows from the time: one that was pruned may still work."""
-        number = 0
-        with self._writing():
+        number = time.time_ns()
+
+        def write() -> None:
+            nonlocal number
             problem = self._problem(identity, label)
             (last,) = self._connection.execute("SELECT MAX(id) FROM runs").fetchone()
-            number = max(time.time_ns(), (last or 0) + 1)
+            number = max(number, (last or 0) + 1)
             insert = "INSERT INTO runs (id, problem, settings, spent, ended) VALUES (?, ?, ?, 0, 0)"
             self._connection.execute(insert, (number, problem, settings))
+
+        self._keep(write)
         return number
 
     def note(self, run: int, spent: float, *, ended: bool = False) -> None:
         """Note how many seconds a run has spent, and whether it is over."""
-        with self._writing():
-            self._connection.execute("UPDATE runs SET spent = ?, ended = ? WHERE id = ?", (spent, ended, run))
+        update = "UPDATE runs SET spent = ?, ended = ? WHERE id = ?"
+        self._keep(lambda: self._connection.execute(update, (spent, ended, run)))
 
     def lock(self, run: int) -> Path | None:
         """The file to lock while working on a run; None in memory, which nobody shares."""
@@ -280,17 +290,19 @@ class Database:
         query = "SELECT id FROM problems WHERE key = ?"
         return int(self._connection.execute(query, (identity.key,)).fetchone()[0])
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction; a warning, once, if there is no room or the file is damaged, for a run goes on without."""
+    def _keep(self, write: Callable[[], object]) -> None:
+        """Write in a transaction; a warning, once, if that is not possible, for a run goes on without.
+
+        There may be no room, somebody else may write all the time, or the file may be damaged.
+        """
         try:
             with _transaction(self._connection):
-                yield
+                write()
         except sqlite3.Error as error:
             if not self._warned:
                 self._warned = True
                 message = f"cannot keep what tuning finds in {self.path or 'memory'}: {error}"
-                warnings.warn(message, TuningWarning, stacklevel=4)
+                warnings.warn(message, TuningWarning, stacklevel=3)
 
 
 def _connected(path: Path | str) -> sqlite3.Connection:
@@ -300,14 +312,15 @@ def _connected(path: Path | str) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         yield
+        connection.execute("COMMIT")
     except BaseException:
+        # An interrupt may come when it has just begun, or is just over.
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _identities(row: Sequence[Any]) -> Iterator[Identity]:

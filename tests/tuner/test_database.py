@@ -9,6 +9,7 @@ import sqlite3
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -218,6 +219,51 @@ def test_a_full_disk_gives_a_warning_and_the_run_goes_on(file: Path) -> None:
         database._connection.execute("PRAGMA max_page_count = 1")
         with pytest.warns(TuningWarning, match="full"):
             _fill(database)
+
+
+def test_a_file_that_others_write_all_the_time_gives_a_warning_and_the_run_goes_on(file: Path) -> None:
+    with Database(file) as database:
+        database._connection.execute("PRAGMA busy_timeout = 10")
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.warns(TuningWarning, match="locked"):
+            run = database.begin(identity(), "mm", "60 s")
+        database.add(identity(), "mm", trial(tiled(4)), run, 1.0)
+        database.keep(tuned())
+        database.note(run, 2.0, ended=True)
+        assert database.tuned() == [] and database.trials(identity()) == []
+        other.execute("ROLLBACK")
+        other.close()
+        database.add(identity(), "mm", trial(tiled(4)), run, 3.0)
+        assert len(database.trials(identity())) == 1
+
+
+class Interrupting:
+    """A connection on which an interrupt comes as soon as a statement is done."""
+
+    def __init__(self, connection: sqlite3.Connection, statement: str) -> None:
+        self._connection = connection
+        self._statement = statement
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        done = self._connection.execute(statement, *values)
+        if statement.startswith(self._statement):
+            raise KeyboardInterrupt
+        return done
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "INSERT", "COMMIT"])
+def test_a_transaction_that_is_interrupted_is_over(
+    statement: str, file: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    with Database(file) as database:
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_connection", Interrupting(database._connection, statement))
+            with pytest.raises(KeyboardInterrupt):
+                database.add(identity(), "mm", trial(tiled(4)))
+        database.add(identity(), "mm", trial(tiled(8)))
+        assert database.trials(identity())[-1].options == tiled(8)
+        assert len(database.trials(identity())) == (2 if statement == "COMMIT" else 1) and not recwarn
 
 
 def test_export_and_import_move_everything(file: Path, tmp_path: Path) -> None:
