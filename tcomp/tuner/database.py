@@ -138,6 +138,14 @@ class Database:
         found = self._tuned("WHERE key = ?", (identity.key,))
         return found[0] if found else None
 
+    def known(self, identity: Identity) -> Tuned | None:
+        """The same for a run: nothing, and a warning, if the file was damaged meanwhile."""
+        try:
+            return self.best(identity)
+        except sqlite3.Error as error:
+            self._warn(error)
+            return None
+
     def tuned(self) -> list[Tuned]:
         """Everything, latest first."""
         return self._tuned("ORDER BY at DESC", ())
@@ -299,10 +307,13 @@ class Database:
             with _transaction(self._connection):
                 write()
         except sqlite3.Error as error:
-            if not self._warned:
-                self._warned = True
-                message = f"cannot keep what tuning finds in {self.path or 'memory'}: {error}"
-                warnings.warn(message, TuningWarning, stacklevel=3)
+            self._warn(error)
+
+    def _warn(self, error: sqlite3.Error) -> None:
+        if not self._warned:
+            self._warned = True
+            message = f"cannot keep what tuning finds in {self.path or 'memory'}: {error}"
+            warnings.warn(message, TuningWarning, stacklevel=4)
 
 
 def _connected(path: Path | str) -> sqlite3.Connection:

@@ -251,7 +251,7 @@ class Run:
         """Let calls have the best so far, unless they have something that was compared with others."""
         if provisional(self._trials) is not latest:
             return
-        known = self._database.best(self._identity)
+        known = self._database.known(self._identity)
         if known is None or not known.confirmed:
             self._database.keep(self._tuned(latest.options, latest.times, (latest.baseline,), confirmed=False))
 
@@ -267,7 +267,7 @@ class Run:
         measured = [t for t in self._trials if t.outcome is Outcome.MEASURED and t.options != self.default]
         latest = {t.options: t for t in [t for t in measured if t.certain] or measured}
         near = sorted((t for t in latest.values() if t.ratio < _NEAR), key=lambda t: t.ratio)[:FINALISTS]
-        known = self._database.best(self._identity)
+        known = self._database.known(self._identity)
         if known is not None and known.options in latest and all(t.options != known.options for t in near):
             near = [latest[known.options], *near[: FINALISTS - 1]]
         if not near:
@@ -307,7 +307,7 @@ class Run:
         """
         if result.interrupted or result.undecided:
             return
-        known = self._database.best(self._identity)
+        known = self._database.known(self._identity)
         untried = known is not None and all(t.options != known.options for t in self._trials)
         if known is not None and untried and known.confirmed and known.speedup > result.speedup:
             return

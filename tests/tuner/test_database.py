@@ -238,6 +238,17 @@ def test_a_file_that_others_write_all_the_time_gives_a_warning_and_the_run_goes_
         assert len(database.trials(identity())) == 1
 
 
+def test_a_file_that_is_damaged_meanwhile_gives_a_warning_and_the_run_goes_on(file: Path) -> None:
+    with Database(file) as database:
+        database.keep(tuned())
+        database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        file.write_bytes(b"\xff" * file.stat().st_size)
+        database._connection.execute("PRAGMA shrink_memory")
+        with pytest.warns(TuningWarning, match="cannot keep what tuning finds in .*file is not a database"):
+            assert database.known(identity()) is None
+        database.keep(tuned())
+
+
 class Interrupting:
     """A connection on which an interrupt comes as soon as a statement is done."""
 
