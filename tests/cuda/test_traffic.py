@@ -152,9 +152,3 @@ def test_transposition_is_coalesced_on_both_sides() -> None:
     assert coalesced(kernel)
     assert kernel.conflicts == 0
     assert kernel.barriers == 1
-
-
-def test_rows_longer_than_all_banks_that_a_thread_reads_together() -> None:
-    options = MappingOptions(threads=(2, 2), distribution="blocked", reduction_tile=32)
-    kernel = only(counts("tmm", (("M", 69), ("N", 6), ("K", 1)), options))
-    assert read(kernel, "A") >= 69 * FLOAT
