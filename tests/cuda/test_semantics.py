@@ -263,8 +263,8 @@ def test_64_bit_indices() -> None:
 
 
 def test_arrays_of_more_than_32_bits_of_elements() -> None:
-    wide = np.broadcast_to(np.float32(3), (1 << 32,))
-    text = "def f(float(N) X) -> (O) { O(i) = X(N - 1 - i) where i in 0:4 }"
+    wide = np.broadcast_to(np.float32(3), (1 << 32, 99))
+    text = "def f(float(N,M) X) -> (O) { O(i) = X(N - 1 - i, M - 1) where i in 0:4 }"
     np.testing.assert_array_equal(simulate(text, wide), [3, 3, 3, 3])
 
 

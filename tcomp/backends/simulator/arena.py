@@ -161,7 +161,12 @@ def _elements(tensor: Tensor, address: int | None) -> np.ndarray[Any, np.dtype[A
     assert address is not None
     low, high = _reach(tensor.shape, tensor.strides, tensor.itemsize)
     memory = memoryview((ctypes.c_uint8 * (high - low)).from_address(address + low))
-    return np.ndarray(tensor.shape, f"u{tensor.itemsize}", memory, -low, tensor.strides)
+    return np.ndarray(_in_memory(tensor), f"u{tensor.itemsize}", memory, -low, tensor.strides)
+
+
+def _in_memory(tensor: Tensor) -> tuple[int, ...]:
+    """The extents of an array's elements in memory: those that a broadcast repeats are there once."""
+    return tuple(n if s else min(n, 1) for n, s in zip(tensor.shape, tensor.strides, strict=True))
 
 
 def _validity(tensor: Tensor) -> _Bytes | None:
@@ -172,5 +177,5 @@ def _validity(tensor: Tensor) -> _Bytes | None:
     valid = np.zeros(tensor.bytes, np.uint8)
     low, _ = _reach(tensor.shape, tensor.strides, tensor.itemsize)
     for byte in range(tensor.itemsize):
-        np.ndarray(tensor.shape, np.uint8, valid.data, byte - low, tensor.strides)[...] = 1
+        np.ndarray(_in_memory(tensor), np.uint8, valid.data, byte - low, tensor.strides)[...] = 1
     return valid
