@@ -87,7 +87,8 @@ def _atomic(tree: isl.Schedule) -> isl.Schedule:
         if node.get_type() not in _READABLE:
             raise PlanError(f"a plan's tree has no nodes of type {isl.schedule_node_type.find_value(node.get_type())}")
 
-    if tree.get_map().get_space().dim(isl.dim_type.param):
+    # isl makes no map of a tree whose domain alone has parameters.
+    if any(part().get_space().dim(isl.dim_type.param) for part in (tree.get_domain, tree.get_map)):
         raise PlanError("a plan's tree has no parameters")
 
     def close(node: isl.ScheduleNode) -> isl.ScheduleNode:

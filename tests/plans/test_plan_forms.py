@@ -114,3 +114,12 @@ def test_what_isl_reads_is_not_refused(expression: str) -> None:
     row = "S0[i0, i1, i2] -> [(i2)]"
     text = made.stages["pack"].replace(row, row.replace("(i2)", f"({expression})"))
     assert compiled(MATMUL, SIZES, "cpu", text).source == made.source
+
+
+@pytest.mark.parametrize("entry", ["domain", "filter", "schedule"])
+def test_a_parameter_is_told_wherever_it_is(entry: str) -> None:
+    """isl makes no map of a tree whose domain alone has one."""
+    text = compiled(MATMUL, SIZES, "cpu").stages["pack"]
+    assert f'{entry}: "' in text
+    with pytest.raises(tc.PlanError, match="a plan's tree has no parameters"):
+        compiled(MATMUL, SIZES, "cpu", text.replace(f'{entry}: "', f'{entry}: "[p] -> ', 1))
