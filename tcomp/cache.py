@@ -41,6 +41,10 @@ _LARGEST_HEADER = 1 << 14
 _LARGEST_ENTRY = 1 << 28
 _LARGEST_ARCHIVE = 1 << 30
 _MOST_MEMBERS = 100_000
+_AROUND_MEMBER = 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE
+"""Most bytes of an archive for a header, for filling up the last block, and behind the last member."""
+
+_TOO_MUCH = "the cache has more than an import takes; a smaller TCOMP_CACHE_SIZE, or `tcomp cache clear`, makes it less"
 _STALE_SECONDS = 3600.0
 _LONGEST_TURN = 120.0
 _WRITE_ATTEMPTS = 4
@@ -149,7 +153,10 @@ class Store:
         return len(paths)
 
     def export_to(self, archive: Path) -> int:
-        """Write every sound entry to a new ``.tar.gz``; returns how many.  Raises TcompError."""
+        """Write every sound entry to a new ``.tar.gz``; returns how many.
+
+        Raises TcompError, also where there is more than an import would take.
+        """
         count = 0
         try:
             with whole_file(archive) as file, tarfile.open(archive, "w:gz", file, compresslevel=6) as tar:
@@ -157,6 +164,9 @@ class Store:
                     with suppress(FileNotFoundError, DamagedError, PermissionError):
                         content = _read_own(path)
                         unpack(content)
+                        end = tar.offset + len(content) + _AROUND_MEMBER
+                        if end > _LARGEST_ARCHIVE or count == _MOST_MEMBERS:
+                            raise TcompError(f"cannot write {archive}: {_TOO_MUCH}")
                         member = tarfile.TarInfo(path.name)
                         member.size = len(content)
                         tar.addfile(member, BytesIO(content))

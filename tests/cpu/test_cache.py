@@ -432,6 +432,24 @@ def test_export_and_import(tmp_path: Path, counts: Counts, monkeypatch: pytest.M
     assert (counts.lowered, counts.compiled) == (1, 1)
 
 
+@pytest.mark.parametrize(("name", "most"), [("_LARGEST_ARCHIVE", 30_000), ("_MOST_MEMBERS", 3)])
+def test_nothing_is_exported_that_no_import_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    monkeypatch.setattr(cache, name, most)
+    archive = tmp_path / "kernels.tar.gz"
+    for number in range(3):
+        store().put("kernel", f"{number:064x}", "label", random.Random(number).randbytes(4000))
+        assert store().export_to(archive) == number + 1
+        assert store().import_from(archive) == number + 1
+    for number in range(3, 8):
+        store().put("kernel", f"{number:064x}", "label", random.Random(number).randbytes(4000))
+    whole = archive.read_bytes()
+    with pytest.raises(tc.TcompError, match="more than an import takes"):
+        store().export_to(archive)
+    assert archive.read_bytes() == whole
+
+
 def test_import_takes_sound_entries_only(tmp_path: Path, home: Path) -> None:
     good = cache.pack("kernel", KEY, "label", b"payload")
     members = {
