@@ -102,6 +102,19 @@ class Binding:
             raise self._failure(report)
         return results
 
+    def run_call(self, call: Call) -> Any:
+        """Run a call as it was checked, and return what its caller gets.  Raises what ``run`` does.
+
+        A CUDA graph that records the call reads copies of its arguments whenever it runs.  They stay, but copies of
+        Python numbers come from where these lie meanwhile: TcompError is raised.
+        """
+        results = self.run(call.arrays, call.outputs)
+        if not call.in_place and self._run.keep(call.arrays) and call.numbers:
+            what = f"the number that was passed for {' and '.join(call.numbers)}"
+            hint = "pass an array on the device, of no dimensions"
+            raise TcompError(Diagnostic(f"a CUDA graph cannot record {what}", hint=hint))
+        return call.finish(results)
+
     def _made(self, outputs: Outputs | None) -> Outputs:
         """The outputs, those that are missing made.  Raises ShapeError for want of memory."""
         try:

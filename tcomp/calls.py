@@ -34,7 +34,8 @@ class Call:
     ``arrays`` are the arguments as arrays to read in place (integers for ``const`` parameters), ``views`` how kernels
     see the inputs and the given outputs, by name.  ``outputs`` has None for outputs to be made, as arrays of ``kind``;
     ``results`` is what the caller gave for them.  All arrays lie at ``place``.  ``example`` is the first array that the
-    caller gave, ``kind`` the library that reads it in place.
+    caller gave, ``kind`` the library that reads it in place.  ``numbers`` are the tensors for which a device got copies
+    of Python numbers.
     """
 
     function: Function
@@ -48,6 +49,7 @@ class Call:
     place: Place
     in_place: bool
     """Whether every argument and every output is given as an array that kernels read or write themselves."""
+    numbers: tuple[str, ...] = ()
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -82,15 +84,15 @@ def check_call(
     if runs and wrong:
         raise ShapeError(*(misplaced(g.array, g.view, g.tensor, place, function.source) for g in wrong))
     kind = kind_of(arrays[0].array) if arrays else default_kind(place)
-    if runs and place != MAIN:
-        given = [_moved(g, kind, place) if is_scalar(g.value) else g for g in given]
+    numbers = tuple(g.tensor.name for g in given if is_scalar(g.value)) if runs and place != MAIN else ()
+    given = [_moved(g, kind, place) if g.tensor.name in numbers else g for g in given]
     held = {g.tensor.name: g.array for g in given} | constants
     inputs = tuple(held[t.name] for t in function.inputs)
     outputs = tuple(held.get(t.name) for t in function.outputs)
     in_place = all(a is b for a, b in zip((*inputs, *outputs), (*arguments, *results), strict=True))
     views = {g.tensor.name: g.view for g in given}
     example = arrays[0].value if arrays else None
-    return Call(function, inputs, constants, views, outputs, results, example, kind, place, in_place)
+    return Call(function, inputs, constants, views, outputs, results, example, kind, place, in_place, numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,7 @@ class Kernel:
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
         call = check_call(self.specialisation.function, arguments, out, memory=self._memory)
-        results = self.bind(call, layouts).run(call.arrays, call.outputs)
-        return call.finish(results)
+        return self.bind(call, layouts).run_call(call)
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.

@@ -118,7 +118,7 @@ class Operation:
         binding = kernel.bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
-        return call.finish(binding.run(call.arrays, call.outputs))
+        return binding.run_call(call)
 
     def compile(
         self,

@@ -31,7 +31,7 @@ _MAX_DYNAMIC_SHARED_SIZE = 8  # of enum CUfunction_attribute
 _ALIGNMENT = 16
 
 _RECORDED: list[object] = []
-"""Kernels and scratch memory that CUDA graphs have recorded and may use again: nobody says when the last graph goes."""
+"""What CUDA graphs have recorded and may use again, kernels and memory: nobody says when the last graph goes."""
 
 _LATE_ERRORS = (
     "illegal memory access",
@@ -223,11 +223,21 @@ class CudaRun:
             except RuntimeError as error:
                 raise self._launch_failure(self._launches[position], error) from None
         found = None if report is None else self._read_report(report, stream)
-        # The default stream, number 0, cannot be captured.
-        if stream and self._cuda.runtime.streamIsCapturing(stream):
+        if self._is_recorded(stream):
             _RECORDED.append((self._functions, memory))
         del memory
         return found
+
+    def _is_recorded(self, stream: int) -> bool:
+        """Whether a graph records a stream; the default one, number 0, cannot be."""
+        return bool(stream) and bool(self._cuda.runtime.streamIsCapturing(stream))
+
+    def keep(self, objects: object) -> bool:
+        """See ``Run``."""
+        recorded = self._is_recorded(self._site.stream())
+        if recorded:
+            _RECORDED.append(objects)
+        return recorded
 
     def _read_report(self, address: int, stream: int) -> Sequence[int] | None:
         runtime = self._cuda.runtime

@@ -139,6 +139,10 @@ class HostProgram:
 
         return DirectRun(run, lambda: tuple(_WORKSPACE.reporting[0]))
 
+    def keep(self, objects: object) -> bool:
+        """See ``Run``."""
+        return False
+
     def failure(self, error: Exception) -> TcompError:
         """That there is no room."""
         room = f"there is no room for the outputs and {self._scratch_bytes} bytes of scratch memory"

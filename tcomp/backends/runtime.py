@@ -52,6 +52,10 @@ class Run(Protocol):
         """The quick way to run on arrays of one layout, where there is one."""
         ...
 
+    def keep(self, objects: object) -> bool:
+        """Keep objects if a CUDA graph records what runs now, for it will use them again; whether one does."""
+        ...
+
     def failure(self, error: Exception) -> TcompError:
         """What to raise when making outputs raised ``error``, a MemoryError, ValueError or RuntimeError."""
         ...

@@ -13,6 +13,7 @@ import pytest
 import tcomp as tc
 from tcomp.arraykinds import TorchKind
 from tcomp.arrays import KINDS, fetched, moved
+from tcomp.backends import cuda_runtime
 from tcomp.backends.source import Launch
 from tcomp.devices import Memory, Place, wait
 from tests.cuda.fake_cupy import Stream, floats, ndarray
@@ -75,6 +76,44 @@ def test_misaligned_arrays_are_read_from_a_copy(one: FakeDevices) -> None:
         odd.host[...] = VALUES
         result = tc.define(ADD).add(odd, odd)
         assert result.host.tolist() == (2 * VALUES).tolist()
+
+
+@pytest.mark.parametrize("of_kernel", [False, True])
+def test_copies_that_a_graph_reads_stay(one: FakeDevices, monkeypatch: pytest.MonkeyPatch, of_kernel: bool) -> None:
+    octets = one.cupy.asarray(np.zeros(4 * N + 1, np.uint8))
+    odd = ndarray((N,), np.float32, octets.data + 1, (4,))
+    odd.host[...] = VALUES
+    operation, recorded = tc.define(ADD).add, list[Any]()
+    call = operation.compile(odd, odd) if of_kernel else operation
+    monkeypatch.setattr(cuda_runtime, "_RECORDED", recorded)
+    one.cupy.streams, one.cupy.capturing = {0: Stream(7)}, set()
+    assert call(odd, odd).host.tolist() == (2 * VALUES).tolist() and not recorded
+    one.cupy.capturing = {7}
+    call(odd, odd)
+    copies = [a for a in recorded[-1] if isinstance(a, ndarray)]
+    assert len(copies) == 2 and all(a is not odd and a.host.tolist() == VALUES.tolist() for a in copies)
+    even = one.cupy.on(VALUES)
+    before = len(recorded)
+    call(even, even)
+    assert all(not isinstance(a, ndarray) for kept in recorded[before:] for a in kept)
+
+
+def test_a_graph_records_no_numbers(one: FakeDevices) -> None:
+    """Their copies come from main memory, where something else lies when the graph runs."""
+
+    def scale(grid: Any, block: Any, a: int, s: int, b: int) -> None:
+        floats(b, N)[:] = floats(a, N) * floats(s, 1)[0]
+
+    one.emit(launches=(Launch("scale_0", (1, 1, 1), (32, 1, 1), 0, ("A", "s", "B")),))
+    one.cupy.bodies["scale_0"] = scale
+    operation, a = tc.define(SCALE).scale, one.cupy.on(VALUES)
+    one.cupy.streams, one.cupy.capturing = {0: Stream(7)}, {7}
+    with pytest.raises(tc.TcompError, match="cannot record the number that was passed for s"):
+        operation(a, 2.5)
+    factor = one.cupy.on(np.float32(2.5))
+    assert operation(a, factor).host.tolist() == (VALUES * 2.5).tolist()
+    one.cupy.capturing = set()
+    assert operation(a, 2.5).host.tolist() == (VALUES * 2.5).tolist()
 
 
 def test_numbers_are_copied_to_the_device(two: FakeDevices) -> None:
