@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -143,6 +143,13 @@ def substitute(expr: LoopExpr, name: str, value: LoopExpr) -> LoopExpr:
             return Operation(expr.operator, tuple(substitute(o, name, value) for o in expr.operands))
         case _:
             return expr
+
+
+def substitute_all(expr: LoopExpr, values: Mapping[str, LoopExpr]) -> LoopExpr:
+    """An expression with values in place of iterators, one after another."""
+    for name, value in values.items():
+        expr = substitute(expr, name, value)
+    return expr
 
 
 def substitute_below(node: LoopNode, name: str, value: LoopExpr) -> LoopNode:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tcomp.backends.devicespelling import expression_text
 from tcomp.backends.devicewriter import Body, KernelWriter
 from tcomp.backends.readableguards import readable
 from tcomp.indexing import Ranges
-from tcomp.loops import Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, walk
+from tcomp.loops import (
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    Variable,
+    substitute_all,
+    walk,
+)
 from tcomp.mapping.plan import Phase
 from tcomp.scop import ScopStatement
 
@@ -48,16 +61,16 @@ def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...]) -> Lanes:
         for d in range(len(phase.shape))
         if d not in phase.dimensions and phase.shape[d] > 1
     ]
-    known = _Known()
+    known: dict[str, LoopExpr] = {}
     loops = {n.iterator for n in path if isinstance(n, For)}
     lets = [n for n in path if isinstance(n, Let)]
     for let in lets:
-        known.values[let.iterator] = known.resolve(let.value)
+        known[let.iterator] = substitute_all(let.value, known)
     identifiers: list[tuple[str, str, int]] = []
     bound: set[str] = set()
     guards: list[LoopExpr] = []
     for dimension, member in zip(phase.dimensions, members, strict=True):
-        value = known.resolve(member)
+        value = substitute_all(member, known)
         if isinstance(value, Variable) and value.name in loops and value.name not in bound:
             bound.add(value.name)
             identifiers.append((value.name, texts[dimension], phase.shape[dimension]))
@@ -66,26 +79,13 @@ def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...]) -> Lanes:
     for n in path:
         if isinstance(n, For):
             assert n.iterator in bound, f"{n.iterator} is no thread of {phase.mark}"
-            guards += [known.resolve(g) for g in _bounds(n)]
+            guards += [substitute_all(g, known) for g in _bounds(n)]
         elif isinstance(n, If):
-            guards.append(known.resolve(n.condition))
+            guards.append(substitute_all(n.condition, known))
     body: LoopNode = scope.body
     for let in reversed(lets):
         body = Let(let.iterator, let.value, body)
     return Lanes(tuple(identifiers), tuple(fixed), tuple(guards), body, uses_thread)
-
-
-@dataclass(slots=True)
-class _Known:
-    """Values of the loops of one iteration on the way to the lanes: guards stand above where those are defined."""
-
-    values: dict[str, LoopExpr] = field(default_factory=dict)
-
-    def resolve(self, expr: LoopExpr) -> LoopExpr:
-        """An expression without the iterators of such loops."""
-        for name, value in self.values.items():
-            expr = substitute(expr, name, value)
-        return expr
 
 
 def _bounds(loop: For) -> list[LoopExpr]:

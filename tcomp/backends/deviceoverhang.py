@@ -35,7 +35,7 @@ from tcomp.loops import (
     Scope,
     conjunction,
     flattened,
-    substitute,
+    substitute_all,
     variables,
     walk,
 )
@@ -143,7 +143,7 @@ def _arguments(node: LoopNode, known: dict[str, LoopExpr]) -> Iterator[tuple[Loo
             for child in node.children:
                 yield from _arguments(child, known)
         case Let():
-            yield from _arguments(node.body, known | {node.iterator: _known(node.value, known)})
+            yield from _arguments(node.body, known | {node.iterator: substitute_all(node.value, known)})
         case For() | Scope():
             yield from _arguments(node.body, known)
         case If():
@@ -151,13 +151,7 @@ def _arguments(node: LoopNode, known: dict[str, LoopExpr]) -> Iterator[tuple[Loo
             if node.otherwise is not None:
                 yield from _arguments(node.otherwise, known)
         case Execute():
-            yield tuple(_known(a, known) for a in node.arguments)
-
-
-def _known(expr: LoopExpr, known: dict[str, LoopExpr]) -> LoopExpr:
-    for name, value in known.items():
-        expr = substitute(expr, name, value)
-    return expr
+            yield tuple(substitute_all(a, known) for a in node.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +176,7 @@ class _Whole:
                     raise _KeepTestsError
                 return replace(node, body=self.node(node.body))
             case Let():
-                self.values[node.iterator] = _known(node.value, self.values)
+                self.values[node.iterator] = substitute_all(node.value, self.values)
                 return replace(node, body=self.node(node.body))
             case Scope():
                 return replace(node, body=self.node(node.body))
@@ -204,10 +198,10 @@ class _Whole:
 
     def about_elements(self, expr: LoopExpr) -> bool:
         """Whether the iterators of elements have a part in an expression."""
-        return bool(variables(_known(expr, self.values)) & self.coordinates.all)
+        return bool(variables(substitute_all(expr, self.values)) & self.coordinates.all)
 
     def _about_others(self, expr: LoopExpr) -> bool:
-        return bool(variables(_known(expr, self.values)) & self.coordinates.others)
+        return bool(variables(substitute_all(expr, self.values)) & self.coordinates.others)
 
 
 def _full(loop: For) -> tuple[LoopExpr, LoopExpr, int]:
