@@ -16,7 +16,10 @@ WARP = 32
 REGISTER_BYTES = 4
 
 THREADS_RESIDENT = 512
-"""Threads that a multiprocessor must hold at least: 128 registers each.  Left to choose, ptxas spills to hold more."""
+"""Threads that a multiprocessor must hold at least.  Left to choose, ptxas spills to hold more."""
+
+USUAL_REGISTERS = 128
+"""What each of so many threads has: all architectures have 65,536 on a multiprocessor."""
 
 MOST_REGISTERS = 255
 """Registers that a thread can have."""
@@ -84,7 +87,7 @@ DEFAULT_ARCHITECTURE = "sm_90"
 
 def is_wide(kept: int) -> bool:
     """Whether a thread that keeps elements in so many registers needs more than usual: fewer threads are resident."""
-    return BASE_REGISTERS + kept > gpu_of(DEFAULT_ARCHITECTURE).registers_per_multiprocessor // THREADS_RESIDENT
+    return BASE_REGISTERS + kept > USUAL_REGISTERS
 
 
 def gpu_of(architecture: str) -> Gpu:
