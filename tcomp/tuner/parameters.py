@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,8 @@ class Sizes:
 
     At each position the values are in their order, the smallest first.  ``missing`` is what a list that ends before a
     position has there; where ``whole`` is given, all numbers from ``whole[p]`` on are the same as 0 at position p.
-    ``start`` is a list like the one that the model chooses: a step away from None is a step away from it.
+    ``start`` is a list like the one that the model chooses: a step away from None is a step away from it.  Lists whose
+    product exceeds ``most`` are not tried.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Sizes:
     missing: int
     whole: tuple[int, ...] | None = None
     start: tuple[int, ...] | None = None
+    most: int | None = None
 
     @property
     def count(self) -> int:
@@ -195,6 +198,8 @@ class Sizes:
         return (*value[:count], *(self.missing for _ in range(count - len(value))))
 
     def _legal(self, value: object) -> bool:
+        if self.most is not None and isinstance(value, tuple) and math.prod(value) > self.most:
+            return False
         try:
             self.option.check(self.name, value)
         except TcompError:

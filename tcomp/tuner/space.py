@@ -161,7 +161,8 @@ def _parameter(name: str, facts: _Facts) -> Parameter | None:
         case Integers() if name == "register_tile":
             lanes = facts.lanes()
             columns = tuple(lanes * v for v in range(1, _MOST_VECTORS + 1))
-            return Sizes(name, option, (tuple(range(1, _MOST_ROWS + 1)), columns), missing=1)
+            held = lanes * facts.machine.registers
+            return Sizes(name, option, (tuple(range(1, _MOST_ROWS + 1)), columns), missing=1, most=held)
         case Integers(longest=None):
             return _tiles(name, facts)
         case Integers(longest=longest):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import fields, replace
 
@@ -8,6 +9,7 @@ import pytest
 from tcomp.driver import lower
 from tcomp.grammar import define
 from tcomp.mapping.declarations import Integers
+from tcomp.mapping.machine import this_machine
 from tcomp.mapping.options import NAMED, OPTIONS, MappingOptions, matters
 from tcomp.scop import Sizes
 from tcomp.tuner.parameters import Scalar
@@ -187,6 +189,16 @@ class TestLists:
         found |= set(self.threads.near((1024,)))
         assert (1024, 2) not in found and {(1024,), (512, 2), None} <= found
         assert isinstance(OPTIONS["tile_sizes"].kind, Integers)
+
+
+def test_register_tiles_fit_the_registers() -> None:
+    found, rng, machine = space(MM), random.Random(8), this_machine()
+    drawn = [found.drawn(rng) for _ in range(300)]
+    moved = [found.mutated(o, rng, 0.5) for o in drawn] + [n for o in drawn[:20] for n in found.neighbours(o)]
+    tiles = {o.register_tile for o in (*drawn, *moved)} - {None}
+    most = machine.registers * machine.vector_bytes // 4
+    assert len(tiles) > 20 and max(map(math.prod, tiles)) <= most
+    assert max(map(math.prod, tiles)) > most / 2
 
 
 class TestSeeds:
