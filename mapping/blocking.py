@@ -42,6 +42,10 @@ FAR = 16
 LINE_STEPS = 16
 """Steps along which an operand is contiguous that belong into a block together, so that lines are fetched once."""
 
+MANY_STEPS = 16
+"""Steps of a loop that are worth bringing together if each lies far from the one before, though a loop within does not:
+convolutions of 64 or 128 channels take up to an eighth less time."""
+
 NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
 """Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
 
@@ -156,10 +160,19 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
 
 
 def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
-    """Whether the steps of a panel lie so far apart that it should be packed for that."""
-    main = main_statement(scop, cluster)
+    """Whether the steps of a panel lie so far apart that it should be packed for that.
+
+    They do if neighbouring ones do, or where a long loop around these moves far, as one over the channels of an image.
+    """
+    main, read = main_statement(scop, cluster), columns.panel
+    if read is None:
+        return False
     steps = steps_in_order(scop, cluster, columns)
-    return columns.panel is not None and steps_apart(scop, main, columns.panel, steps) >= machine.far_stride
+    itemsize = scop.storages[read.tensor].dtype.itemsize
+    long = [main.indices[p] for p in steps if main.extents[p] >= MANY_STEPS]
+    strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) or 0 for index in long]
+    apart = max(steps_apart(scop, main, read, steps), *(abs(s) * itemsize for s in strides), 0)
+    return apart >= machine.far_stride
 
 
 def _even(extent: int, most: int) -> int:
@@ -182,9 +195,10 @@ def is_streamed(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine
 def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:
     """Bytes between what neighbouring steps of the innermost loop that moves a read touch; 0 where there is none.
 
-    ``steps`` are the positions of the reduction indices in the order of their loops.
+    ``steps`` are the positions of the reduction indices in the order of their loops; loops of one iteration move
+    nothing.
     """
-    indices = [statement.indices[p] for p in reversed(steps)]
+    indices = [statement.indices[p] for p in reversed(steps) if statement.extents[p] > 1]
     strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) for index in indices]
     return abs(next((s for s in strides if s), 0)) * scop.storages[read.tensor].dtype.itemsize
 

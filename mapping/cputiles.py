@@ -69,9 +69,10 @@ LEAST_PRODUCTS = 1 << 16
 OVERLAPS = 8
 """How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
 
-TALL_SIDE, NARROW_SIDE = 512, 128
+TALL_SIDE, NARROW_SIDE, BYTES_OF_A_COLUMN = 512, 128, 8 << 10
 """The same where a panel is packed only because its steps lie far apart: it should serve more rows, and what is packed
-for the whole tile should stay in the second-level cache."""
+for the whole tile should stay in the second-level cache, of which each column gets so many bytes: with half a megabyte
+(Zen 3) tiles of 64 columns are up to 1.16 times as fast as those of 128, which are best with twice as much (Zen 5)."""
 
 TURNED_SIDE = 64
 """The same where results are turned, ``LANES`` of them at a time: these times both stay in the second-level cache."""
@@ -286,7 +287,8 @@ def _tiles_of_contraction(
         sizes[column] = even_share(length, min(page, _share(machine, length)), width)
         return tuple(sizes[m] for m in members)
     afar = is_read_afar(scop, cluster, columns, machine)
-    tall, side = (TALL_SIDE, NARROW_SIDE) if afar and not columns.packed else (SIDE, SIDE)
+    narrow = max(LANES, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN))
+    tall, side = (TALL_SIDE, narrow) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
         along, tall, side = positions.index(columns.results), TURNED_SIDE, TURNED_SIDE
         if along in members:

@@ -28,7 +28,8 @@ registers multiply by an element of memory, or by a lane."""
 
 FAR_BYTES = 16
 """Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
-times that, but with more vectors a step than that products took twice as long."""
+times that, but with more vectors a step than that products took twice as long.  Where nothing of a panel stays nearer,
+lines count whole: 24 columns of floats, a line and a half, took 1.2 times as long as 16."""
 
 NEAREST_SHARE = 3 / 4
 """Part of the nearest cache that the lines of a panel may take and stay while rows pass by."""
@@ -101,9 +102,10 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     loaded = vectors * passes * straddling * (1 if loads.shared else rows)
     loaded += rows * (1 if machine.registers >= MANY_REGISTERS else BROADCAST)
     fetched = 0.0
-    lines = -(-vectors * width // LINE_BYTES) + (not loads.aligned)
-    if lines * LINE_BYTES * loads.steps > NEAREST_SHARE * machine.nearest_cache:
-        fetched = vectors * width / FAR_BYTES
+    lines = (-(-vectors * width // LINE_BYTES) + (not loads.aligned)) * LINE_BYTES
+    if lines * loads.steps > NEAREST_SHARE * machine.nearest_cache:
+        whole = loads.aligned and lines * loads.steps > machine.nearest_cache
+        fetched = (lines if whole else vectors * width) / FAR_BYTES
     return max(multiplied / PORTS, loaded / PORTS, (LATENCY + SPARE) * passes, fetched)
 
 
