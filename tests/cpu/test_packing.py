@@ -71,10 +71,35 @@ def test_rows_far_apart_are_brought_together() -> None:
 def test_a_tile_packs_all_its_columns_at_once_where_they_fit_the_second_cache() -> None:
     """Each panel then serves all rows of a tile; otherwise each register tile's columns are packed alone."""
     function = define("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")["f"]
-    for cache, width in ((1 << 20, 128), (64 << 10, 32)):
+    for cache, width in ((1 << 20, 128), (512 << 10, 64), (64 << 10, 32)):
         backend = replace(CPU, machine=replace(CPU.machine, nearest_cache=48 << 10, middle_cache=cache))
         plan = lower(function, Sizes({"M": 1024, "K": 1024, "N": 1024}), tc.MappingOptions(), backend).plan
         assert [c.shape for c in plan.copies] == [(1024, width)]
+
+
+CONVOLUTION = "def f(float(N,C,H,W) I, float(F,C,Y,X) K) -> (O) { O(n,f,h,w) +=! I(n,c,h+y,w+x) * K(f,c,y,x) }"
+DEPTHWISE = "def f(float(N,C,H,W) I, float(C,Y,X) K) -> (O) { O(n,c,h,w) +=! I(n,c,h+y,w+x) * K(c,y,x) }"
+
+
+@pytest.mark.parametrize("images", [1, 4])
+def test_images_are_brought_together_where_channels_are_added_up(images: int) -> None:
+    """However many images there are: one alone is not a step that lies far away."""
+    image = {"N": images, "H": 58, "W": 58, "Y": 3, "X": 3}
+    assert [c.storage for c in plan_of(CONVOLUTION, image | {"C": 64, "F": 64}).copies] == ["I"]
+    assert not plan_of(CONVOLUTION, image | {"C": 4, "F": 64}).copies
+    assert not plan_of(DEPTHWISE, image | {"C": 64}).copies
+
+
+def test_rows_that_lie_far_apart_are_fetched_ahead() -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    far, near = integers((160, 1100)), integers((160, 90))
+    f = tc.define(text)["f"]
+    for B in (far, far[:, 500:], far[::-1], near):
+        A = integers((70, len(B)), seed=3)
+        assert (f(A, B) == A @ B).all()
+    A = integers((70, 160), seed=3)
+    assert "__builtin_prefetch" in f.compile(A, far).source
+    assert "__builtin_prefetch" not in f.compile(A, near).source
 
 
 def test_what_few_rows_use_is_not_packed() -> None:

@@ -47,6 +47,12 @@ def test_few_registers_hold_more_accumulators_than_hide_one_addition(side: int) 
     assert tile.rows * tile.vectors >= 10 and tile.vectors <= 3
 
 
+def test_columns_are_whole_lines_where_a_panel_does_not_stay_near() -> None:
+    for steps, columns in ((768, 16), (200, 24)):
+        tile = best_register_tile(256, 1000, Loads(True, 4, steps=steps), AVX2)
+        assert tile is not None and tile.columns == columns
+
+
 @pytest.mark.parametrize("shape", [(26, 26), (64, 56), (48, 56)])
 def test_many_rows_of_one_vector_wait_for_their_broadcasts(shape: tuple[int, int]) -> None:
     tile = best_register_tile(*shape, Loads(True, 4, steps=72), AVX2)
