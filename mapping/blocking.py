@@ -8,6 +8,7 @@ memory in between (K. Goto and R. van de Geijn, "Anatomy of high-performance mat
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tcomp.grammar.function import Read
 from tcomp.mapping.columns import Columns, operands_of
@@ -50,19 +51,41 @@ NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
 """Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
 
 
-def panel_stays_near(scop: Scop, cluster: Cluster, columns: Columns, width: int, machine: Machine) -> bool:
-    """Whether so many columns are a panel that stays near whatever else a tile reads and writes.
+def runs_by_rows(
+    scop: Scop,
+    cluster: Cluster,
+    columns: Columns,
+    sides: tuple[int, int],
+    tile: tuple[int, int],
+    blocks: Mapping[int, int],
+    machine: Machine,
+) -> bool:
+    """Whether register tiles run along the rows of a tile, with one panel for all of its columns.
 
-    Results are then written row by row, in the order of memory, and what the rows read is fetched once.  A panel that
-    is packed because its steps lie far apart may take part of the second-level cache, from which each register tile
-    would read its own columns, too: packing all at once fetches whole rows of memory.
+    ``sides`` are the rows and columns of the tile, ``tile`` those of a register tile, ``blocks`` the sizes of the
+    blocks of the reduction by the positions of its indices.  Results are then written row by row, in the order of
+    memory, and what the rows read is fetched once, so it pays if the panel stays near whatever else a tile reads and
+    writes.  A panel that is packed because its steps lie far apart may take part of the second-level cache, from which
+    each register tile would read its own columns, too: packing all at once fetches whole rows of memory.  Where the
+    reduction runs in blocks, or columns lie apart, it pays if what the rows read does not stay in that cache, and is
+    read along its lines.
     """
     main = main_statement(scop, cluster)
-    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
+    steps = math.prod(blocks.get(p, main.extents[p]) for p in reduction_positions(cluster, main))
     dot = dot_product(scop, cluster, columns, machine)
-    size = width * (steps if dot is None else -(-steps // dot.size)) * scop.storages[main.target].dtype.itemsize
-    afar = dot is None and not columns.packed and is_read_afar(scop, cluster, columns, machine)
-    return size <= max(NEAR_SHARE * machine.nearest_cache, MIDDLE_SHARE * machine.middle_cache if afar else 0)
+    itemsize = scop.storages[main.target].dtype.itemsize
+    size = sides[1] * (steps if dot is None else -(-steps // dot.size)) * itemsize
+    if not blocks and size <= NEAR_SHARE * machine.nearest_cache:
+        return True
+    afar, room = is_read_afar(scop, cluster, columns, machine), MIDDLE_SHARE * machine.middle_cache
+    if dot is not None or not (columns.packed or afar) or size > room:
+        return False
+    if not blocks and not columns.packed:
+        return True
+    rows = rows_of(main, columns)
+    if rows is None or steps_apart(scop, main, rows, steps_in_order(scop, cluster, columns)) > itemsize:
+        return False
+    return sides[0] > tile[0] and sides[1] > tile[1] and sides[0] * steps * itemsize > machine.middle_cache
 
 
 def reduction_blocks(

@@ -18,8 +18,8 @@ import islpy as isl
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping.blocking import (
     panel_loads,
-    panel_stays_near,
     reduction_blocks,
+    runs_by_rows,
     steps_in_order,
 )
 from tcomp.mapping.columns import columns_of, depends_on, operands_of
@@ -163,11 +163,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
     blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
-    by_rows = (
-        not blocks
-        and operands_of(main) is not None
-        and panel_stays_near(scop, cluster, columns, shape[coordinate], machine)
-    )
+    sides = rows, shape[coordinate]
+    by_rows = operands_of(main) is not None and runs_by_rows(scop, cluster, columns, sides, tile, dict(blocks), machine)
     return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
 
 

@@ -77,6 +77,22 @@ def test_a_tile_packs_all_its_columns_at_once_where_they_fit_the_second_cache() 
         assert [c.shape for c in plan.copies] == [(1024, width)]
 
 
+def test_a_block_of_a_long_reduction_packs_all_columns_of_a_tile() -> None:
+    """Else what the rows read, which exceeds the second cache, would be read for each register tile's columns."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    machine = replace(CPU.machine, vector_bytes=32, registers=16, nearest_cache=32 << 10, middle_cache=512 << 10)
+    backend = replace(CPU, machine=replace(machine, datapath_bytes=32))
+    for sizes, width in (({"M": 2000, "K": 2000, "N": 2000}, 64), ({"M": 60, "K": 2000, "N": 2000}, 16)):
+        plan = lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend).plan
+        (copy,) = plan.copies
+        assert copy.shape[0] < 2000 and copy.shape[1] == width
+    text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    A, B = integers((523, 1500)), integers((70, 1500))
+    assert (tc.define(text)["f"](A, B) == A @ B.T).all()
+    B = integers((1500, 530))
+    assert (tc.define(text.replace("N,K", "K,N").replace("n,k", "k,n"))["f"](A, B) == A @ B).all()
+
+
 CONVOLUTION = "def f(float(N,C,H,W) I, float(F,C,Y,X) K) -> (O) { O(n,f,h,w) +=! I(n,c,h+y,w+x) * K(f,c,y,x) }"
 DEPTHWISE = "def f(float(N,C,H,W) I, float(C,Y,X) K) -> (O) { O(n,c,h,w) +=! I(n,c,h+y,w+x) * K(c,y,x) }"
 
