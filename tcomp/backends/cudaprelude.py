@@ -6,8 +6,7 @@ the simulator's header where the text is compiled for the CPU.
 
 from __future__ import annotations
 
-import re
-
+from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE, definitions
 
 _DEVICE = "static __device__ __forceinline__"
@@ -124,7 +123,7 @@ $D unsigned short tc_to_float16(double value) {
 }
 """Functions of indices (``$I`` is their type) and conversions that the CPU target spells otherwise."""
 
-_NAME = re.compile(r"\btc_\w+")
+_NAME = called(r"\w+")
 
 
 def cuda_prelude(text: str, index: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,14 @@ C_VALUE_TYPES: dict[str, str] = {
 
 C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {"float16": "_Float16", "bfloat16": "unsigned short"}
 """The C type of one element in memory."""
+
+
+def called(rest: str) -> re.Pattern[str]:
+    """A pattern of our functions' and types' names in a text, ``tc_`` and what matches ``rest``.
+
+    Letters in front are searched for twenty times as fast as a word's boundary.
+    """
+    return re.compile(rf"tc_(?<!\wtc_){rest}")
 
 
 @dataclass(frozen=True, slots=True)

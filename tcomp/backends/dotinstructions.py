@@ -6,8 +6,7 @@ that saturate are not used.
 
 from __future__ import annotations
 
-import re
-
+from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE
 from tcomp.operators import BFLOAT16, DType
 
@@ -18,7 +17,7 @@ LANE = "tc_lane"
 """The C type of a group in memory, whatever it holds."""
 
 _LANE = f"typedef int {LANE} __attribute__((may_alias));\n"
-_CALLED = re.compile(r"\btc_dot_(8|16|bfloat16)_x(\d+)\b")
+_CALLED = called(r"dot_(8|16|bfloat16)_x(\d+)\b")
 
 _SPELLED = {
     ("avx512_vnni", 8): "vpdpbusd %2, %1, %0",
@@ -60,8 +59,8 @@ def summed_up(total: str, groups: str, dtype: DType, lanes: int) -> str:
 
 def dot_functions(text: str, dots: str) -> str:
     """The functions for the instructions that a text uses, by the feature of the processor that brings them."""
-    called = sorted(set(_CALLED.findall(text)))
-    return (_LANE if called else "") + "".join(_function(kind, int(lanes), dots) for kind, lanes in called)
+    found = sorted(set(_CALLED.findall(text)))
+    return (_LANE if found else "") + "".join(_function(kind, int(lanes), dots) for kind, lanes in found)
 
 
 def _function(kind: str, lanes: int, dots: str) -> str:

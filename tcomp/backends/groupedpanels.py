@@ -6,10 +6,9 @@ lanes of square blocks are transposed in registers; what lies otherwise is broug
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
-from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.dotinstructions import LANE_BYTES, flips, summed_up
 from tcomp.backends.panels import Panel, transposed_rows
 from tcomp.backends.prelude import INLINE
@@ -21,9 +20,9 @@ from tcomp.scop import contiguous_strides
 _MOST_SUMS = 8
 """Vectors of sums that are added up at a time."""
 
-_CALLED = re.compile(r"\btc_(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")
+_CALLED = called(r"(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")
 
-_LEAST_CALLED = re.compile(r"\btc_least_x(\d+)\b")
+_LEAST_CALLED = called(r"least_x(\d+)\b")
 
 
 def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:

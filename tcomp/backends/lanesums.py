@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.backends.contractions import Contraction, Operand
-from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.prelude import FREE_REGISTERS, INLINE
 from tcomp.backends.spelling import loop_text
 from tcomp.backends.tilenests import constant_extent, loop_head
@@ -20,7 +19,7 @@ from tcomp.operators import DTYPES, DType
 TOGETHER = 4
 """Sums whose lanes are added up in one function, by turning them into each other."""
 
-_CALLED = re.compile(r"\btc_lanes_added_([a-z]+\d+)_x(\d+)\b")
+_CALLED = called(r"lanes_added_([a-z]+\d+)_x(\d+)\b")
 
 
 def lane_sum_functions(text: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text, store
+from tcomp.backends.dialect import C_STORAGE_TYPES, called, constant_text, store
 from tcomp.mapping.columns import border_of
 from tcomp.mapping.machine import LINE_BYTES, PAGE
 from tcomp.mapping.plan import Copy
@@ -21,7 +20,7 @@ AHEAD, FAR_ROW, LONG_ROW = 8, PAGE // 4, 16 * LINE_BYTES
 """Rows of a panel that are fetched before they are copied, how many bytes apart they lie for that to pay, and how long
 they are at most: longer ones the processor fetches ahead by itself.  Copying then takes two thirds of the time."""
 
-_CALLED = re.compile(r"\btc_transpose_(\d+)_x(\d+)\b")
+_CALLED = called(r"transpose_(\d+)_x(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)

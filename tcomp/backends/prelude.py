@@ -5,9 +5,7 @@ Only what a kernel mentions is put in front of it, so small kernels compile fast
 
 from __future__ import annotations
 
-import re
-
-from tcomp.backends.dialect import C_VALUE_TYPES
+from tcomp.backends.dialect import C_VALUE_TYPES, called
 from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
@@ -160,7 +158,7 @@ def _extremum(extremum: str, before: str, not_before: str, name: str, c: str) ->
 
 
 _TABLE = definitions() | _extrema()
-_NAME = re.compile(r"\btc_\w+")
+_NAME = called(r"\w+")
 
 
 def prelude(text: str) -> str:

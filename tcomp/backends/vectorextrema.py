@@ -5,13 +5,13 @@ In extrema NaN in either gives NaN, as the language has it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE
 from tcomp.operators import DTYPES, DType
 
-_CALLED = re.compile(r"\btc_(min|max|abs)_([a-z]+\d+)_x(\d+)\b")
+_CALLED = called(r"(min|max|abs)_([a-z]+\d+)_x(\d+)\b")
 
 
 def of_vectors(reduction: str, dtype: DType, lanes: int) -> Callable[[str, str], str]:

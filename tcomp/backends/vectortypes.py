@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.operators import DTYPES, DType
 
-_NAME = re.compile(r"\btc_([a-z]+\d+)_x(\d+)\b")
+_NAME = called(r"([a-z]+\d+)_x(\d+)\b")
 
 
 def vector_type(dtype: DType, lanes: int) -> str:

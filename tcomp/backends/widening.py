@@ -5,12 +5,11 @@ Compilers take such conversions apart into several instructions, gcc 12 those of
 
 from __future__ import annotations
 
-import re
-
+from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE
 from tcomp.operators import BFLOAT16, DTYPES, FLOAT16, FLOAT32, INT32, DType
 
-_CALLED = re.compile(r"\btc_(widened|narrowed)_([a-z]+\d+)_x(\d+)\b")
+_CALLED = called(r"(widened|narrowed)_([a-z]+\d+)_x(\d+)\b")
 
 WIDENED = ("int8", "uint8", "int16", "uint16", "float16", "bfloat16")
 """Element types that vectors are made of: of int32 for integers, of float32 for floats."""
