@@ -83,9 +83,11 @@ def runs_by_rows(
     if not blocks and not columns.packed:
         return True
     rows = rows_of(main, columns)
-    if rows is None or steps_apart(scop, main, rows, steps_in_order(scop, cluster, columns)) > itemsize:
+    if rows is None or sides[0] <= tile[0] or sides[1] <= tile[1]:
         return False
-    return sides[0] > tile[0] and sides[1] > tile[1] and sides[0] * steps * itemsize > machine.middle_cache
+    element = scop.storages[rows.tensor].dtype.itemsize
+    along = steps_apart(scop, main, rows, steps_in_order(scop, cluster, columns)) <= element
+    return along and sides[0] * steps * element > machine.middle_cache
 
 
 def reduction_blocks(
@@ -191,11 +193,8 @@ def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     if read is None:
         return False
     steps = steps_in_order(scop, cluster, columns)
-    itemsize = scop.storages[read.tensor].dtype.itemsize
-    long = [main.indices[p] for p in steps if main.extents[p] >= MANY_STEPS]
-    strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) or 0 for index in long]
-    apart = max(steps_apart(scop, main, read, steps), *(abs(s) * itemsize for s in strides), 0)
-    return apart >= machine.far_stride
+    loops = [steps, *([p] for p in steps if main.extents[p] >= MANY_STEPS)]
+    return max(steps_apart(scop, main, read, loop) for loop in loops) >= machine.far_stride
 
 
 def _even(extent: int, most: int) -> int:

@@ -30,7 +30,7 @@ from tcomp.mapping.promotion import extents_of_a_run, unfolded_access
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import main_statement
 from tcomp.mapping.turning import turned_reads
-from tcomp.scop import ScopStatement
+from tcomp.scop import Scop, ScopStatement
 
 LEAST_REUSE = 8
 """Multiply-adds for each element of a panel from which on packing it pays."""
@@ -77,10 +77,8 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     steps = steps_in_order(plan.scop, plan.clusters[number], columns)
     reuse = LEAST_REUSE_APART if columns.packed else LEAST_REUSE
     panel = _boxed(plan, statement, place, read, reuse)
-    least = LEAST_COLLIDING if steps_collide(plan.scop, statement, read, steps) else LEAST_PANEL
-    if steps_apart(plan.scop, statement, read, steps) >= machine.far_stride:
-        least = min(least, LEAST_APART)
     afar = is_read_afar(plan.scop, plan.clusters[number], columns, machine)
+    least = _least_panel(plan.scop, statement, read, steps, machine)
     if panel is not None and (columns.packed or (afar and panel.bytes >= least)):
         panel = _with_innermost(plan, panel, statement.indices[columns.position])
         *outer, innermost = panel.order
@@ -97,6 +95,13 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         if block is not None:
             # Rows that lie a multiple of a page apart would fall into few sets of the cache again.
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
+
+
+def _least_panel(scop: Scop, statement: ScopStatement, read: Read, steps: list[int], machine: Machine) -> int:
+    """Bytes from which on a panel that is packed for distance alone pays, by how far apart its steps lie."""
+    if steps_collide(scop, statement, read, steps):
+        return LEAST_COLLIDING
+    return LEAST_APART if steps_apart(scop, statement, read, steps) >= machine.far_stride else LEAST_PANEL
 
 
 def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:
