@@ -18,6 +18,9 @@ LINE_BYTES = 64
 PAGE = 4096
 """Bytes that a way of the nearest cache has on common processors, and those of a page of memory."""
 
+CACHE_SHARE = 0.75
+"""Share of the last cache from which on the tensors of a call count as lying in memory: others use it, too."""
+
 DOTS: Mapping[str, Mapping[int, int]] = {
     "avx512_vnni": {8: 4, 16: 2},
     "avx_vnni": {8: 4, 16: 2},
@@ -60,6 +63,10 @@ class Machine:
         much (Zen 5: nothing below a page).
         """
         return PAGE if self.middle_cache >= 1 << 20 else PAGE // 4
+
+    def overflows(self, tensor_bytes: int) -> bool:
+        """Whether tensors of so many bytes are too large to stay in the caches from call to call."""
+        return tensor_bytes >= CACHE_SHARE * self.last_cache
 
     def products_in_a_lane(self, dtype: DType) -> int:
         """How many products of elements of a type one instruction adds to a sum of 32 bits; 0 where there is none."""

@@ -75,7 +75,7 @@ class MappingOptions:
     recompute_limit: float = declare(
         Ratio(1),
         1.5,
-        "largest ratio of recomputed to original instances that fusion accepts",
+        "largest ratio of recomputed to original instances that fusion accepts; 1 has nothing computed twice",
         when=(Condition("fusion_strategy", ("max", "preserve3coincident")),),
         planted=True,
     )

@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
+from tcomp.mapping.inlining import can_inline, inlined
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
 from tcomp.mapping.planrows import LARGEST, Row, read_toml
@@ -45,13 +46,17 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     tree = _atomic(source.parsed("tree", read_tree))
     _check_numbers(tree_text(tree), "the tree")
     program = scop
+    put_in: list[str] = []
+    for row in source.rows("inlined"):
+        program, name = _inlined(program, row)
+        put_in.append(name)
     stored: set[str] = set()
     for row in source.rows("split"):
         program, storage = _split(program, row)
         stored.add(storage)
     tiled = replay(program, tree)
     clusters = tuple(_cluster(tiled, number, row) for number, row in enumerate(source.rows("cluster")))
-    plan = Plan(program, tiled, tree, clusters, stored=frozenset(stored), notes=notes)
+    plan = Plan(program, tiled, tree, clusters, inlined=tuple(put_in), stored=frozenset(stored), notes=notes)
     plan = replace(plan, groups=tuple(_group(plan, number, row) for number, row in enumerate(source.rows("group"))))
     plan = replace(
         plan,
@@ -98,6 +103,13 @@ def _atomic(tree: isl.Schedule) -> isl.Schedule:
         return node
 
     return tree.map_schedule_node_bottom_up(close)
+
+
+def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_inline(scop, name):
+        raise PlanError(f"{row.where}: {name} cannot be computed where it is read")
+    return inlined(scop, name), name
 
 
 def _split(scop: Scop, row: Row) -> tuple[Scop, str]:

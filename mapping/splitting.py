@@ -59,7 +59,7 @@ def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: 
             stored.add(storage)
     if not stored:
         return plan
-    return replace(schedule(scop), stored=frozenset(stored), notes=plan.notes)
+    return replace(schedule(scop), inlined=plan.inlined, stored=frozenset(stored), notes=plan.notes)
 
 
 def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

@@ -16,6 +16,7 @@ from tcomp.mapping.cputiles import cpu_tiling
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.gputiles import gpu_tiling
 from tcomp.mapping.groups import fuse
+from tcomp.mapping.inlining import inline_producers
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.memories import place_in_memories
 from tcomp.mapping.nests import nest_clusters
@@ -43,6 +44,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),

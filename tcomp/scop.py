@@ -159,6 +159,11 @@ class Scop:
         """Statements by name."""
         return {s.name: s for s in self.statements}
 
+    @property
+    def tensor_bytes(self) -> int:
+        """Size in bytes of all tensors of the caller."""
+        return sum(s.bytes for s in self.storages.values() if s.role != "temporary")
+
     @cached_property
     def domain(self) -> isl.UnionSet:
         """All statement instances."""
@@ -200,7 +205,7 @@ class Scop:
 
     def _single_assignment_flow(self, storage: str) -> list[isl.Map]:
         writers = [s for s in self.users[storage] if s.target == storage]
-        readers = [(s, r) for s in self.users[storage] for r in s.all_reads if _storage_of(r) == storage]
+        readers = [(s, r) for s in self.users[storage] for r in s.all_reads if storage_of(r) == storage]
         pairs = [w.write.apply_range(r.reverse()) for w in writers for s, r in readers if s is not w]
         return [m for m in pairs if not m.is_empty()]
 
@@ -209,7 +214,7 @@ class Scop:
         """For each storage the statements that read or write it, in order."""
         found: dict[str, list[ScopStatement]] = {name: [] for name in self.storages}
         for statement in self.statements:
-            for name in {statement.target, *map(_storage_of, statement.reads)}:
+            for name in {statement.target, *map(storage_of, statement.reads)}:
                 found[name].append(statement)
         return found
 
@@ -284,7 +289,7 @@ class Scop:
         return pairs
 
 
-def _storage_of(access: isl.Map) -> str:
+def storage_of(access: isl.Map) -> str:
     """The storage to whose elements an access goes."""
     return str(access.get_tuple_name(isl.dim_type.out))
 

@@ -31,9 +31,6 @@ LINE = 64
 LEAST_LINES = 8
 """Lines of a row below which its ragged ends cost more than streaming the rest saves."""
 
-CACHE_SHARE = 0.75
-"""Share of the last cache that the tensors of a call may take before outputs are streamed: others use it, too."""
-
 FENCE = "tc_stream_fence();"
 
 _FUNCTIONS = {
@@ -79,9 +76,7 @@ def stream_functions(text: str) -> str:
 
 def streamed_statements(plan: Plan, machine: Machine) -> frozenset[str]:
     """Statements whose results no statement reads, of kernels whose tensors exceed the caches."""
-    storages = plan.scop.storages.values()
-    total = sum(s.bytes for s in storages if s.role != "temporary")
-    if total < CACHE_SHARE * machine.last_cache:
+    if not machine.overflows(plan.scop.tensor_bytes):
         return frozenset()
     read = {r.get_tuple_name(isl.dim_type.out) for s in plan.scop.statements for r in s.reads}
     return frozenset(

@@ -22,7 +22,7 @@ from tcomp.fuzzing.cases import Case, read_case
 from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.workers import Worker, answered
-from tcomp.mapping import strategy
+from tcomp.mapping import machine, strategy
 from tcomp.mapping.cputiles import cpu_tiling
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.machine import Machine, this_machine
@@ -49,7 +49,7 @@ class Bounds:
                 (self.many_threads, parallelloops, "PARALLEL_INSTANCES", 1),
                 (self.small_stack, arena, "STACK_BYTES", 64),
                 (self.small_cache, strategy, "cpu_tiling", _small_tiling),
-                (self.small_cache, streaming, "CACHE_SHARE", 0.0),
+                (self.small_cache, machine, "CACHE_SHARE", 0.0),
                 (self.small_cache, streaming, "LEAST_LINES", 1),
                 (self.few_registers, registry, "this_machine", lambda: _SMALL),
             ):
