@@ -271,3 +271,12 @@ def test_powers_vectorise_whatever_is_known_of_the_exponent(exponent: str, gcc: 
     loop = LOOPS["plain"].replace("F(x[i])", call.replace("(x,", "(x[i],"))
     text = "\n".join([*c_declarations([("pow", "float")]), "#define T float", loop])
     assert re.search(r"\bv(mul|fn?m(add|sub)\d+)pd\b.*%[yz]mm", _assembly(text, gcc, tmp_path))
+
+
+@pytest.mark.parametrize("c_type", ["float", "double"])
+@pytest.mark.parametrize("name", ["fmax", "fmin"])
+def test_extrema_of_extrema_vectorise(name: str, c_type: str, gcc: Toolchain, tmp_path: Path) -> None:
+    call = INTRINSICS[name].c_name(c_type)
+    loop = LOOPS["plain"].replace("F(x[i])", f"{call}(x[i], {call}(x[i + 1], x[i + 2]))")
+    instructions = _assembly("\n".join([*c_declarations([(name, c_type)]), f"#define T {c_type}", loop]), gcc, tmp_path)
+    assert re.search(r"\bv(blendv|andn?|cmp\w+)p[sd]\b.*%[yz]mm", instructions)
