@@ -19,8 +19,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Cluster, Plan
 from tcomp.mapping.strides import coefficient
 from tcomp.mapping.tilesizes import main_statement
-from tcomp.mapping.tree import nodes_of
-from tcomp.scop import Scop, ScopStatement, Storage, maps_of, union_map
+from tcomp.scop import Scop, ScopStatement, Storage, maps_of, sets_of, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +63,37 @@ def places(tree: isl.Schedule) -> tuple[Place, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _places(key: _Tree) -> tuple[Place, ...]:
-    tree = key.tree
-    found = []
-    for node in nodes_of(tree):
-        if node.get_type() == isl.schedule_node_type.mark:
-            above = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
-            prefixes = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(above)}
-            found.append(Place(node.mark_get_id().get_name(), prefixes))
-    return tuple(found)
+    start = isl.Set("{ [] }")
+    everywhere = {s.get_tuple_name(): isl.Map.from_domain_and_range(s, start) for s in sets_of(key.tree.get_domain())}
+    return tuple(_marks_below(key.tree.get_root(), everywhere))
+
+
+def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map]) -> Iterator[Place]:
+    """The marks at a node and below it, where the band members around are ``prefixes`` of the instances.
+
+    isl would collect them anew for each mark, from the root on.
+    """
+    match node.get_type():
+        case isl.schedule_node_type.mark:
+            yield Place(node.mark_get_id().get_name(), prefixes)
+        case isl.schedule_node_type.band:
+            rows = node.band_get_partial_schedule_union_map()
+            prefixes = {
+                name: prefix.flat_range_product(row)
+                for name, prefix in prefixes.items()
+                for row in maps_of(rows)
+                if row.get_space().domain().is_equal(prefix.get_space().domain())
+            }
+        case isl.schedule_node_type.filter:
+            prefixes = {
+                name: inside
+                for name, prefix in prefixes.items()
+                for part in sets_of(node.filter_get_filter())
+                if part.get_space().is_equal(prefix.get_space().domain())
+                and not (inside := prefix.intersect_domain(part)).is_empty()
+            }
+    for child in range(node.n_children()):
+        yield from _marks_below(node.child(child), prefixes)
 
 
 def place_buffers(plan: Plan, options: MappingOptions) -> Plan:

@@ -14,7 +14,7 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
 from tcomp.mapping.expand import Placement, placed
-from tcomp.scop import Scop, ScopStatement
+from tcomp.scop import Scop, ScopStatement, sets_of
 
 
 def replay(program: Scop, tree: isl.Schedule) -> Scop:
@@ -37,8 +37,7 @@ def replay(program: Scop, tree: isl.Schedule) -> Scop:
 
 
 def _domains(tree: isl.Schedule) -> Mapping[str, isl.Set]:
-    found: list[isl.Set] = []
-    tree.get_domain().foreach_set(found.append)
+    found = sets_of(tree.get_domain())
     names = [s.get_tuple_name() for s in found]
     if None in names or len(set(names)) < len(names):
         raise PlanError("the tree runs something without a name, or two things of one name")

@@ -21,6 +21,7 @@ from tcomp.mapping.plan import Buffer, Dealt, Phase, Plan
 from tcomp.mapping.planrows import LARGEST
 from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import below, nodes_of
+from tcomp.scop import sets_of
 
 _KINDS = isl.schedule_node_type
 _MOST_IN_32_BITS = 2**31 - 2**16
@@ -64,12 +65,12 @@ def check_structure(plan: Plan, buffered: bool) -> None:
 
 def _check_bands(tree: isl.Schedule) -> None:
     """What bands count by fits the integers that hold the indices of the program."""
-    largest = max((abs(v) for s in _sets(tree.get_domain()) for v in _extremes(s)), default=0)
+    largest = max((abs(v) for s in sets_of(tree.get_domain()) for v in _extremes(s)), default=0)
     most = LARGEST if largest >= _MOST_IN_32_BITS else _MOST_IN_32_BITS
     for node in nodes_of(tree):
         if node.get_type() == _KINDS.band:
             partial = node.band_get_partial_schedule_union_map().intersect_domain(node.get_domain())
-            counted = [abs(v) for values in _sets(partial.range()) for v in _extremes(values)]
+            counted = [abs(v) for values in sets_of(partial.range()) for v in _extremes(values)]
             _require(max(counted, default=0) <= most, f"a band of the tree counts beyond {most}")
 
 
@@ -92,7 +93,7 @@ def _check_groups(plan: Plan) -> None:
     _require(len(tops) == len(plan.groups), f"the tree has {len(tops)} nests for {len(plan.groups)} groups")
     for number, (top, group) in enumerate(zip(tops, plan.groups, strict=True)):
         inner = _tile_of_group(top, number, len(group.members))
-        found = {s.get_tuple_name() for s in _sets(inner.get_domain())}
+        found = {s.get_tuple_name() for s in sets_of(inner.get_domain())}
         own = {s for c in group.clusters for s in plan.clusters[c].statements}
         _require(found == own, f"below group{number} the tree has {', '.join(sorted(found))}")
     for node in nodes_of(plan.tree):
@@ -251,12 +252,6 @@ def _place(marks: dict[str, Place], mark: str, what: str) -> Place:
     if mark not in marks:
         raise PlanError(f"{what} has no mark {mark!r} in the tree")
     return marks[mark]
-
-
-def _sets(union: isl.UnionSet) -> list[isl.Set]:
-    found: list[isl.Set] = []
-    union.foreach_set(found.append)
-    return found
 
 
 def _is_mark(node: isl.ScheduleNode, name: str) -> bool:

@@ -26,7 +26,7 @@ from tcomp.mapping.promotion import access_of, unfolded_access
 from tcomp.mapping.roundproof import reuses
 from tcomp.mapping.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.tree import below, nodes_of
-from tcomp.scop import ScopStatement, by_statements, maps_of
+from tcomp.scop import ScopStatement, by_statements, maps_of, sets_of
 
 
 def kept_by_threads(buffer: Buffer) -> bool:
@@ -270,9 +270,7 @@ class _Proof:
                 insides = insides.union(own)
         found: isl.Map | None = None
         for barriers, after in ((entries, isl.Map.lex_le), (insides, isl.Map.lex_lt)):
-            sets: list[isl.Set] = []
-            barriers.foreach_set(sets.append)
-            for at in sets:
+            for at in sets_of(barriers):
                 space = at.get_space()
                 waits = isl.Map.lex_lt(space).intersect_range(at).apply_range(after(space))
                 found = waits if found is None else found.union(waits)

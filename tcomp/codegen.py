@@ -8,8 +8,9 @@ import islpy as isl
 
 from tcomp.fulltiles import separate_full_tiles
 from tcomp.loops import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
+from tcomp.mapping.buffers import places
 from tcomp.mapping.plan import Plan
-from tcomp.mapping.tree import nodes_of
+from tcomp.scop import union_map
 
 isl.DEFAULT_CONTEXT.set_ast_build_group_coscheduled(1)
 # The iterator of a loop is then the coordinate itself, which a thread may be, and no count of strides.
@@ -58,14 +59,12 @@ class _Places:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.prefixes: dict[str, isl.UnionMap] = {}
+        marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
+        marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
+        chosen = [p for p in places(plan.tree) if p.mark in marks] if marks else []
+        self.prefixes = {p.mark: union_map(list(p.prefixes.values())) for p in chosen}
         self.found: list[tuple[LoopExpr, ...]] = []
         self.failure: Exception | None = None
-        self._marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
-        self._marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
-        for node in nodes_of(plan.tree) if self._marks else ():
-            if node.get_type() == isl.schedule_node_type.mark and node.mark_get_id().get_name() in self._marks:
-                self.prefixes[node.mark_get_id().get_name()] = node.get_prefix_schedule_union_map()
 
     def annotate(self, node: isl.AstNode, build: isl.AstBuild) -> isl.AstNode:
         """Called by isl, which would swallow an exception: it is kept and raised afterwards."""

@@ -323,6 +323,13 @@ def maps_of(relation: isl.UnionMap) -> list[isl.Map]:
     return maps
 
 
+def sets_of(union: isl.UnionSet) -> list[isl.Set]:
+    """The sets of which a union set is made."""
+    sets: list[isl.Set] = []
+    union.foreach_set(sets.append)
+    return sets
+
+
 def union_set(sets: list[isl.Set]) -> isl.UnionSet:
     """The union of sets from different spaces."""
     result = isl.UnionSet("{ }")
