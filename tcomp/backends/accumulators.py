@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.backends.dialect import constant_text
 from tcomp.backends.spelling import Gather, Speller, loop_text
-from tcomp.backends.tilenests import Nest, constant_extent, heads_of_steps, loop_head
+from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
@@ -40,16 +40,39 @@ class Accumulation:
     start: Constant | None = None
     result: ScopStatement | None = None
 
-    def lines(self) -> list[str] | None:
-        """The C text; None if the tile is no case for vectors."""
+    def lines(self, fallback: Callable[[], list[str]]) -> list[str] | None:
+        """The C text; None if the tile is no case for vectors.
+
+        ``fallback`` spells the loops as they are: a row that is not whole has vectors for what the last tile has left.
+        """
         column, row = self.nest.column, self.nest.row
-        along = neighbours(column, self.nest.call, self.statement)
         columns = constant_extent(column.lower, column.upper)
         rows = 1 if row is None else constant_extent(row.lower, row.upper)
-        if along is None or not rows or not columns or not self.nest.steps or self.dtype.bits < 32:
+        if rows is None or not self.nest.steps or self.dtype.bits < 32:
             return None
-        tile = vectorised(rows, columns, Loads(True, self.dtype.itemsize), self.machine)
-        if tile is None or any(self._write_stride(s, along, tile) != 1 for s in (self.statement, self._stored)):
+        if columns is not None:
+            return self._vectors(rows, columns)
+        left = () if self.nest.outer or row is not None else extents_of(column)[1:]
+        for count in left:
+            lines = self._vectors(1, count)
+            if lines is not None:
+                whole = self._vectors(1, extents_of(column)[0]) if has_no_others(column) else None
+                return self._if_left(count, lines, whole or fallback())
+        return None
+
+    def _if_left(self, columns: int, lines: list[str], otherwise: list[str]) -> list[str]:
+        """Lines for so many columns, and others."""
+        column = self.nest.column
+        head = f"if ({loop_text(column.upper)} - {loop_text(column.lower)} == {columns}) {{"
+        return [head, *("  " + line for line in lines), "} else {", *("  " + line for line in otherwise), "}"]
+
+    def _vectors(self, rows: int, columns: int) -> list[str] | None:
+        """The C text of a tile of so many rows and columns; None if it is no case for vectors."""
+        along = neighbours(self.nest.column, self.nest.call, self.statement)
+        tile = vectorised(rows, columns, Loads(True, self.dtype.itemsize), self.machine) if rows and columns else None
+        if along is None or tile is None:
+            return None
+        if any(self._write_stride(s, along, tile) != 1 for s in (self.statement, self._stored)):
             return None
         known = {g: f"tc_at{n}" for n, g in enumerate(self.gathers)}
         if VectorSpeller(self._at(0, 0, known), along, tile.lanes).value(self.statement.value, self.dtype) is None:

@@ -93,7 +93,7 @@ class _Emitter:
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
         self.scans: dict[str, RunningValue] = {}
-        self.rows = RowLoops(plan, machine, self._speller, self._plain)
+        self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
         self.uses_threads = False
 
     def emit(self, loops: LoopNode) -> Source:

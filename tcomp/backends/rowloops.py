@@ -59,13 +59,14 @@ class RowLoops:
     ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some reads,
     and ``reduced_by`` the lines that stand for some reductions, by their marks.
 
-    ``plain`` spells a loop as it stands.
+    ``plain`` spells a loop as it stands, ``spelled`` any node as it is spelled elsewhere.
     """
 
     plan: Plan
     machine: Machine
     spell: Spell
     plain: Callable[[For], list[str]]
+    spelled: Callable[[LoopNode], list[str]]
     known: Mapping[Gather, str] = field(default_factory=dict)
     held: Mapping[str, Mapping[Read, str]] = field(default_factory=dict)
     reduced_by: Mapping[str, list[str]] = field(default_factory=dict)
@@ -130,7 +131,13 @@ class RowLoops:
             return None
         dtype = self.scop.storages[statement.target].dtype
         spell = functools.partial(self.spell, statement.name)
-        lines = Accumulation(statement, dtype, nest, self.machine, gathers, spell, first, result).lines()
+        facts = (statement, dtype, nest, self.machine, gathers, spell, first, result)
+
+        def plainly() -> list[str]:
+            parts = (self.spelled(start) if start else [], self.plain(loop), self.spelled(after) if after else [])
+            return [line for part in parts for line in part]
+
+        lines = Accumulation(*facts).lines(plainly)
         return None if lines is None else ["{", *("  " + line for line in lines), "}"]
 
     def _short_rows(self, loop: For) -> list[str] | None:

@@ -55,6 +55,25 @@ def test_sums_down_long_columns(name: str, vector: int, monkeypatch: pytest.Monk
     assert f.compile(X, plan=kernel.stages["place"]).source == kernel.source
 
 
+@pytest.mark.parametrize("rows", [64, 100, 3001])
+@pytest.mark.parametrize("operator", ["+", "max", "*"])
+def test_columns_that_are_left_over(operator: str, rows: int) -> None:
+    """Whatever register tiles leave, vectors that overlap take where it is as long as one."""
+    f = tc.define(f"def f(float(N,D) X) -> (Y) {{ Y(d) {operator}=! X(n,d) }}")["f"]
+    reduction = {"+": np.add, "max": np.maximum, "*": np.multiply}[operator]
+    for columns in (1, 3, 4, 9, 15, 17, 29, 33, 47, 63, 70, 100, 260, 261, 300):
+        X = np.random.default_rng(columns).integers(1, 3, (rows, columns)).astype(np.float32)
+        if operator == "*":
+            X[1:-20] = 1
+        np.testing.assert_array_equal(f(X), reduction.reduce(X, 0), str(columns))
+
+
+def test_columns_that_are_left_over_run_in_vectors() -> None:
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(d) +=! X(n,d) }")["f"]
+    kernel = f.compile(sizes={"N": 100, "D": 300})
+    assert re.search(r"if \(tc_min\(300, .*\) == \d+\) \{\n *tc_float32_x", kernel.source)
+
+
 @pytest.mark.parametrize("shape", [(100, 300), (30, 4000)])
 def test_short_rows_and_few_steps_run_in_strips(shape: tuple[int, int]) -> None:
     f = tc.define("def f(float(N,D) X) -> (Y) { Y(d) +=! X(n,d) }")["f"]

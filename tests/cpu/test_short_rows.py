@@ -109,7 +109,7 @@ def test_rows_that_hand_values_on_stay_apart(read: str, joins: bool) -> None:
     """A plan may have a row read what the one before wrote: the vectors of one loop would read it too early."""
     text = f"def f(float(N,3) A) -> (B, T) {{ T(i,j) = A(i,j)  B(i,j) = {read} where i in 1:N, j in 0:3 }}"
     plan = lower(tc.define(text)["f"].function, Sizes({"N": 40}), SERIAL, CPU).plan
-    rows = RowLoops(plan, CPU.machine, spell=NotImplemented, plain=NotImplemented)
+    rows = RowLoops(plan, CPU.machine, spell=NotImplemented, plain=NotImplemented, spelled=NotImplemented)
     body = Block(tuple(Execute(s.name, (Variable("r"), Variable("c"))) for s in plan.scop.statements))
     loop = For("r", Number(1), Number(40), 1, For("c", Number(0), Number(3), 1, body))
     one = joined(loop, plan, rows.side_by_side)
