@@ -1,7 +1,7 @@
 """Which index of a statement runs along vectors on a CPU, and what that asks of the operands of a contraction.
 
-A contraction that reuses operands on both sides runs as outer products: vectors along a coordinate, the *columns*, of
-which one operand, the *panel*, gives neighbours.  If those are not neighbours in memory the panel is packed first.
+A contraction that reuses operands runs as outer products: vectors along a coordinate, the *columns*, of which one
+operand, the *panel*, gives neighbours.  If those are not neighbours in memory the panel is packed first.
 Other updates have columns where the same is the remedy for strides and boundaries: pooling, say.
 """
 
@@ -44,10 +44,10 @@ accumulators go through memory before their results are turned."""
 class Columns:
     """The columns of an update: their ``position`` among the indices, and the operand read along them.
 
-    ``panel`` is None where both operands of a contraction run along the columns.  ``packed`` says that its neighbours
-    lie apart, or that some of them lie outside the tensor.  Neighbouring columns are ``step`` apart in one of its
-    dimensions.  ``results`` is the position of the index along which results are neighbours, if it is another: those of
-    a tile are then turned at the end.
+    ``panel`` is None where both operands of a contraction run along the columns, and rows share one of them.
+    ``packed`` says that the panel's neighbours lie apart, or that some of them lie outside the tensor.  Neighbouring
+    columns are ``step`` apart in one of its dimensions.  ``results`` is the position of the index along which results
+    are neighbours, if it is another: those of a tile are then turned at the end.
     """
 
     position: int
@@ -130,7 +130,10 @@ def _as_columns(
     cost += sum(_PACKED / max(1, sizes[position]) for _ in outside)
     if not packed:
         panel = moving[0][0] if len(moving) == 1 else None
-        return None if recognise_contraction(main) is None else (cost, Columns(position, panel, False))
+        others = [main.indices[p] for p in cluster.coordinates[main.name]]
+        shared = panel is not None or any(not depends_on(scop, r, other) for r in operands for other in others)
+        known = shared and recognise_contraction(main) is not None
+        return (cost, Columns(position, panel, False)) if known else None
     (read, stride), step = packed[0], step_when_packed(scop, packed[0][0], index)
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None

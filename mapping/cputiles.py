@@ -93,7 +93,29 @@ TILES = 16
 def cpu_tiling(machine: Machine) -> Tiling:
     """What the passes need to know of the processor that a kernel is compiled for."""
     shared = LEAST_PRODUCTS if machine.threads > 1 else None
-    return Tiling(functools.partial(tile_sizes, machine), TILE_BYTES, TILES, _packed_storages, shared)
+    return Tiling(
+        functools.partial(tile_sizes, machine),
+        TILE_BYTES,
+        TILES,
+        _packed_storages,
+        shared,
+        overflows=functools.partial(_overflows, machine),
+    )
+
+
+def _overflows(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sizes: tuple[int, ...]
+) -> bool:
+    """Whether tiles are strips of rows that take more than the second cache: passes over whole rows then are faster."""
+    main = main_statement(scop, cluster)
+    if main.kind == "update":
+        return False
+    whole = extents(coordinate_set(scop, cluster))
+    tile = dict(zip(members, sizes, strict=True))
+    vector = column_position(scop, cluster)
+    strips = any(cluster.coordinates[main.name][m] == vector and size < whole[m] for m, size in tile.items())
+    elements = math.prod(tile.get(d, extent) for d, extent in enumerate(whole))
+    return strips and elements * scop.storages[main.target].dtype.itemsize > machine.middle_cache
 
 
 def _packed_storages(scop: Scop, cluster: Cluster) -> frozenset[str]:
@@ -155,8 +177,8 @@ def tile_sizes(
     first = None
     if vector is not None and vector in positions:
         width = main.extents[vector]
-        long = min(ROW_TILE, _share(machine, math.prod(full)), width)
-        if runs_in_long_rows(scop, cluster, vector, long):
+        long = min(ROW_TILE, max(LONG_ROW, _share(machine, math.prod(full))), width)
+        if runs_in_long_rows(machine, scop, cluster, vector, long):
             width = max(LONG_ROW, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
         row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))

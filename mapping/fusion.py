@@ -25,6 +25,8 @@ from tcomp.mapping.footprint import (
 )
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
+from tcomp.mapping.splitting import is_part
+from tcomp.mapping.tilesizes import main_statement
 from tcomp.scop import Scop, by_statements, extents
 
 FEW_TILES = 4
@@ -39,7 +41,8 @@ class Tiling:
     one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
     or all that there were.  ``packs`` names the storages of which a cluster packs panels.  A cluster of
     ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
-    cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory.
+    cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory, and
+    ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -48,6 +51,7 @@ class Tiling:
     packs: Callable[[Scop, Cluster], frozenset[str]] = lambda scop, cluster: frozenset()
     shared_instances: int | None = None
     starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
+    overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
 
 
 class _Fuser:
@@ -139,10 +143,14 @@ class _Fuser:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
+                if self._loses_parts(order[-1], {members[d] for d in given_up}):
+                    return "the parts of a reduction would run in one tile"
                 members = tuple(m for d, m in enumerate(members) if d not in given_up)
                 sizes = self.tiling.sizes(self.scop, self.clusters[order[-1]], members, self.options)
                 if not self._enough_parallelism(order[-1], members):
                     return "too few tiles would run in parallel"
+                if growing and self.tiling.overflows(self.scop, self.clusters[order[-1]], members, sizes):
+                    return "no cache holds what their tiles would share"
                 continue
             if not all(self._keeps_outputs(number, f) for number, f in trial.items()):
                 return "an output would be written by several tiles, or in part"
@@ -211,6 +219,11 @@ class _Fuser:
             return False
         instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
         return instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
+
+    def _loses_parts(self, root: int, given_up: set[int]) -> bool:
+        """Whether what is given up tells the parts of a reduction, which are there for threads to share."""
+        main = main_statement(self.scop, self.clusters[root])
+        return is_part(main) and any(self.clusters[root].coordinates[main.name][d] == 0 for d in given_up)
 
     def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
         full = self._extents(root)

@@ -155,7 +155,7 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) and d != results else sizes.get(d, 1) for d in range(cluster.rank))
     steps = tuple(steps_in_order(scop, cluster, columns))
     if columns is None or columns.panel is None:
-        long = columns is None and runs_in_long_rows(scop, cluster, vector, shape[coordinate])
+        long = columns is None and runs_in_long_rows(machine, scop, cluster, vector, shape[coordinate])
         parts = (*((step, 1) for step in steps[:-1]), (steps[-1], ROWS_OF_A_BLOCK)) if long else ()
         return Nest("outer", vector, coordinate, inner, row, None, steps, parts, results=results)
     read = columns.panel
@@ -205,7 +205,7 @@ def _register_tile(
         tile = best_register_tile(*shape, loads, machine, (row_cut, column_cut))
         if tile is not None:
             return tile.rows, tile.columns
-    if runs_in_long_rows(scop, cluster, cluster.coordinates[main.name][sides[1]], shape[1]):
+    if runs_in_long_rows(machine, scop, cluster, cluster.coordinates[main.name][sides[1]], shape[1]):
         return 1, row_tile(machine, scop, main)
     return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
 

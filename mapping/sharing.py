@@ -15,14 +15,17 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.splitting import split_clusters
-from tcomp.mapping.tilesizes import main_statement, reduction_positions
+from tcomp.mapping.tilesizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.scop import Scop, extents
 
 LEAST_WORK = 1 << 18
 """Instances of an update from which on a second loop over parts costs less than idle threads: some microseconds."""
 
-LEAST_STEPS = 4096
-"""Steps that a part has at least."""
+LEAST_STEPS, LEAST_ROWS = 4096, 64
+"""Steps that a part has at least, and those of a part that runs along rows of elements."""
+
+LEAST_PART = 1 << 16
+"""Instances of such a part: threads that sum 1,000 columns of some of the rows each read memory in one piece."""
 
 
 def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -45,4 +48,16 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
         return 1
     tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
     tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
-    return max(1, min(-(-TILES // tiles), steps // LEAST_STEPS, max(sizes[p] for p in positions)))
+    least = _least_steps(machine, scop, cluster, tile)
+    return max(1, min(-(-TILES // tiles), steps // least, max(sizes[p] for p in positions)))
+
+
+def _least_steps(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int, ...]) -> int:
+    """How many steps a part has at least, where elements run in tiles of these sizes."""
+    statement = main_statement(scop, cluster)
+    vector, coordinates = lane_position(scop, statement), cluster.coordinates[statement.name]
+    if vector is None or vector not in coordinates:
+        return LEAST_STEPS
+    if not runs_in_long_rows(machine, scop, cluster, vector, tile[coordinates.index(vector)]):
+        return LEAST_STEPS
+    return max(LEAST_ROWS, min(LEAST_STEPS, LEAST_PART // math.prod(extents(coordinate_set(scop, cluster)))))

@@ -97,18 +97,23 @@ def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]
     return [p for p in range(statement.tile_rank, len(statement.indices)) if p not in coordinates]
 
 
-def runs_in_long_rows(scop: Scop, cluster: Cluster, vector: int, columns: int) -> bool:
+def runs_in_long_rows(machine: Machine, scop: Scop, cluster: Cluster, vector: int, columns: int) -> bool:
     """Whether a reduction runs over a tile of so many columns row by row, some rows between two loads of accumulators.
 
-    It does if they are long, and no two elements read the same where the vector loop moves, as in sums down columns.
+    It does if they are long, or all that there are but more than one register tile has, and no two elements read the
+    same where the vector loop moves, as in sums down columns.  What every step reads again does not count.
     """
     main = main_statement(scop, cluster)
     steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
-    if columns < LONG_ROW or steps < LEAST_STEPS:
+    least = max(min(LONG_ROW, main.extents[vector]), row_tile(machine, scop, main) + 1)
+    if columns < least or steps < LEAST_STEPS:
         return False
-    reads = [strides_along(scop, main, main.indices[p])[1:] for p in cluster.coordinates[main.name]]
-    moved = strides_along(scop, main, main.indices[vector])[1:]
-    return all(step == 0 or 0 not in along for step, *along in zip(moved, *reads, strict=True))
+    strides = strides_of(scop, main)
+    for read in range(1, len(strides[vector])):
+        moves = strides[vector][read] != 0 and any(strides[p][read] != 0 for p in reduction_positions(cluster, main))
+        if moves and any(strides[p][read] == 0 for p in cluster.coordinates[main.name]):
+            return False
+    return True
 
 
 def row_tile(machine: Machine, scop: Scop, statement: ScopStatement) -> int:

@@ -22,9 +22,11 @@ from tcomp.backends.tilenests import constant_extent, nest_of
 from tcomp.backends.tilestages import copied_by, start_of
 from tcomp.backends.vectorvalues import moves_target
 from tcomp.grammar.function import Cast, Read
+from tcomp.grammar.function import walk as walk_expr
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
+from tcomp.mapping.strides import strides_along
 from tcomp.operators import FLOAT32
 from tcomp.scop import Scop, ScopStatement
 
@@ -252,7 +254,18 @@ class RowLoops:
                 return [*streamed]
         lanes = self.machine.vector_bytes // FLOAT32.itemsize
         lines = HalfRow(loop, call, statement, dtype, lanes, speller).lines() if self.machine.widens else None
+        if lines is None and self._updates_neighbours(loop, call, statement):
+            return [SIMD, *self.plain(loop)]
         return self.plain(loop) if lines is None else lines
+
+    def _updates_neighbours(self, loop: For, call: Execute, statement: ScopStatement) -> bool:
+        """Whether a loop reduces neighbours into neighbours: gcc does not see that they are no others than it reads."""
+        indices = [n for n, a in zip(statement.indices, call.arguments, strict=True) if a == Variable(loop.iterator)]
+        if statement.kind != "update" or len(indices) != 1:
+            return False
+        write, *reads = strides_along(self.scop, statement, indices[0])
+        apart = all(e.tensor != statement.target for e in walk_expr(statement.value) if isinstance(e, Read))
+        return apart and write == 1 and {*reads} <= {-1, 0, 1}
 
     def _reduction(self, loop: For, call: Execute) -> list[str]:
         """In vectors if all iterations reduce one element; if that is in memory, it goes through a register."""
