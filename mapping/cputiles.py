@@ -100,6 +100,7 @@ def cpu_tiling(machine: Machine) -> Tiling:
         _packed_storages,
         shared,
         overflows=functools.partial(_overflows, machine),
+        prepares=True,
     )
 
 

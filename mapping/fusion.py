@@ -23,11 +23,12 @@ from tcomp.mapping.footprint import (
     tiling,
     volume,
 )
+from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Footprint, Group, Plan
 from tcomp.mapping.splitting import is_part
 from tcomp.mapping.tilesizes import main_statement
-from tcomp.scop import Scop, by_statements, extents
+from tcomp.scop import Scop, by_statements, extents, storage_of
 
 FEW_TILES = 4
 """Tiles below which most threads of any processor have nothing to do."""
@@ -43,6 +44,7 @@ class Tiling:
     ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
     cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory, and
     ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
+    Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -52,6 +54,7 @@ class Tiling:
     shared_instances: int | None = None
     starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
     overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
+    prepares: bool = False
 
 
 class _Fuser:
@@ -143,6 +146,8 @@ class _Fuser:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
+                if growing and self.tiling.prepares and self._prepares(candidate, order[-1]):
+                    return "it makes operands of a contraction, once for all tiles"
                 if self._loses_parts(order[-1], {members[d] for d in given_up}):
                     return "the parts of a reduction would run in one tile"
                 members = tuple(m for d, m in enumerate(members) if d not in given_up)
@@ -219,6 +224,13 @@ class _Fuser:
             return False
         instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
         return instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
+
+    def _prepares(self, number: int, root: int) -> bool:
+        """Whether a cluster does nothing but change elements that a contraction then reads."""
+        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
+        read = [self.scop.storages[storage_of(r)].role for s in statements for r in s.reads]
+        changes = all(s.kind == "assign" for s in statements) and "temporary" not in read
+        return changes and recognise_contraction(main_statement(self.scop, self.clusters[root])) is not None
 
     def _loses_parts(self, root: int, given_up: set[int]) -> bool:
         """Whether what is given up tells the parts of a reduction, which are there for threads to share."""

@@ -31,8 +31,8 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.strides import access_stride, strides_along
 from tcomp.mapping.tilesizes import lane_position
-from tcomp.schedule import schedule
-from tcomp.scop import Scop, ScopStatement, maps_of, storage_of, union_map
+from tcomp.schedule import scheduled_anew
+from tcomp.scop import Scop, ScopStatement, storage_of, union_map
 
 MOST_OPERATIONS = 24
 """Operations and reads of an element up to which computing it waits for memory anyway.
@@ -43,6 +43,9 @@ to 0.85 of the time, of four taps (36) 1.0 to 1.35.
 
 DIVISION, EXTREMUM, FUNCTION = 8, 2, 16
 """As how many operations they count."""
+
+EXPENSIVE = 8
+"""Operations from which on a value is worth being kept."""
 
 _EXTREMA = ("fmax", "fmin", "relu", "abs", "fabs")
 """Functions that are a comparison or two."""
@@ -62,7 +65,7 @@ def inline_producers(machine: Machine, plan: Plan, options: MappingOptions) -> P
             if _pays(scop, trial, scop.by_name[name]):
                 scop = trial
                 names.append(name)
-    return plan if not names else replace(schedule(scop), inlined=tuple(names), notes=plan.notes)
+    return plan if not names else replace(scheduled_anew(plan, scop), inlined=tuple(names))
 
 
 def can_inline(scop: Scop, name: str) -> bool:
@@ -82,7 +85,7 @@ def can_inline(scop: Scop, name: str) -> bool:
         and not changed & {storage_of(r) for r in producer.reads}
         and bool(readers)
         and all(s.kind == "assign" and s.target != storage.name for s in readers)
-        and all(_is_plain(read) for s in readers for read in _reads_of(storage.name, s.value, subscripts=True))
+        and all(is_plain(read) for s in readers for read in _reads_of(storage.name, s.value, subscripts=True))
         and all(len(_reads_of(storage.name, s.value)) == len(_reads_of(storage.name, s.value, True)) for s in readers)
     )
 
@@ -100,7 +103,8 @@ def inlined(scop: Scop, name: str) -> Scop:
             value = _without(reader.value, producer)
             reads = tuple(reads_of(Frame(reader.domain, scop.sizes, boxes), value))
             value, reads = prune_reads(value, reads, temporaries)
-            _prove(producer, reader, changed := replace(reader, value=value, reads=reads))
+            changed = replace(reader, value=value, reads=reads)
+            prove_the_same("inline", producer, reader, changed)
             reader = changed
         statements.append(reader)
     storages = {key: s for key, s in scop.storages.items() if key != producer.target}
@@ -147,7 +151,7 @@ def _is_arithmetic(expr: Expr) -> bool:
     """Whether an expression is made of arithmetic on elements that no data choose, which nothing is reported of."""
     match expr:
         case Read():
-            return _is_plain(expr)
+            return is_plain(expr)
         case Binary():
             known = expr.op in _ARITHMETIC and (expr.op != "/" or expr.dtype.is_float)
         case Call():
@@ -157,7 +161,8 @@ def _is_arithmetic(expr: Expr) -> bool:
     return known and all(_is_arithmetic(child) for child in children(expr))
 
 
-def _is_plain(read: Read) -> bool:
+def is_plain(read: Read) -> bool:
+    """Whether a read has neither a boundary nor subscripts that data choose."""
     return read.boundary is None and not any(depends_on_data(s) for s in read.subscripts)
 
 
@@ -191,13 +196,12 @@ def _at(expr: Expr, places: Mapping[str, Expr]) -> Expr:
     return map_children(expr, lambda child: _at(child, places))
 
 
-def _prove(producer: ScopStatement, reader: ScopStatement, changed: ScopStatement) -> None:
-    """Raise LegalityError unless a statement reads what it read before, and what the producer reads for it."""
+def prove_the_same(step: str, producer: ScopStatement, reader: ScopStatement, alone: ScopStatement) -> None:
+    """Raise LegalityError unless a statement ``alone`` reads what a reader and the producer, for it, read."""
     wanted = [r for r in reader.reads if storage_of(r) != producer.target]
     for read in reader.reads:
         if storage_of(read) == producer.target:
             source = read.apply_range(producer.write.reverse())
             wanted += [source.apply_range(r) for r in producer.reads]
-    if not union_map(wanted).is_equal(union_map(list(changed.reads))):
-        found = maps_of(union_map(list(changed.reads)).subtract(union_map(wanted)))
-        raise LegalityError(f"pass 'inline' lets {reader.name} read other elements than before: {found}")
+    if not union_map(wanted).is_equal(union_map(list(alone.reads))):
+        raise LegalityError(f"pass '{step}' lets {reader.name} read other elements than before")

@@ -292,11 +292,12 @@ class Buffer:
 class Plan:
     """A schedule with what its passes decided.
 
-    ``program`` is the Scop as it was built; ``scop`` is that or, after fusion, what tiles run of it (``expand.py``).
-    ``inlined`` names statements, in order, that are computed where they were read (``inlining.py``).  What is in
-    ``stored`` must go through global memory.  On a GPU ``phases`` and ``dealt`` say how work is dealt to threads,
-    ``copies`` what is fetched into shared memory, and ``barriers`` at the entry of which marks threads wait: for their
-    "block" or their "warp".
+    ``program`` is the Scop as it was built, or rewritten; ``scop`` is that or, after fusion, what tiles run of it
+    (``expand.py``).  ``outlined`` are parts of statements that are computed ahead of them (``outlining.py``), in order,
+    ``inlined`` names statements that are computed where they were read (``inlining.py``).  What is in ``stored`` must
+    go through global memory.  On a GPU ``phases`` and ``dealt`` say how work is dealt to threads, ``copies`` what is
+    fetched into shared memory, and ``barriers`` at the entry of which marks threads wait: for their "block" or their
+    "warp".
     """
 
     program: Scop
@@ -307,6 +308,7 @@ class Plan:
     buffers: Mapping[str, Buffer] = field(default_factory=lambda: MappingProxyType({}))
     operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
     phases: Mapping[str, Phase] = field(default_factory=lambda: MappingProxyType({}))
+    outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()
     stored: frozenset[str] = frozenset()
     dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))

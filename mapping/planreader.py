@@ -17,6 +17,7 @@ from tcomp.errors import PlanError
 from tcomp.mapping.buffers import places
 from tcomp.mapping.inlining import can_inline, inlined
 from tcomp.mapping.operations import TileOperation, recognise_contraction
+from tcomp.mapping.outlining import can_outline, outlined
 from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
 from tcomp.mapping.planrows import LARGEST, Row, read_toml
 from tcomp.mapping.plantext import tree_text
@@ -45,18 +46,10 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     notes = source.texts("notes")
     tree = _atomic(source.parsed("tree", read_tree))
     _check_numbers(tree_text(tree), "the tree")
-    program = scop
-    put_in: list[str] = []
-    for row in source.rows("inlined"):
-        program, name = _inlined(program, row)
-        put_in.append(name)
-    stored: set[str] = set()
-    for row in source.rows("split"):
-        program, storage = _split(program, row)
-        stored.add(storage)
-    tiled = replay(program, tree)
+    plan = _rewritten(source, scop, tree)
+    tiled = replay(plan.program, tree)
     clusters = tuple(_cluster(tiled, number, row) for number, row in enumerate(source.rows("cluster")))
-    plan = Plan(program, tiled, tree, clusters, inlined=tuple(put_in), stored=frozenset(stored), notes=notes)
+    plan = replace(plan, scop=tiled, clusters=clusters, notes=notes)
     plan = replace(plan, groups=tuple(_group(plan, number, row) for number, row in enumerate(source.rows("group"))))
     plan = replace(
         plan,
@@ -69,6 +62,22 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     )
     source.done()
     return stage, plan
+
+
+def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
+    """The program as passes rewrote it before they scheduled it."""
+    outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
+    for row in source.rows("outlined"):
+        scop, part = _outlined(scop, row)
+        outlined_parts.append(part)
+    for row in source.rows("inlined"):
+        scop, name = _inlined(scop, row)
+        inlined_names.append(name)
+    for row in source.rows("split"):
+        scop, storage = _split(scop, row)
+        stored.add(storage)
+    parts, names = tuple(outlined_parts), tuple(inlined_names)
+    return Plan(scop, scop, tree, (), outlined=parts, inlined=names, stored=frozenset(stored))
 
 
 def _check_numbers(text: str, what: str) -> None:
@@ -103,6 +112,13 @@ def _atomic(tree: isl.Schedule) -> isl.Schedule:
         return node
 
     return tree.map_schedule_node_bottom_up(close)
+
+
+def _outlined(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int]]:
+    name, place = row.text("statement"), row.number("place")
+    if name not in scop.by_name or not can_outline(scop, name, place):
+        raise PlanError(f"{row.where}: what {name} computes at {place} cannot be computed ahead of it")
+    return outlined(scop, name, place), (name, place)
 
 
 def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:

@@ -39,6 +39,7 @@ def tree_text(tree: isl.Schedule) -> str:
 
 def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
     return {
+        "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],

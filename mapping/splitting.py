@@ -24,7 +24,7 @@ from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.tilesizes import main_statement, reduction_positions
 from tcomp.operators import INT64, REDUCTIONS
-from tcomp.schedule import schedule
+from tcomp.schedule import scheduled_anew
 from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
 
 _OF_PARTS = "p"
@@ -59,7 +59,7 @@ def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: 
             stored.add(storage)
     if not stored:
         return plan
-    return replace(schedule(scop), inlined=plan.inlined, stored=frozenset(stored), notes=plan.notes)
+    return replace(scheduled_anew(plan, scop), stored=frozenset(stored))
 
 
 def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

@@ -21,6 +21,7 @@ from tcomp.mapping.machine import Machine
 from tcomp.mapping.memories import place_in_memories
 from tcomp.mapping.nests import nest_clusters
 from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.outlining import outline_invariants
 from tcomp.mapping.packing import pack_panels
 from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
@@ -44,6 +45,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("outline", outline_invariants, plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),

@@ -8,6 +8,8 @@ and MLP chains unfused and convolution with pooling sequential.  Fusion between 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import islpy as isl
 
 from tcomp.mapping.plan import Cluster, Plan
@@ -31,6 +33,12 @@ def schedule(scop: Scop) -> Plan:
         clusters.extend(_schedule_cluster(scop, statements, len(clusters)))
     children = [(cluster_domain(scop, c), sunk_form(scop, c)) for c in clusters]
     return Plan(scop, scop, plant(scop.domain, Sequence(tuple(children))), tuple(clusters))
+
+
+def scheduled_anew(plan: Plan, scop: Scop) -> Plan:
+    """The first plan of a program that a pass has rewritten, with what is known of how it was."""
+    first = schedule(scop)
+    return replace(plan, program=scop, scop=scop, tree=first.tree, clusters=first.clusters)
 
 
 def cluster_domain(scop: Scop, cluster: Cluster) -> isl.UnionSet:

@@ -1,0 +1,144 @@
+"""What many instances of a statement would compute alike is computed ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import Compilation, lower
+from tcomp.grammar import define
+from tcomp.mapping.operations import recognise_contraction
+from tcomp.registry import backend_of
+from tcomp.scop import Sizes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SIZES = {"M": 40, "N": 33, "K": 27}
+K = np.arange(27)
+PRODUCT = "def f(float(M,K) A, float(K,N) B, float(K) s) -> (C) {{ C(m,n) +=! {} }}"
+
+
+def compiled(text: str, sizes: Mapping[str, int], plan: str | None = None) -> Compilation:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend_of("cpu"), True, plan)
+
+
+def integers(*shape: int) -> Array:
+    return np.random.default_rng(list(shape)).integers(-4, 5, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "parts"),
+    [
+        ("fmax(A(m,k), 0) * B(k,n)", lambda A, B, s: np.maximum(A, 0) @ B, 1),
+        ("0.5 * A(m,k) * B(k,n)", lambda A, B, s: 0.5 * A @ B, 1),
+        ("A(m,k) * (B(k,n) * s(k))", lambda A, B, s: A @ (B * s[:, None]), 1),
+        ("(A(m,k) - s(k)) * (B(k,n) + s(k))", lambda A, B, s: (A - s) @ (B + s[:, None]), 2),
+        ("-A(m,k) * B(k,n)", lambda A, B, s: -A @ B, 1),
+        ("(A(m,k) + m - 2*k) * B(k,n)", lambda A, B, s: (A + np.arange(40)[:, None] - 2 * np.arange(27)) @ B, 1),
+        ("(k < 9 ? A(m,k) : m) * B(k,n)", lambda A, B, s: np.where(K < 9, A, np.arange(40)[:, None]) @ B, 1),
+        ("(A(m,k) > 0 ? A(m,k) : 1) * B(k,n)", lambda A, B, s: np.where(A > 0, A, 1) @ B, 1),
+    ],
+)
+def test_operands_of_products_are_made_before(
+    value: str, expected: Callable[[Array, Array, Array], Array], parts: int
+) -> None:
+    text = PRODUCT.format(value)
+    made = compiled(text, SIZES)
+    assert [name for name, _ in made.plan.outlined] == ["S0"] * parts
+    assert recognise_contraction(made.plan.scop.by_name["S0"]) is not None
+    A, B, s = integers(40, 27), integers(27, 33), integers(27)
+    np.testing.assert_array_equal(tc.define(text).f(A, B, s), expected(A, B, s))
+
+
+def test_windows_share_the_elements_of_what_they_read() -> None:
+    """One value for each element of the image, the border included, not for each element of each window."""
+    text = """def f(float(C,H,W) I, float(K,C,3,3) F) -> (O) {
+      O(k,h,w) +=! fmax(constant_exterior(I, 2)(c,h+r-1,w+s-1), 0) * F(k,c,r,s)
+        where h in 0:H, w in 0:W, c in 0:C, r in 0:3, s in 0:3
+    }"""
+    made = compiled(text, {"C": 5, "H": 9, "W": 11, "K": 8})
+    assert made.plan.program.storages["S0_value"].box.extent == (5, 11, 13)
+    I, F = integers(5, 9, 11), integers(8, 5, 3, 3)  # noqa: E741 - the name in the program
+    padded = np.maximum(np.pad(I, ((0, 0), (1, 1), (1, 1)), constant_values=2), 0)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    np.testing.assert_array_equal(tc.define(text).f(I, F), np.einsum("chwrs,kcrs->khw", windows, F))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Y(n,d) = X(n,d) * exp(v(d) - v(d))", lambda X, v: X),
+        ("Y(n,d) = X(n,d) / (v(d) * v(d) / 4 + 1) + v(d) * v(d) / 4", lambda X, v: X / (v * v / 4 + 1) + v * v / 4),
+        ("Y(d) max=! X(n,d) * exp(v(d) - v(d))", lambda X, v: X.max(0)),
+        ("Y(d) +=! X(n,d+1) * exp(v(d) - v(d))", lambda X, v: X[:, 1:].sum(0)),
+    ],
+)
+def test_expensive_values_are_computed_once(text: str, expected: Callable[[Array, Array], Array]) -> None:
+    text = f"def f(float(N,D) X, float(D) v) -> (Y) {{ {text} }}"
+    made = compiled(text, {"N": 30, "D": 50})
+    assert len(made.plan.outlined) >= 1
+    X, v = integers(30, 50), integers(50)
+    np.testing.assert_allclose(tc.define(text).f(X, v), expected(X, v), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Y(n,d) = X(n,d) * (v(d) + 1)",
+        "Y(n,d) = exp(X(n,d) + v(d))",
+        "Y(n,d) = X(n,d) * exp(X(n,0))",
+        "Y(n,d) = d > 0 ? X(n,d) * exp(v(d-1)) : 0",
+        "Y(n,d) = v(d) > 0 && exp(v(d)) > 2 ? X(n,d) : 0",
+        "Y(d) +=! X(n,d) * X(n,d) * 2",
+        "Y(d) = X(0,d) + exp(v(d))",
+        "Y(n,d) = X(n,d) * exp(v(int32(v(d))))",
+    ],
+    ids=[
+        "cheap", "of all elements", "the same along vectors", "on a condition", "behind a short cut", "used once",
+        "of few elements", "chosen by data",
+    ],
+)  # fmt: skip
+def test_other_values_stay(text: str) -> None:
+    assert compiled(f"def f(float(N,D) X, float(D) v) -> (Y) {{ {text} }}", {"N": 30, "D": 50}).plan.outlined == ()
+
+
+def test_few_uses_are_not_worth_it() -> None:
+    assert compiled(PRODUCT.format("fmax(A(m,k), 0) * B(k,n)"), {"M": 40, "N": 3, "K": 27}).plan.outlined == ()
+
+
+def test_values_do_not_take_much_more_memory_than_tensors() -> None:
+    text = "def f(float(M) x, float(N) y, float(D) w) -> (O) { O(d) +=! exp(x(m) - y(n)) * w(d) }"
+    assert compiled(text, {"M": 1000, "N": 1000, "D": 10}).plan.outlined != ()
+    assert compiled(text, {"M": 2000, "N": 1000, "D": 10}).plan.outlined == ()
+
+
+def test_operands_are_not_made_in_every_tile() -> None:
+    made = compiled(PRODUCT.format("exp(A(m,k)) * B(k,n)"), {"M": 300, "N": 300, "K": 300})
+    assert [group.clusters for group in made.plan.groups] == [(0,), (1,)]
+    assert "once for all tiles" in made.stages["fuse"]
+
+
+@pytest.mark.parametrize("stage", ["nest", "place", "pack"])
+def test_the_plan_reads_back(stage: str) -> None:
+    text = PRODUCT.format("(A(m,k) - s(k)) * (B(k,n) + s(k))")
+    made = compiled(text, SIZES)
+    assert made.stages[stage].count("[[outlined]]") == 2
+    again = compiled(text, SIZES, made.stages[stage])
+    assert again.source == made.source
+    assert again.plan.outlined == made.plan.outlined
+
+
+@pytest.mark.parametrize(("name", "place"), [("S7", 0), ("S0", 99), ("S0", 3)])
+def test_a_plan_that_takes_out_what_cannot_be(name: str, place: int) -> None:
+    text = PRODUCT.format("fmax(A(m,k), 0) * B(k,n)")
+    plan = (
+        compiled(text, SIZES)
+        .stages["nest"]
+        .replace('statement = "S0"\nplace = 1', f'statement = "{name}"\nplace = {place}')
+    )
+    with pytest.raises(tc.PlanError, match=f"what {name} computes at {place} cannot be computed ahead of it"):
+        compiled(text, SIZES, plan)
