@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import time
 import warnings
@@ -93,11 +94,11 @@ class Counts:
 class Database:
     """Tuned results, trials and runs.  Use as a context manager, in one thread."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         """Open the file, made if need be; None keeps everything in memory.  Raises sqlite3.Error."""
-        self.path = path
+        self.path = None if path is None else Path(path)
         self._warned = False
-        self._connection = _connected(":memory:" if path is None else path)
+        self._connection = _connected(":memory:" if self.path is None else self.path)
         try:
             self._prepare()
         except BaseException:

@@ -49,6 +49,14 @@ def test_what_is_kept_is_found_by_every_process(file: Path) -> None:
     assert look_up(identity(M=8, K=16, N=16)) is None
 
 
+def test_a_file_is_named_by_its_text_as_well(file: Path) -> None:
+    with Database(str(file)) as database:
+        database.add(identity(), "mm", trial(tiled(8)))
+        assert database.path == file
+    with Database(file) as database:
+        assert [t.options for t in database.trials(identity())] == [tiled(8)]
+
+
 def test_a_later_result_takes_the_place_of_an_earlier_one(file: Path) -> None:
     with Database(file) as database:
         database.keep(tuned(options=tiled(4)))
