@@ -6,7 +6,7 @@ them.  They hold no sizes: a ``Function`` is good for all sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcomp.errors import Diagnostic, SourceText, Span
@@ -168,6 +168,14 @@ def walk(expr: Expr) -> Iterator[Expr]:
         node = stack.pop()
         yield node
         stack.extend(reversed(children(node)))
+
+
+def with_indices(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+    """The expression with other values of some of its indices, of the types that these have."""
+    if isinstance(expr, Index) and expr.name in places:
+        place = places[expr.name]
+        return place if place.dtype == expr.dtype else Cast(place, expr.dtype, expr.span)
+    return map_children(expr, lambda child: with_indices(child, places))
 
 
 PROVED = ("abs", "relu")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from dataclasses import dataclass
 
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
-from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads, rows_of
+from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads
 from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set
-from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import PAGE, Machine
 from tcomp.mapping.operations import recognise_contraction
@@ -83,55 +81,8 @@ PANEL_ROWS = 128
 ROWS_OF_SUMS, COLUMNS_OF_SUMS = 32, 64
 """Rows and columns of a tile of dot products at most."""
 
-TILE_BYTES = 256 * 1024
-"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
-
 TILES = 16
 """Tiles that a group should have, so that threads which are slowed down can be made up for."""
-
-
-def cpu_tiling(machine: Machine) -> Tiling:
-    """What the passes need to know of the processor that a kernel is compiled for."""
-    shared = LEAST_PRODUCTS if machine.threads > 1 else None
-    return Tiling(
-        functools.partial(tile_sizes, machine),
-        TILE_BYTES,
-        TILES,
-        _packed_storages,
-        shared,
-        overflows=functools.partial(_overflows, machine),
-        prepares=True,
-    )
-
-
-def _overflows(
-    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sizes: tuple[int, ...]
-) -> bool:
-    """Whether tiles are strips of rows that take more than the second cache: passes over whole rows then are faster."""
-    main = main_statement(scop, cluster)
-    if main.kind == "update":
-        return False
-    whole = extents(coordinate_set(scop, cluster))
-    tile = dict(zip(members, sizes, strict=True))
-    vector = column_position(scop, cluster)
-    strips = any(cluster.coordinates[main.name][m] == vector and size < whole[m] for m, size in tile.items())
-    elements = math.prod(tile.get(d, extent) for d, extent in enumerate(whole))
-    return strips and elements * scop.storages[main.target].dtype.itemsize > machine.middle_cache
-
-
-def _packed_storages(scop: Scop, cluster: Cluster) -> frozenset[str]:
-    """What a cluster packs: the operands of a contraction, and of another update what has a border.
-
-    Making operands takes less than computing with them, wherever they lie; what has a border has vectors only in a
-    panel, which is made of what is in memory.
-    """
-    columns, main = columns_of(scop, cluster), main_statement(scop, cluster)
-    if columns is None or columns.panel is None:
-        return frozenset()
-    rows = rows_of(main, columns)
-    found = [columns.panel] if columns.packed else []
-    found += [] if rows is None or rows.boundary is None else [rows]
-    return frozenset(r.tensor for r in found if operands_of(main) is not None or r.boundary is not None)
 
 
 def tile_sizes(

@@ -7,7 +7,6 @@ tile read for a while, and write for a while.  Halide's schedules call this inli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tcomp.accesses import Frame, prune_reads, reads_of
@@ -25,6 +24,8 @@ from tcomp.grammar.function import (
     children,
     depends_on_data,
     map_children,
+    walk,
+    with_indices,
 )
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
@@ -85,8 +86,8 @@ def can_inline(scop: Scop, name: str) -> bool:
         and not changed & {storage_of(r) for r in producer.reads}
         and bool(readers)
         and all(s.kind == "assign" and s.target != storage.name for s in readers)
-        and all(is_plain(read) for s in readers for read in _reads_of(storage.name, s.value, subscripts=True))
-        and all(len(_reads_of(storage.name, s.value)) == len(_reads_of(storage.name, s.value, True)) for s in readers)
+        and all(is_plain(read) for s in readers for read in _reads_of(storage.name, s.value))
+        and not any(_is_chosen_by(storage.name, s.value) for s in readers)
     )
 
 
@@ -166,34 +167,22 @@ def is_plain(read: Read) -> bool:
     return read.boundary is None and not any(depends_on_data(s) for s in read.subscripts)
 
 
-def _reads_of(storage: str, expr: Expr, subscripts: bool = False) -> list[Read]:
-    """The reads of a storage in an expression; those inside ``subscripts`` and boundaries only on demand."""
-    return list(_found(storage, expr, subscripts))
+def _reads_of(storage: str, expr: Expr) -> list[Read]:
+    """The reads of a storage in an expression."""
+    return [e for e in walk(expr) if isinstance(e, Read) and e.tensor == storage]
 
 
-def _found(storage: str, expr: Expr, subscripts: bool) -> Iterator[Read]:
-    if isinstance(expr, Read):
-        if expr.tensor == storage:
-            yield expr
-        if not subscripts:
-            return
-    for child in children(expr):
-        yield from _found(storage, child, subscripts)
+def _is_chosen_by(storage: str, expr: Expr) -> bool:
+    """Whether elements of a storage are in subscripts, or outside of boundaries."""
+    reads = (e for e in walk(expr) if isinstance(e, Read))
+    return any(_reads_of(storage, child) for read in reads for child in children(read))
 
 
 def _without(expr: Expr, producer: ScopStatement) -> Expr:
     """The expression with what the producer computes instead of the reads of it."""
     if isinstance(expr, Read) and expr.tensor == producer.target:
-        return _at(producer.value, dict(zip(producer.indices, expr.subscripts, strict=True)))
+        return with_indices(producer.value, dict(zip(producer.indices, expr.subscripts, strict=True)))
     return map_children(expr, lambda child: _without(child, producer))
-
-
-def _at(expr: Expr, places: Mapping[str, Expr]) -> Expr:
-    """The expression for other values of its indices."""
-    if isinstance(expr, Index):
-        place = places[expr.name]
-        return place if place.dtype == expr.dtype else Cast(place, expr.dtype, expr.span)
-    return map_children(expr, lambda child: _at(child, places))
 
 
 def prove_the_same(step: str, producer: ScopStatement, reader: ScopStatement, alone: ScopStatement) -> None:

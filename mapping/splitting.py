@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.grammar.function import Binary, Cast, Constant, Expr, Index, Read, map_children
+from tcomp.grammar.function import Binary, Constant, Expr, Index, Read, with_indices
 from tcomp.grammar.ranges import Box
 from tcomp.mapping.dealing import Sides, sides_of
 from tcomp.mapping.gpu import Gpu
@@ -125,15 +125,7 @@ class _Split:
         span, index = self.statement.value.span, self.statement.indices[self.position]
         before = Binary("*", Index(part, INT64, span), Constant(self.steps, INT64, span), INT64, span)
         start = Binary("+", before, Constant(self.first, INT64, span), INT64, span)
-        return _moved(expr, index, start)
-
-
-def _moved(expr: Expr, index: str, start: Expr) -> Expr:
-    """The expression with an index counted from another start."""
-    if isinstance(expr, Index) and expr.name == index:
-        moved = Binary("+", start, replace(expr, dtype=INT64), INT64, expr.span)
-        return moved if expr.dtype == INT64 else Cast(moved, expr.dtype, expr.span)
-    return map_children(expr, lambda child: _moved(child, index, start))
+        return with_indices(expr, {index: Binary("+", start, Index(index, INT64, span), INT64, span)})
 
 
 def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False) -> tuple[Scop, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tcomp.errors import PlanError
 from tcomp.mapping.barriers import synchronise
 from tcomp.mapping.buffers import place_buffers
-from tcomp.mapping.cputiles import cpu_tiling
+from tcomp.mapping.cpufusion import cpu_tiling
 from tcomp.mapping.gpu import Gpu
 from tcomp.mapping.gputiles import gpu_tiling
 from tcomp.mapping.groups import fuse

@@ -23,7 +23,7 @@ from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.workers import Worker, answered
 from tcomp.mapping import machine, strategy
-from tcomp.mapping.cputiles import cpu_tiling
+from tcomp.mapping.cpufusion import cpu_tiling
 from tcomp.mapping.fusion import Tiling
 from tcomp.mapping.machine import Machine, this_machine
 
