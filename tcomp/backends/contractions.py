@@ -231,7 +231,8 @@ class Contraction:
         element = C_STORAGE_TYPES[self.dtype.name]
         yield FREE_REGISTERS
         if not self.from_zero:
-            yield f"const {element} *const {target.name} = &{target.place.text};"
+            yield f"const {element} *{target.name} = &{target.place.text};"
+            yield _forgotten(target.name, "volatile ")
         for r, v in cells:
             where = f"{target.name} + {r * target.row + offsets[v]}"
             value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
@@ -277,12 +278,14 @@ class Contraction:
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
 
 
-def _forgotten(pointer: str) -> str:
+def _forgotten(pointer: str, volatile: str = "") -> str:
     """The C statement after which a compiler does not know what it has read from there already.
 
-    Kept in registers for steps to come, that would drive accumulators out of them.
+    Kept in registers for steps to come, that would drive accumulators out of them.  A ``volatile`` one stays behind
+    those before it: of accumulators that two versions of a tile load, gcc loaded some before both, kept them in memory
+    while no register was to be used, and one of them there in the loop, which took twice as long.
     """
-    return f'__asm__("" : "+r"({pointer}));'
+    return f'__asm__ {volatile}("" : "+r"({pointer}));'
 
 
 def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends import toolchain
 from tcomp.mapping.machine import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -401,3 +404,23 @@ def test_an_order_that_is_none_is_refused() -> None:
         f.compile(
             sizes={"A": 40, "D": 100, "B": 70, "C": 9}, plan=plan.replace("order = [0, 2, 1]", "order = [0, 2, 2]")
         )
+
+
+LOOP = re.compile(r"^(\.L\d+):\n((?:\t.*\n)*?)\tj\w+\t\1\n", re.MULTILINE)
+"""An innermost loop in machine code, and what is in it."""
+
+
+def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_them() -> None:
+    """gcc loaded some before the versions, and one stayed in memory in the loop: half of the speed."""
+    chain = toolchain.find()
+    if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
+        pytest.skip("about gcc's code for x86-64")
+    f = tc.define("def f(float(D,C,F,E) A, float(F,E,B,N) X) -> (O) { O(d,c,b,n) +=! A(d,c,f,e) * X(f,e,b,n) }")["f"]
+    source = f.compile(sizes={"D": 20, "C": 48, "F": 48, "E": 48, "B": 4, "N": 56}).source
+    assert "not all rows and columns" in source and "= {0};" not in source
+    command = (*chain.command, "-S", *chain.arguments(source, ()), "-o", "-")
+    code = subprocess.run(command, input=source, text=True, capture_output=True, check=True).stdout
+    loops = [body for _, body in LOOP.findall(code) if body.count("vfmadd") >= 8]
+    assert loops
+    for body in loops:
+        assert not re.search(r"v\w+\t.*\(%r[sb]p\)", body)
