@@ -76,14 +76,19 @@ def _steps(scop: Scop, main: ScopStatement, operands: tuple[Read, ...], position
     return tuple(access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands)
 
 
-def sum_tile(rows: int, columns: int, machine: Machine) -> tuple[int, int]:
-    """Rows and columns of the tile with which so many take least time: sums in registers, edges counted."""
-    best = (float("inf"), 1, 1)
+def sum_tile(rows: int, columns: int, machine: Machine, cut: tuple[bool, bool] = (False, False)) -> tuple[int, int]:
+    """Rows and columns of the tile with which so many take least time: sums in registers, edges counted.
+
+    As register tiles of all kinds do, these lie at multiples of their sides: where a tile is ``cut`` out of more rows,
+    or columns, it should be a multiple of them.
+    """
+    best = (True, float("inf"), 1, 1)
     for height in range(1, min(rows, MOST_COLUMNS) + 1):
         for width in range(1, min(columns, MOST_COLUMNS) + 1):
             if height * width + width + 2 <= machine.registers:
-                best = min(best, (_cost(rows, columns, height, width), height, width))
-    return best[1:]
+                torn = (cut[0] and rows % height != 0) or (cut[1] and columns % width != 0)
+                best = min(best, (torn, _cost(rows, columns, height, width), height, width))
+    return best[2:]
 
 
 def _cost(rows: int, columns: int, height: int, width: int) -> float:

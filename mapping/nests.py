@@ -172,8 +172,10 @@ def _nest_of_sums(
     cluster: Cluster, main: ScopStatement, sides: SumSides, shape: tuple[int, ...], machine: Machine
 ) -> Nest:
     """Register tiles of dot products in a tile of a ``shape``."""
-    column = shape[sides.column]
-    height, width = sum_tile(1 if sides.row is None else shape[sides.row], column, machine)
+    whole = [main.extents[p] for p in cluster.coordinates[main.name]]
+    rows, columns = 1 if sides.row is None else shape[sides.row], shape[sides.column]
+    cut = sides.row is not None and rows < whole[sides.row], columns < whole[sides.column]
+    height, width = sum_tile(rows, columns, machine, cut)
     sizes = {sides.column: width} | ({} if sides.row is None else {sides.row: height})
     inner = tuple(0 if shape[d] <= sizes.get(d, 1) else sizes.get(d, 1) for d in range(cluster.rank))
     steps = sorted(reduction_positions(cluster, main), key=lambda p: p == sides.lanes)
