@@ -45,7 +45,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
-        Pass("outline", outline_invariants, plants=True),
+        Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),

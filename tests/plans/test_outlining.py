@@ -116,6 +116,56 @@ def test_values_do_not_take_much_more_memory_than_tensors() -> None:
     assert compiled(text, {"M": 2000, "N": 1000, "D": 10}).plan.outlined == ()
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "is_copied"),
+    [
+        ("A(k,m)", "B(k,n)", True),
+        ("B(k,n)", "A(k,m)", True),
+        ("A(k,m)", "A(k,n)", True),
+        ("A(m,k)", "B(k,n)", False),
+        ("A(k,m)", "B(n,k)", True),
+        ("half(k,m)", "B(k,n)", False),
+    ],
+)
+def test_an_operand_whose_steps_lie_apart_is_turned_if_many_columns_share_it(a: str, b: str, is_copied: bool) -> None:
+    def outlined(columns: int) -> tuple[tuple[str, int], ...]:
+        element = a.replace("half", "float(H") + ")" * ("half" in a)
+        text = (
+            "def f(float(600,600) A, float(600,600) B, float16(600,600) H) -> (C) "
+            f"{{ C(m,n) +=! {element} * {b} where m in 0:600, n in 0:{columns}, k in 0:600 }}"
+        )
+        return compiled(text, {}).plan.outlined
+
+    assert len(outlined(600)) == is_copied
+    assert outlined(200) == (), "few columns share what is copied"
+
+
+def test_small_operands_are_read_where_they_lie() -> None:
+    text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+    assert compiled(text, {"M": 200, "N": 1000, "K": 200}).plan.outlined == ()
+
+
+def test_operands_with_batches_innermost_are_turned_for_fewer_columns() -> None:
+    """Each element has a line of memory for itself."""
+    text = "def f(float(M,K,Z) A, float(Z,K,N) B) -> (C) { C(z,m,n) +=! A(m,k,z) * B(z,k,n) }"
+    assert compiled(text, {"M": 90, "N": 40, "K": 70, "Z": 8}).plan.outlined == ()
+    made = compiled(text, {"M": 90, "N": 64, "K": 70, "Z": 8})
+    assert made.plan.program.storages["S0_value"].box.extent == (8, 90, 70)
+    A, B = integers(90, 70, 8), integers(8, 70, 64)
+    np.testing.assert_array_equal(tc.define(text).f(A, B), np.einsum("mkz,zkn->zmn", A, B))
+
+
+def test_all_steps_of_a_row_become_neighbours() -> None:
+    """The two indices of the reduction lie apart, and with other indices between them."""
+    text = "def f(float(F,B,E,A) X, float(E,C,F,D) Y) -> (O) { O(d,c,b,a) +=! X(f,b,e,a) * Y(e,c,f,d) }"
+    sizes = {"A": 21, "B": 20, "C": 13, "D": 17, "E": 24, "F": 30}
+    made = compiled(text, sizes)
+    assert len(made.plan.outlined) == 1
+    assert made.plan.program.storages["S0_value"].box.extent == (17, 13, 30, 24)
+    X, Y = integers(30, 20, 24, 21), integers(24, 13, 30, 17)
+    np.testing.assert_array_equal(tc.define(text).f(X, Y), np.einsum("fbea,ecfd->dcba", X, Y))
+
+
 def test_operands_are_not_made_in_every_tile() -> None:
     made = compiled(PRODUCT.format("exp(A(m,k)) * B(k,n)"), {"M": 300, "N": 300, "K": 300})
     assert [group.clusters for group in made.plan.groups] == [(0,), (1,)]
