@@ -38,12 +38,15 @@ LEAST_ROOM = 1 << 22
 
 LEAST_SHARED, LEAST_SHARED_ALONE = 384, 48
 """How many results use an element at least for which it is worth to be brought next to those of the steps beside it:
-where rows are neighbours, which share what a line of memory brings, and where each element has a line for itself.
+where rows, or some steps, are neighbours, which share what a line of memory brings, and where they are not.
 
 On one thread of a Zen 3: products with a transposed first operand of more than half a megabyte take 0.65 to 0.95 of the
 time with 512 columns and more, 0.88 to 1.05 with 256, and smaller operands gain nothing; where batches lie innermost,
 half of twelve programs drawn at random took 0.25 to 0.6 of the time, the others 0.8 to 1.05.
 """
+
+NEIGHBOURS = 8
+"""How many they are at least."""
 
 
 def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -287,9 +290,9 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
         return None
     extents = dict(zip(statement.indices, statement.extents, strict=True))
     strides = {i: access_stride(scop, read.tensor, read.subscripts, i, scop.sizes) or 0 for i in indices_in(read)}
-    own = {*bundles.m, *bundles.n} & indices_in(read)
+    inside = {*bundles.m, *bundles.n, *bundles.k} & indices_in(read)
     least, room = LEAST_SHARED_ALONE, machine.nearest_cache
-    if any(strides[i] == 1 and extents[i] > 1 for i in own):
+    if any(strides[i] == 1 and extents[i] >= NEIGHBOURS for i in inside):
         least, room = LEAST_SHARED, machine.middle_cache
     shared = math.prod(e for i, e in extents.items() if i not in indices_in(read))
     if shared < least or scop.storages[read.tensor].bytes <= room or _is_one_run(bundles.k, strides, extents):
