@@ -138,9 +138,8 @@ def _as_columns(
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = [sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
-    return cost + _packing(scop, cluster, main, read, position, step) / math.prod(rows), Columns(
-        position, read, True, step
-    )
+    cost += _packing(scop, cluster, main, read, position, step) / math.prod(rows)
+    return cost, Columns(position, read, True, step)
 
 
 def _packing(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int, step: int) -> float:

@@ -285,8 +285,7 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
     if len(rows) != 1 or not columns or scop.storages[rows[0].tensor].role != "input":
         return None
     (read,) = rows
-    outline = _Outline.of(scop, statement, read)
-    if outline is None or not all(isinstance(s, Index) for s in read.subscripts):
+    if not all(isinstance(s, Index) for s in read.subscripts):
         return None
     extents = dict(zip(statement.indices, statement.extents, strict=True))
     strides = {i: access_stride(scop, read.tensor, read.subscripts, i, scop.sizes) or 0 for i in indices_in(read)}
@@ -297,7 +296,7 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
     shared = math.prod(e for i, e in extents.items() if i not in indices_in(read))
     if shared < least or scop.storages[read.tensor].bytes <= room or _is_one_run(bundles.k, strides, extents):
         return None
-    return _place_of(statement, read)
+    return None if _Outline.of(scop, statement, read) is None else _place_of(statement, read)
 
 
 def _is_one_run(indices: Sequence[str], strides: Mapping[str, int], extents: Mapping[str, int]) -> bool:
