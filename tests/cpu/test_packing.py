@@ -77,6 +77,18 @@ def test_a_tile_packs_all_its_columns_at_once_where_they_fit_the_second_cache() 
         assert [c.shape for c in plan.copies] == [(1024, width)]
 
 
+def test_few_steps_leave_room_for_more_columns_in_the_nearest_cache() -> None:
+    """Results are then written in longer rows."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    machine = replace(CPU.machine, vector_bytes=32, registers=16, nearest_cache=32 << 10, middle_cache=512 << 10)
+    backend = replace(CPU, machine=replace(machine, datapath_bytes=32))
+    for steps, width in ((8, 512), (16, 256), (32, 128), (64, 64), (128, 64)):
+        plan = lower(define(text)["f"], Sizes({"M": 2048, "K": steps, "N": 2048}), tc.MappingOptions(), backend).plan
+        assert [c.shape for c in plan.copies] == [(steps, width)]
+    A, B = integers((700, 8)), integers((8, 1100))
+    assert (tc.define(text)["f"](A, B) == A @ B).all()
+
+
 def test_a_block_of_a_long_reduction_packs_all_columns_of_a_tile() -> None:
     """Else what the rows read, which exceeds the second cache, would be read for each register tile's columns."""
     text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
