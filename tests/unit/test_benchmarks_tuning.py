@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,39 @@ class TestSearched:
         assert len(set(done)) == len(done)
         assert searched(Downwards(), memory(tmp_path / "db", workshop), 20, 2) == first
         assert workshop.calls == done and memory(tmp_path / "db", workshop).best == 1
+
+
+class Lucky(Workshop):
+    """The default options take a second; tiles below 5 look twice as fast the first time, and take 2 s afterwards.
+
+    Tile 1 takes half a second whenever it is measured.
+    """
+
+    def measure(self, chosen: Sequence[Compiled], best: float) -> Generator[Trial, None, None]:
+        for trial in super().measure(chosen, best):
+            (tile,) = trial.options.tile_sizes or (0,)
+            seconds = 0.5 if tile < 5 and (tile == 1 or self.calls.count(-tile) == 1) else 2.0
+            yield replace(trial, times=(seconds,) * 3, baseline=1.0)
+
+
+class TestLuck:
+    """What seems faster than the default options is measured again."""
+
+    def test_the_median_counts(self, tmp_path: Path) -> None:
+        workshop = Lucky()
+        assert searched(Downwards(), memory(tmp_path / "db", workshop), 6, 9) == (2.0,) * 6
+        assert [workshop.calls.count(-tile) for tile in (9, 8, 4, 2)] == [1, 1, 3, 3]
+        assert searched(Downwards(), memory(tmp_path / "db", workshop), 20, 9) == (*(2.0,) * 6, 0.5)
+        assert workshop.calls.count(-1) == 5 and memory(tmp_path / "db", workshop).best == 0.5
+
+    def test_what_others_measured_once_is_not_believed(self, tmp_path: Path) -> None:
+        known = memory(tmp_path / "db", Lucky())
+        (found,) = known.compile([Candidate(MappingOptions(tile_sizes=(4,)), "down")])
+        with Database(tmp_path / "db") as database:
+            database.add(known._identity, "", next(Lucky().measure([found], 1.0)))
+        again = memory(tmp_path / "db", Workshop())
+        assert again.best == math.inf
+        assert again.measure(found).times == (4.0,) * 3
 
 
 class TestSummary:
