@@ -73,9 +73,9 @@ for the whole tile should stay in the second-level cache, of which each column g
 (Zen 3) tiles of 64 columns are up to 1.16 times as fast as those of 128, which are best with twice as much (Zen 5)."""
 
 NEAR_PANEL = 1 / 2
-"""Part of the nearest cache that a panel of more columns may take, where the steps are few: the longer the rows of results,
-the better they are written (8 to 32 steps, 600 to 4,096 rows and columns, one thread of a Zen 3: 1.07 to 1.5 times as
-fast as tiles of 64 columns)."""
+"""Part of the nearest cache that a panel of more columns may take, where the steps are few: the longer the rows of
+results, the better they are written (8 to 32 steps, 600 to 4,096 rows and columns, one thread of a Zen 3: 1.07 to 1.5
+times as fast as tiles of 64 columns)."""
 
 TURNED_SIDE = 64
 """The same where results are turned, ``LANES`` of them at a time: these times both stay in the second-level cache."""
