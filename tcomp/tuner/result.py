@@ -26,6 +26,10 @@ _LEAST_SHARE = 0.75
 _PROVISIONAL_GAIN = 1.05
 
 
+LEAST_ROUNDS = 2
+"""Rounds of a comparison of finalists, and those of them that others may not disturb, at least."""
+
+
 @dataclass(frozen=True, slots=True)
 class Final:
     """A finalist: measured again in rounds, in each in turn with the default options.

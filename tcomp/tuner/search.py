@@ -21,12 +21,15 @@ from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore
 from tcomp.tuner.records import Tuned
-from tcomp.tuner.result import FAILED, RAN, Final, TuningResult, decide, provisional
+from tcomp.tuner.result import FAILED, LEAST_ROUNDS, RAN, Final, TuningResult, decide, provisional
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 
 FINALISTS = 4
 """Candidates that are measured again, in turn with the default options, at the end of a run."""
+
+CONTENDERS, _HEAT_SHARE = 12, 1 / 3
+"""Candidates that may become finalists, if there is time: those that were measured in a lucky moment look best."""
 
 _NEAR = 1.1
 """Finalists took at most so many times as long as the default options."""
@@ -49,7 +52,7 @@ class Workshop(Protocol):
         ...
 
     def compare(self, finalists: Sequence[Compiled], seconds: float) -> Sequence[Final]:
-        """Measure them again in rounds, in fresh processes, in about so many seconds."""
+        """Measure them again in rounds, in fresh processes, in about so many seconds, but ``LEAST_ROUNDS`` at least."""
         ...
 
     @property
@@ -266,14 +269,30 @@ class Run:
         """Measure the best candidates again, and what was known before."""
         measured = [t for t in self._trials if t.outcome is Outcome.MEASURED and t.options != self.default]
         latest = {t.options: t for t in [t for t in measured if t.certain] or measured}
-        near = sorted((t for t in latest.values() if t.ratio < _NEAR), key=lambda t: t.ratio)[:FINALISTS]
-        known = self._database.known(self._identity)
-        if known is not None and known.options in latest and all(t.options != known.options for t in near):
-            near = [latest[known.options], *near[: FINALISTS - 1]]
+        near = sorted((t for t in latest.values() if t.ratio < _NEAR), key=lambda t: t.ratio)
         if not near:
             return ()
         self._tell(Phase.COMPARING)
-        return tuple(self._workshop.compare([t.compiled for t in near], self._final_seconds))
+        begin, seconds = time.monotonic(), self._final_seconds
+        near = self._in_heat(near, seconds)[:FINALISTS]
+        known = self._database.known(self._identity)
+        if known is not None and known.confirmed and known.options in latest and latest[known.options] not in near:
+            near = [latest[known.options], *near[: FINALISTS - 1]]
+        left = seconds - (time.monotonic() - begin)
+        return tuple(self._workshop.compare([t.compiled for t in near], left))
+
+    def _in_heat(self, near: Sequence[Trial], seconds: float) -> list[Trial]:
+        """The candidates by the median of what the search and a heat of the first of them have shown.
+
+        The heat is as large as a part of the ``seconds`` for the finalists allows.  Who fails in it is out.
+        """
+        most = min(CONTENDERS, int(_HEAT_SHARE * seconds / max(1e-6, LEAST_ROUNDS * self._measure_seconds)))
+        first = near[:most]
+        if len(first) <= FINALISTS:
+            return list(near)
+        heat = self._workshop.compare([t.compiled for t in first], 0.0)
+        ran = [(t, [1 / t.ratio, *f.gains]) for t, f in zip(first, heat, strict=True) if f.times or f.disturbed]
+        return [t for t, _ in sorted(ran, key=lambda one: -statistics.median(one[1]))]
 
     def _result(self, finals: tuple[Final, ...], interrupted: bool) -> TuningResult:
         best, seconds = self.default, self._default_seconds()

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from tcomp.errors import TcompError
 from tcomp.registry import estimate_of
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.result import Final
+from tcomp.tuner.result import LEAST_ROUNDS, Final
 from tcomp.tuner.timing import Effort
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
-_LEAST_ROUNDS, _MOST_ROUNDS = 2, 12
+_MOST_ROUNDS = 12
 _ROUND = Effort(seconds=0.05, least=3)
 _LONGEST_WAIT = 2.0
 
@@ -85,7 +85,7 @@ class ExecutorWorkshop:
         most = 1 if estimate_of(self._problem.specialisation.target) else _MOST_ROUNDS
         for done in range(most):
             spent = time.monotonic() - begin
-            if done >= _LEAST_ROUNDS and spent + spent / done > seconds:
+            if done >= LEAST_ROUNDS and spent + spent / done > seconds:
                 break
             for one, taken in zip(finalists, rounds, strict=True):
                 if all(t.outcome is Outcome.MEASURED for t in taken):
@@ -140,6 +140,6 @@ def _final(compiled: Compiled, rounds: Sequence[Trial]) -> Final:
     if any(t.outcome is not Outcome.MEASURED for t in rounds):
         return Final(options, (), ())
     disturbed = len(rounds) - len(certain)
-    if disturbed and len(certain) < _LEAST_ROUNDS:
+    if disturbed and len(certain) < LEAST_ROUNDS:
         return Final(options, (), (), disturbed)
     return Final(options, tuple(t.seconds for t in certain), tuple(t.baseline for t in certain), disturbed)
