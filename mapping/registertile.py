@@ -34,6 +34,9 @@ lines count whole: 24 columns of floats, a line and a half, took 1.2 times as lo
 NEAREST_SHARE = 3 / 4
 """Part of the nearest cache that the lines of a panel may take and stay while rows pass by."""
 
+PLAIN = 9.0
+"""Cycles of a product in loops of its own, in which each accumulator goes through memory (Zen 3)."""
+
 _MOST_ROWS, _MOST_VECTORS = 14, 8
 _EDGE_COST = 1.01
 """What an edge of its own kind costs beyond its time, since it is more code."""
@@ -95,6 +98,14 @@ def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> Regis
     return best
 
 
+def single_column(rows: int, loads: Loads, machine: Machine) -> RegisterTile | None:
+    """A tile of one column that others left over, an element for each row; None if they do not fit the registers."""
+    loaded = 1 if loads.shared else rows
+    if rows + loaded + 1 > machine.registers:
+        return None
+    return RegisterTile(rows, 1, 1, max(rows / PORTS, (rows + loaded) / PORTS, LATENCY + SPARE))
+
+
 def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine) -> float:
     passes = max(1.0, width / machine.datapath_bytes)
     multiplied = rows * vectors * passes
@@ -152,6 +163,8 @@ def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Ma
     ):
         if height and width and count:
             edge = vectorised(height, width, loads, machine)
-            cycles = float(height * width) if edge is None else edge.cycles
+            if edge is None and width == 1:
+                edge = single_column(height, loads, machine)
+            cycles = PLAIN * height * width if edge is None else edge.cycles
             total += count * cycles * _EDGE_COST
     return total

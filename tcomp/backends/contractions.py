@@ -21,7 +21,7 @@ from tcomp.grammar.function import Binary, Cast, Expr, Read
 from tcomp.indexing import step_of
 from tcomp.loops import For, Let, LoopExpr, LoopNode
 from tcomp.mapping.machine import Machine
-from tcomp.mapping.registertile import Loads, RegisterTile, vectorised
+from tcomp.mapping.registertile import Loads, RegisterTile, single_column, vectorised
 from tcomp.mapping.strides import coefficient
 from tcomp.operators import DType
 from tcomp.scop import ScopStatement
@@ -100,7 +100,13 @@ class Contraction:
         loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
         sides = [self.nest.column] if self.nest.row is None else [self.nest.column, self.nest.row]
         known = all(constant_extent(side.lower, side.upper) is not None for side in sides)
-        found = [self._vectors(r, c, loads) for r in rows for c in columns if self.nest.may_have(r, c)]
+        sizes = [(r, c) for r in rows for c in columns if self.nest.may_have(r, c)]
+        found = [self._vectors(r, c, loads) for r, c in sizes]
+        if (self.nest.torn or any(found)) and all(o.place.dtype == self.dtype for o in (*operands, target, result)):
+            found = [
+                single_column(r, loads, self.machine) if tile is None and c == 1 else tile
+                for (r, c), tile in zip(sizes, found, strict=True)
+            ]
         tiles = [tile for tile in found if tile is not None][: 1 if known else None]
         if not tiles:
             return None

@@ -24,7 +24,8 @@ def vector_declarations(text: str) -> str:
 def _declaration(name: str, lanes: int) -> str:
     c = C_STORAGE_TYPES[name]
     size = DTYPES[name].itemsize
-    attributes = f"vector_size({size * lanes}), aligned({size}), may_alias"
+    vector = f"vector_size({size * lanes}), " if lanes > 1 else ""
+    attributes = f"{vector}aligned({size}), may_alias"
     return f"typedef {c} tc_{name}_x{lanes} __attribute__(({attributes}));\n"
 
 

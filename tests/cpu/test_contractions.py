@@ -289,6 +289,28 @@ def test_tiles_of_every_extent_run_in_vectors(shape: tuple[int, int]) -> None:
     assert (kernel(A, B) == A @ B).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint16"])
+@pytest.mark.parametrize("columns", [17, 33, 49, 65])
+def test_a_column_that_is_left_over_stays_in_registers(columns: int, dtype: str) -> None:
+    kernel = tc.define(MATMUL.replace("float", dtype))["f"].compile(sizes={"M": 64, "K": 40, "N": columns})
+    assert vectors_in(kernel) and PLAIN_STEP.search(kernel.source) is None
+    A, B = integers((64, 40)).astype(dtype), integers((40, columns)).astype(dtype)
+    assert (kernel(A, B) == A @ B).all()
+
+
+@pytest.mark.parametrize("rows", [16, 50])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_column_of_an_image_that_is_left_over_stays_in_registers(rows: int, step: int) -> None:
+    """Tiles that are torn on both sides have versions of their own; what strides leave between columns is packed."""
+    f = tc.define(f"""def f(float(C,H,W) I, float(F,C,Y,X) K) -> (O) {{
+        O(f,h,w) +=! I(c,{step}*h+y,{step}*w+x) * K(f,c,y,x) where h in 0:5, w in 0:33 }}""")["f"]
+    image, K = integers((40, 5 * step + 2, 33 * step + 2)), integers((rows, 40, 3, 3))
+    kernel = f.compile(image, K, options=tc.MappingOptions(parallel=False))
+    assert vectors_in(kernel) and re.search(r"O_acc0\[.*\] = \(.* \+ ", kernel.source) is None
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2))[:, ::step, ::step][:, :5, :33]
+    assert (kernel(image, K) == np.einsum("chwyx,fcyx->fhw", windows, K)).all()
+
+
 def test_tiles_of_a_triangle_may_have_any_extent() -> None:
     f = tc.define("""def f(float(N,N) A, float(N,N) B) -> (C) {
         C(m,n) = 0.0 where m in 0:N, n in 0:N

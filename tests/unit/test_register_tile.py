@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tcomp.mapping.machine import Machine
-from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile, vectorised
+from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile, single_column, vectorised
 
 AVX512 = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
 HALVED = Machine(vector_bytes=64, registers=32, datapath_bytes=32, threads=2)
@@ -70,6 +70,17 @@ def test_narrow_datapaths_do_not_pay_for_lanes_that_are_not_used() -> None:
 def test_a_single_column_is_no_vector() -> None:
     assert best_register_tile(100, 1, FLOATS, AVX512) is None
     assert vectorised(40, 32, FLOATS, AVX512) is None
+
+
+def test_a_column_that_is_left_over_costs_as_much_as_a_vector() -> None:
+    """As long as its rows fit the registers; with plain loops for the rest, tiles would be chosen to have none."""
+    for columns in (17, 33, 513):
+        tile = best_register_tile(120, columns, FLOATS, AVX512)
+        assert tile is not None and tile.columns > 8
+    one = single_column(6, FLOATS, AVX2)
+    assert one is not None and (one.rows, one.columns, one.lanes) == (6, 1, 1)
+    assert one.cycles == LATENCY + 1
+    assert single_column(15, FLOATS, AVX2) is None
 
 
 def test_panels_from_the_next_cache_are_read_in_few_vectors_a_step() -> None:
