@@ -155,7 +155,13 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
         line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
         return Loads(shared, itemsize, line=line)
     aligned = _vectors_are_aligned(scop, cluster, columns, machine)
-    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns), aligned)
+    depth = _panel_depth(scop, cluster, columns)
+    main = main_statement(scop, cluster)
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
+    most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
+    if steps > SLACK * most:
+        depth = -(-depth * most // steps)
+    return Loads(shared, itemsize, depth, aligned)
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:

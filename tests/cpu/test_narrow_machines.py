@@ -55,3 +55,14 @@ def test_no_constant_of_another_loop_takes_the_register_of_an_accumulator() -> N
     image, K = integers((3, 37, 37)), integers((16, 3, 7, 7))
     windows = np.lib.stride_tricks.sliding_window_view(image, (7, 7), (1, 2))[:, ::2, ::2]
     assert (kernel(image, K) == np.einsum("chwxy,fcxy->fhw", windows, K)).all()
+
+
+def test_windows_that_stay_near_are_read_in_wider_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a block of the reduction reads counts, not all of it: else 20 columns would be cut into 16 and 4."""
+    use(monkeypatch, replace(this_machine(), vector_bytes=32, registers=16, datapath_bytes=32, nearest_cache=32 << 10))
+    f = tc.define("def f(float(C,H,W) I, float(Y,X,C,F) K) -> (O) { O(f,h,w) +=! I(c,h+y,w+x) * K(y,x,c,f) }")["f"]
+    kernel = f.compile(sizes={"C": 100, "H": 24, "W": 24, "Y": 5, "X": 5, "F": 50})
+    assert "tc_c3_2 += " in kernel.source and "tc_c5_1 += " not in kernel.source
+    image, K = integers((100, 24, 24)), integers((5, 5, 100, 50))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (5, 5), axis=(1, 2))
+    assert (kernel(image, K) == np.einsum("chwyx,yxcf->fhw", windows, K, optimize=True)).all()

@@ -207,6 +207,14 @@ def test_a_panel_without_what_lies_around_is_refused() -> None:
         prove(replace(plan, copies=(replace(copy, shape=(*copy.shape[:2], 18)),)), "mutation")
 
 
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that lie some steps apart are brought together for few filters, too."""
+    monkeypatch.setattr("tcomp.mapping.columns._STEPPED", 4.0)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+
+
+@pytest.mark.usefixtures("cheap")
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("boundary", ["repeat_edge", "repeat_image", "mirror_image", "mirror_interior"])
 def test_what_a_boundary_repeats_is_in_the_panel(boundary: str, step: int) -> None:
@@ -233,6 +241,7 @@ STRIDED = """def f(float(C,H,W) I, float(O,C,KH,KW) K, const int S, const int D)
     Y(o,h,w) +=! I(c,S*h+D*kh,S*w+D*kw) * K(o,c,kh,kw) }"""
 
 
+@pytest.mark.usefixtures("cheap")
 @pytest.mark.parametrize("dtype", ["float", "double"])
 @pytest.mark.parametrize(("step", "dilation", "window"), [(2, 1, 7), (2, 3, 2), (3, 1, 3), (4, 3, 3), (8, 1, 5)])
 def test_strided_columns_are_brought_together(step: int, dilation: int, window: int, dtype: str) -> None:
@@ -491,3 +500,14 @@ def test_images_whose_channels_come_last_are_not_turned_for_few_filters(stride: 
     windows = np.lib.stride_tricks.sliding_window_view(I, (3, 3), (1, 2))[:, ::stride, ::stride]
     expected = np.einsum(f"nhwcrs,{weights.lower().replace(',', '')}->nhwk", windows, F)
     np.testing.assert_array_equal(tc.define(text).f(I, F), expected)
+
+
+@pytest.mark.parametrize(("filters", "packs"), [(16, False), (64, True)])
+def test_strided_images_are_brought_together_for_many_filters_only(filters: int, packs: bool) -> None:
+    """Bringing columns together that lie two apart takes as long as the products of many filters."""
+    text = "def f(float(C,H,W) I, float(F,C,Y,X) K) -> (O) { O(f,h,w) +=! I(c,2*h+y,2*w+x) * K(f,c,y,x) }"
+    plan = plan_of(text, {"C": 100, "H": 57, "W": 57, "F": filters, "Y": 3, "X": 3})
+    assert any(c.storage == "I" for c in plan.copies) == packs
+    image, K = integers((20, 13, 57)), integers((filters, 20, 3, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2))[:, ::2, ::2]
+    assert (tc.define(text)["f"](image, K) == np.einsum("chwyx,fcyx->fhw", windows, K)).all()
