@@ -233,8 +233,8 @@ def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
-            cost = 1.0 + 2 * _LOAD
-            best = min(best, cost * _unfilled(main.extents[position]) + _SUMMED / steps)
+            cost, extent = 1.0 + 2 * _LOAD, main.extents[position]
+            best = min(best, cost * _unfilled(extent) + _SUMMED / max(1, extent))
     return best
 
 

@@ -511,3 +511,12 @@ def test_strided_images_are_brought_together_for_many_filters_only(filters: int,
     image, K = integers((20, 13, 57)), integers((filters, 20, 3, 3))
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2))[:, ::2, ::2]
     assert (tc.define(text)["f"](image, K) == np.einsum("chwyx,fcyx->fhw", windows, K)).all()
+
+
+def test_short_runs_within_a_reduction_are_no_dot_products() -> None:
+    """Their lanes would be added up for each run, not once at the end."""
+    text = "def f(float(P,T,Q,U) A, float(R,T,S,U) B) -> (O) { O(s,p,q,r) +=! A(p,t,q,u) * B(r,t,s,u) }"
+    sizes = {"P": 20, "T": 32, "Q": 16, "U": 12, "R": 20, "S": 8}
+    assert {c.storage for c in plan_of(text, sizes).copies} == {"B"}
+    A, B = integers((20, 32, 16, 12)), integers((20, 32, 8, 12))
+    assert (tc.define(text)["f"](A, B) == np.einsum("ptqu,rtsu->spqr", A, B)).all()
