@@ -17,11 +17,12 @@ from tcomp.accesses import Frame, element_map, prune_reads, reads_of
 from tcomp.grammar.forms import to_form
 from tcomp.grammar.function import Binary, Call, Cast, Constant, Expr, Index, Read, Unary, children, map_children, walk
 from tcomp.grammar.ranges import Box
+from tcomp.mapping.columns import columns_of
 from tcomp.mapping.inlining import EXPENSIVE, is_plain, operations, prove_the_same
 from tcomp.mapping.machine import Machine
-from tcomp.mapping.operations import bare, indices_in, recognise_contraction
+from tcomp.mapping.operations import Contraction, bare, indices_in, recognise_contraction
 from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Plan
+from tcomp.mapping.plan import Cluster, Plan
 from tcomp.mapping.strides import access_stride
 from tcomp.mapping.tilesizes import lane_position
 from tcomp.operators import INT64
@@ -60,7 +61,7 @@ def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) ->
             trial, parts = outlined(trial, name, found), [*parts, (name, found)]
         if parts and recognise_contraction(trial.by_name[name]) is not None:
             scop, done = trial, done + parts
-        if (place := _scattered(machine, scop, scop.by_name[name])) is not None:
+        while (place := _scattered(machine, scop, scop.by_name[name])) is not None:
             scop, done = outlined(scop, name, place), [*done, (name, place)]
         while (place := _expensive(scop, scop.by_name[name])) is not None:
             scop, done = outlined(scop, name, place), [*done, (name, place)]
@@ -270,33 +271,52 @@ def _operands(scop: Scop, statement: ScopStatement) -> list[Expr]:
 
 
 def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | None:
-    """The place of the operand that the columns of a contraction share, if its steps are no neighbours; else None.
+    """The place of an operand of a contraction that is worth a copy in which its steps are neighbours, or None.
 
-    A register tile reads as many lines of it at each step as it has rows.  Outside the caches it is worth a copy in
-    which the steps are neighbours; packed for each tile it would be copied again for each few columns.
+    It may be the one that the columns share: a register tile reads as many lines of it at each step as it has rows,
+    and packed for each tile it would be copied again for each few columns.  It may be that of the columns where only
+    batches are neighbours: the panel of each would touch all lines.
     """
     bundles, value = recognise_contraction(statement), statement.value
     if bundles is None or not isinstance(value, Binary) or not statement.plain:
         return None
     results = statement.indices[: statement.coordinates]
     written = {i: access_stride(scop, statement.target, statement.subscripts, i, scop.sizes) for i in results}
-    columns = {i for i, stride in written.items() if stride == 1}
-    rows = [r for r in (value.lhs, value.rhs) if isinstance(r, Read) and not columns & indices_in(r)]
-    if len(rows) != 1 or not columns or scop.storages[rows[0].tensor].role != "input":
+    chosen = columns_of(scop, _alone(scop, statement))
+    columns = {i for i, stride in written.items() if stride == 1} if chosen is None else {results[chosen.position]}
+    reads = [r for r in (value.lhs, value.rhs) if isinstance(r, Read)]
+    rows = [r for r in reads if not columns & indices_in(r)]
+    if len(rows) != 1 or not columns:
         return None
-    (read,) = rows
-    if not all(isinstance(s, Index) for s in read.subscripts):
-        return None
+    for read in (*rows, *(r for r in reads if r is not rows[0])):
+        if _is_worth_turning(machine, scop, statement, bundles, read, is_row=read is rows[0]):
+            return _place_of(statement, read)
+    return None
+
+
+def _is_worth_turning(
+    machine: Machine, scop: Scop, statement: ScopStatement, bundles: Contraction, read: Read, *, is_row: bool
+) -> bool:
+    if scop.storages[read.tensor].role != "input" or not all(isinstance(s, Index) for s in read.subscripts):
+        return False
     extents = dict(zip(statement.indices, statement.extents, strict=True))
     strides = {i: access_stride(scop, read.tensor, read.subscripts, i, scop.sizes) or 0 for i in indices_in(read)}
     inside = {*bundles.m, *bundles.n, *bundles.k} & indices_in(read)
     least, room = LEAST_SHARED_ALONE, machine.nearest_cache
     if any(strides[i] == 1 and extents[i] >= NEIGHBOURS for i in inside):
+        if not is_row:
+            return False
         least, room = LEAST_SHARED, machine.middle_cache
     shared = math.prod(e for i, e in extents.items() if i not in indices_in(read))
     if shared < least or scop.storages[read.tensor].bytes <= room or _is_one_run(bundles.k, strides, extents):
-        return None
-    return None if _Outline.of(scop, statement, read) is None else _place_of(statement, read)
+        return False
+    return _Outline.of(scop, statement, read) is not None
+
+
+def _alone(scop: Scop, statement: ScopStatement) -> Cluster:
+    """The cluster that an update makes with what starts and finishes its elements."""
+    names = tuple(n for n in (f"{statement.name}i", statement.name, f"{statement.name}f") if n in scop.by_name)
+    return Cluster(0, names, dict.fromkeys(names, tuple(range(statement.coordinates))))
 
 
 def _is_one_run(indices: Sequence[str], strides: Mapping[str, int], extents: Mapping[str, int]) -> bool:

@@ -155,6 +155,23 @@ def test_operands_with_batches_innermost_are_turned_for_fewer_columns() -> None:
     np.testing.assert_array_equal(tc.define(text).f(A, B), np.einsum("mkz,zkn->zmn", A, B))
 
 
+def test_operands_of_columns_are_turned_where_only_batches_are_neighbours() -> None:
+    text = "def f(float(K,M,Z) A, float(K,N,Z) B) -> (C) { C(z,m,n) +=! A(k,m,z) * B(k,n,z) }"
+    made = compiled(text, {"M": 64, "N": 80, "K": 50, "Z": 16})
+    assert {s.name for s in made.plan.program.storages.values() if s.role == "temporary"} >= {"S0_value", "S0_value_"}
+    A, B = integers(50, 64, 16), integers(50, 80, 16)
+    np.testing.assert_array_equal(tc.define(text).f(A, B), np.einsum("kmz,knz->zmn", A, B))
+
+
+def test_columns_need_not_be_those_of_the_results() -> None:
+    """The six values of q are neighbours in the results, but too few for vectors: columns run along r."""
+    text = "def f(float(U,Q,P,T,V) A, float(S,V,R,T,U) B) -> (O) { O(s,r,v,p,q) +=! A(u,q,p,t,v) * B(s,v,r,t,u) }"
+    sizes = {"P": 16, "Q": 6, "R": 32, "S": 16, "T": 6, "U": 20, "V": 16}
+    assert compiled(text, sizes).plan.program.storages["S0_value"].box.extent == (16, 16, 6, 20, 6)
+    A, B = integers(20, 6, 16, 6, 16), integers(16, 16, 32, 6, 20)
+    np.testing.assert_array_equal(tc.define(text).f(A, B), np.einsum("uqptv,svrtu->srvpq", A, B, optimize=True))
+
+
 def test_all_steps_of_a_row_become_neighbours() -> None:
     """The two indices of the reduction lie apart, and with other indices between them."""
     text = "def f(float(F,B,E,A) X, float(E,C,F,D) Y) -> (O) { O(d,c,b,a) +=! X(f,b,e,a) * Y(e,c,f,d) }"
