@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 
-from benchmarks.tuning_fit import Measured, fitted, measured
+from benchmarks.tuning_fit import WORKLOADS, Measured, fitted, measured
 from benchmarks.tuning_memory import Memory
 from tcomp.mapping.options import MappingOptions
 from tcomp.tuner.database import Database
@@ -43,6 +44,11 @@ class TestTrees:
 
 
 class TestFit:
+    def test_it_learns_from_no_program_that_the_strategies_are_tried_on(self) -> None:
+        table = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+        tried = set(re.findall(r"^\| ([A-Z]\d+), ", table, re.MULTILINE))
+        assert len(tried) == 18 and not tried & set(WORKLOADS.split(","))
+
     def test_it_carries_over_to_a_program_that_nobody_measured(self) -> None:
         """Each program has its own unit and place; what is better, and by how much, is the same everywhere."""
         rng = random.Random(1)
