@@ -514,7 +514,9 @@ def test_strided_images_are_brought_together_for_many_filters_only(filters: int,
 
 
 def test_short_runs_within_a_reduction_are_no_dot_products() -> None:
-    """Their lanes would be added up for each run, not once at the end."""
+    """Their lanes would be added up for each run, not once at the end: even half a vector of columns is better."""
+    few = "def f(float(U,Q,V,P,T) A, float(S,U,V,R,T) B) -> (O) { O(v,p,q,r,s) +=! A(u,q,v,p,t) * B(s,u,v,r,t) }"
+    assert plan_of(few, {"P": 8, "Q": 20, "R": 20, "S": 8, "T": 12, "U": 32, "V": 4}).copies
     text = "def f(float(P,T,Q,U) A, float(R,T,S,U) B) -> (O) { O(s,p,q,r) +=! A(p,t,q,u) * B(r,t,s,u) }"
     sizes = {"P": 20, "T": 32, "Q": 16, "U": 12, "R": 20, "S": 8}
     assert {c.storage for c in plan_of(text, sizes).copies} == {"B"}
