@@ -155,13 +155,7 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
         line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
         return Loads(shared, itemsize, line=line)
     aligned = _vectors_are_aligned(scop, cluster, columns, machine)
-    depth = _panel_depth(scop, cluster, columns)
-    main = main_statement(scop, cluster)
-    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
-    most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
-    if steps > SLACK * most:
-        depth = -(-depth * most // steps)
-    return Loads(shared, itemsize, depth, aligned)
+    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns, machine), aligned)
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
@@ -174,8 +168,12 @@ def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine
     return in_lines or columns.packed or is_read_afar(scop, cluster, columns, machine)
 
 
-def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
-    """Elements of a panel for each of its columns; 0 where there is none."""
+def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> int:
+    """Elements that a block of the reduction reads of a panel for each of its columns; 0 where there is no panel.
+
+    A long reduction runs in blocks of as many steps as stay near with a line of columns each.  Windows read an element
+    in several steps.
+    """
     main = main_statement(scop, cluster)
     read = columns.panel
     if read is None:
@@ -187,7 +185,9 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns) -> int:
             steps = [(coefficient(subscript, main.indices[p], scop.sizes) or 0, sizes[p])
                      for p in reduction_positions(cluster, main)]  # fmt: skip
             depth *= 1 + sum(abs(step) * (extent - 1) for step, extent in steps)
-    return depth
+    count = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
+    return depth if count <= SLACK * most else -(-depth * most // count)
 
 
 def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
