@@ -1,10 +1,14 @@
-"""Separate full tiles from partial ones, so that the loops of a full tile have constant trip counts and no guards."""
+"""Separate full tiles from partial ones, so that the loops of a full tile have constant trip counts and no guards.
+
+Of a partial tile some loops have constant trip counts, too: those that it shares with the last tile alone.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
-from tcomp.indexing import Ranges
+from tcomp.indexing import Ranges, constant_extent
 from tcomp.loops import (
     Block,
     Execute,
@@ -13,6 +17,7 @@ from tcomp.loops import (
     Let,
     LoopExpr,
     LoopNode,
+    Number,
     Operation,
     Scope,
     conjunction,
@@ -23,24 +28,31 @@ from tcomp.loops import (
 INNER_TILES = ("cluster", "steps")
 """Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
 
+_OUTSIDE = Ranges({})
 
-def separate_full_tiles(node: LoopNode) -> LoopNode:
-    """Below every mark of an inner tile: one version for full tiles, chosen by a test, and the general one."""
+
+def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE) -> LoopNode:
+    """Below every mark of an inner tile: one version for full tiles, chosen by a test, and the general one.
+
+    ``around`` is what is known of the iterators around the node.
+    """
     match node:
         case Scope() if node.name.startswith(INNER_TILES):
-            found = _Separation(_bound_below(node.body))
+            found = _Separation(_bound_below(node.body), around)
             full = found.full(node.body)
             if not found.conditions:
                 return node
             condition = conjunction(tuple(found.conditions))
             return replace(node, body=If(condition, full, found.torn(node.body)))
-        case Scope() | For() | Let():
-            return replace(node, body=separate_full_tiles(node.body))
+        case For():
+            return replace(node, body=separate_full_tiles(node.body, around.inside(node)))
+        case Scope() | Let():
+            return replace(node, body=separate_full_tiles(node.body, around))
         case Block():
-            return Block(tuple(separate_full_tiles(c) for c in node.children))
+            return Block(tuple(separate_full_tiles(c, around) for c in node.children))
         case If():
-            otherwise = None if node.otherwise is None else separate_full_tiles(node.otherwise)
-            return If(node.condition, separate_full_tiles(node.then), otherwise)
+            otherwise = None if node.otherwise is None else separate_full_tiles(node.otherwise, around)
+            return If(node.condition, separate_full_tiles(node.then, around), otherwise)
         case Execute():
             return node
 
@@ -54,6 +66,7 @@ class _Separation:
     """Gathers what must hold for a tile to be full; ``inside`` are the iterators that a test in front cannot use."""
 
     inside: frozenset[str]
+    around: Ranges
     conditions: dict[LoopExpr, set[str]] = field(default_factory=dict)
     """The tests, with the iterators of the loops that they are for."""
     operations: dict[int, _Separation] = field(default_factory=dict)
@@ -65,7 +78,7 @@ class _Separation:
             case For():
                 return self._loop(replace(node, body=self.full(node.body)))
             case Scope() if node.name.startswith(OPERATION):
-                own = self.operations[id(node)] = _Separation(self.inside)
+                own = self.operations[id(node)] = _Separation(self.inside, self.around)
                 body = own._sides(node.body)
                 for test, iterators in own.conditions.items():
                     self.conditions.setdefault(test, set()).update(iterators)
@@ -84,13 +97,19 @@ class _Separation:
         return self.full(node)
 
     def torn(self, node: LoopNode) -> LoopNode:
-        """The node where not all tests hold: operations whose own loops all the tests are about are told of it."""
+        """The node where not all tests hold: operations whose own loops all the tests are about are told of it.
+
+        Loops that the only test is about run over what the last tile has left.
+        """
         match node:
             case Scope() if node.name.startswith(OPERATION):
                 own = self.operations[id(node)].conditions
                 known = own.keys() == self.conditions.keys()
-                return replace(node, torn=frozenset().union(*own.values())) if known else node
-            case For() | Let() | Scope():
+                torn = frozenset[str]().union(*own.values()) if known else node.torn
+                return replace(node, body=self.torn(node.body), torn=torn)
+            case For():
+                return replace(self._last(node), body=self.torn(node.body))
+            case Let() | Scope():
                 return replace(node, body=self.torn(node.body))
             case Block():
                 return Block(tuple(self.torn(c) for c in node.children))
@@ -103,7 +122,7 @@ class _Separation:
             return loop
         for lower in lowers:
             for upper in uppers:
-                if _is_constant_apart(lower, upper):
+                if constant_extent(lower, upper) is not None:
                     tests = [Operation("<=", (upper, other)) for other in uppers if other != upper]
                     tests += [Operation(">=", (lower, other)) for other in lowers if other != lower]
                     if any(variables(t) & self.inside for t in tests):
@@ -111,6 +130,18 @@ class _Separation:
                     for test in tests:
                         self.conditions.setdefault(test, set()).add(loop.iterator)
                     return replace(loop, lower=lower, upper=upper)
+        return loop
+
+    def _last(self, loop: For) -> For:
+        """A loop where the only test fails: in the last tile, if there is something left, it runs over that."""
+        match [*self.conditions]:
+            case [Operation(operator="<=", operands=(end, Number() as limit))]:
+                extent, low = constant_extent(loop.lower, end), Ranges({}).sum_of(loop.lower)
+                both = {*flattened(loop.upper, "min")} == {end, limit}
+                begins = self.around.decide(Operation("<", (loop.lower, limit)))
+                if extent and both and begins and math.gcd(*low.terms.values()) % extent == 0:
+                    left = (limit.value - low.constant) % extent
+                    return replace(loop, upper=Operation("+", (loop.lower, Number(left))))
         return loop
 
 
@@ -129,9 +160,3 @@ def _bound_below(node: LoopNode) -> frozenset[str]:
             return frozenset().union(*(_bound_below(c) for c in node.children))
         case _:
             return frozenset()
-
-
-def _is_constant_apart(lower: LoopExpr, upper: LoopExpr) -> bool:
-    """Whether the distance of two bounds is a number."""
-    unknown = Ranges({})
-    return not unknown.sum_of(upper).plus(unknown.sum_of(lower), -1).terms

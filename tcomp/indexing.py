@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcomp.loops import LoopExpr, Number, Operation, Variable, variables
+from tcomp.loops import For, LoopExpr, Number, Operation, Variable, flattened, variables
 
 Range = tuple[int, int]
 """The least and the greatest value."""
@@ -65,6 +65,14 @@ class Ranges:
     def knowing(self, name: str, low: int, high: int) -> Ranges:
         """These ranges and one more."""
         return Ranges({**self.known, name: (low, high)})
+
+    def inside(self, loop: For) -> Ranges:
+        """What is known inside a loop, of its iterator where bounds of it are known."""
+        lows = [self.bounds(part) for part in flattened(loop.lower, "max")]
+        highs = [self.bounds(part) for part in flattened(loop.upper, "min")]
+        low = max((found[0] for found in lows if found), default=None)
+        high = min((found[1] for found in highs if found), default=None)
+        return self if low is None or high is None or low >= high else self.knowing(loop.iterator, low, high - 1)
 
     def simplify(self, expr: LoopExpr) -> LoopExpr:
         """An equal expression in normal form."""
@@ -233,6 +241,13 @@ class Ranges:
             return None
         choose = min if operator == "min" else max
         return choose(left[0], right[0]), choose(left[1], right[1])
+
+
+def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
+    """How far two bounds are apart, if that is a number."""
+    unknown = Ranges({})
+    distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
+    return None if distance.terms else distance.constant
 
 
 def _balanced(operator: str, difference: Sum) -> LoopExpr:

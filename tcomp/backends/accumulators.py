@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from tcomp.backends.dialect import constant_text
 from tcomp.backends.spelling import Gather, Speller, loop_text
-from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, heads_of_steps, loop_head
+from tcomp.backends.tilenests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
 from tcomp.grammar.function import Constant
+from tcomp.indexing import constant_extent
 from tcomp.loops import Number, Operation, substitute
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, vectorised

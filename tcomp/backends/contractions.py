@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
 from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.spelling import loop_text
-from tcomp.backends.tilenests import Nest, constant_extent, extents_of, has_no_others, heads_of_steps, loop_head
+from tcomp.backends.tilenests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.vectortypes import PartialVector, vector_type
 from tcomp.backends.widening import WIDENED, narrowed, widened, widened_type
 from tcomp.grammar.function import Binary, Cast, Expr, Read
-from tcomp.indexing import step_of
+from tcomp.indexing import constant_extent, step_of
 from tcomp.loops import For, Let, LoopExpr, LoopNode
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.registertile import Loads, RegisterTile, single_column, vectorised

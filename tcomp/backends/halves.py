@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from tcomp.backends.dialect import store
 from tcomp.backends.gathers import unconditional_reads
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.backends.tilenests import constant_extent
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, neighbours
 from tcomp.backends.widening import narrowed, widened
 from tcomp.grammar.function import Cast, Read
+from tcomp.indexing import constant_extent
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.operators import FLOAT16, FLOAT32, DType
 from tcomp.scop import ScopStatement

@@ -9,9 +9,10 @@ from tcomp.backends.contractions import Contraction, Operand
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.prelude import FREE_REGISTERS, INLINE
 from tcomp.backends.spelling import loop_text
-from tcomp.backends.tilenests import constant_extent, loop_head
+from tcomp.backends.tilenests import loop_head
 from tcomp.backends.vectortypes import vector_type
 from tcomp.grammar.function import Binary, Expr, Read
+from tcomp.indexing import constant_extent
 from tcomp.loops import For
 from tcomp.mapping.registertile import LATENCY, PORTS, Loads, RegisterTile
 from tcomp.operators import DTYPES, DType

@@ -39,6 +39,10 @@ MOST_STEPS = 256
 
 LEAST_STEPS = 2
 
+_UNROLLED = 16
+"""Vectors of a row below which rows are unrolled.  From there on it gained nothing (Zen 3: a third with one vector, 6 %
+with 8, 2 with 16), and the C compiler took half of its time over the rows of an attention's softmax."""
+
 
 def one_reduction(loop: For, plan: Plan, apart: Apart) -> tuple[Scope, For, Execute] | None:
     """The mark, the loop and the update of the only reduction that a loop over rows runs, if there is nothing else but
@@ -134,7 +138,8 @@ class RowFolds:
     def _folded(self, kind: str) -> Iterator[str]:
         """Lines that reduce each row in vectors, and fold what is left of all."""
         yield f"{kind} tc_rows[{FOLDED}];"
-        yield f"#pragma GCC unroll {FOLDED}"
+        if self._steps() * self._reduction().element.itemsize < _UNROLLED * self.vector_bytes:
+            yield f"#pragma GCC unroll {FOLDED}"
         yield f"for (long tc_row = 0; tc_row < {FOLDED}; tc_row++) {{"
         yield from ("  " + line for line in self._reduction().vector_lines("tc_rows[tc_row]"))
         yield "}"

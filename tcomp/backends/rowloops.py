@@ -18,11 +18,12 @@ from tcomp.backends.rowfolds import RowFolds, one_reduction
 from tcomp.backends.shortrows import ShortRows
 from tcomp.backends.spelling import Gather, Speller, loop_text
 from tcomp.backends.streaming import StreamedRow, streamed_statements
-from tcomp.backends.tilenests import constant_extent, nest_of
+from tcomp.backends.tilenests import may_have, nest_of
 from tcomp.backends.tilestages import copied_by, start_of
 from tcomp.backends.vectorvalues import moves_target
 from tcomp.grammar.function import Cast, Read
 from tcomp.grammar.function import walk as walk_expr
+from tcomp.indexing import constant_extent
 from tcomp.loops import Execute, For, If, Let, LoopNode, Number, Operation, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
@@ -161,7 +162,7 @@ class RowLoops:
             return None
         rows = ShortRows(loop, row, calls, self.plan, self.machine.vector_bytes, self._spell_anew)
         extent = constant_extent(loop.lower, loop.upper)
-        lines = None if extent is not None and extent < rows.lanes else rows.lines(self._beside)
+        lines = rows.lines(self._beside) if may_have(loop, rows.lanes) else None
         if lines is None:
             return None
         left = extent is None or extent % rows.lanes
@@ -175,7 +176,7 @@ class RowLoops:
         if found is None:
             return None
         rows = RowFolds(loop, *found, self.plan, self.machine.vector_bytes, self._spell_anew)
-        if not rows.applies() or (extent is not None and extent < rows.together):
+        if not rows.applies() or not may_have(loop, rows.together):
             return None
 
         def spelled(inner: For, lines: list[str]) -> list[str]:

@@ -16,9 +16,9 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, store
 from tcomp.backends.prelude import INLINE
 from tcomp.backends.reductions import VALUE_BYTES
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.backends.tilenests import constant_extent
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import ELEMENTS, VectorSpeller, neighbours
+from tcomp.indexing import constant_extent
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.backends.spelling import loop_text
-from tcomp.indexing import Ranges
+from tcomp.indexing import Ranges, constant_extent
 from tcomp.loops import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
 from tcomp.scop import ScopStatement
 
@@ -35,7 +35,8 @@ class Nest:
             sides[self.row.iterator] = (self.row, rows)
         if not self.torn or not self.torn <= sides.keys():
             return True
-        return any(extent != extents_of(loop)[0] for loop, extent in (sides[name] for name in self.torn))
+        torn = [sides[name] for name in self.torn]
+        return any(constant_extent(loop.lower, loop.upper) or extents_of(loop)[0] != extent for loop, extent in torn)
 
     def corner(self) -> dict[str, LoopExpr]:
         """The first value of the iterators of rows and columns."""
@@ -103,12 +104,6 @@ def heads_of_steps(nest: Nest, rows: int) -> Iterator[str]:
         yield "  " * depth + loop_head(loop)
 
 
-def constant_extent(lower: LoopExpr, upper: LoopExpr) -> int | None:
-    unknown = Ranges({})
-    distance = unknown.sum_of(upper).plus(unknown.sum_of(lower), -1)
-    return None if distance.terms else distance.constant
-
-
 def has_no_others(loop: For) -> bool:
     """Whether a loop of a tile has no extents but those of ``extents_of``."""
     lower = Ranges({}).sum_of(loop.lower)
@@ -116,6 +111,12 @@ def has_no_others(loop: For) -> bool:
     apart = {constant_extent(loop.lower, end) for end in ends if not isinstance(end, Number) or not lower.terms}
     numbers = any(isinstance(end, Number) for end in ends) and bool(lower.terms)
     return len(apart) == 1 and None not in apart and (not numbers or apart == {math.gcd(*lower.terms.values())})
+
+
+def may_have(loop: For, iterations: int) -> bool:
+    """Whether a loop may run so often, as far as its bounds tell."""
+    known = (constant_extent(loop.lower, end) for end in flattened(loop.upper, "min"))
+    return all(extent is None or extent >= iterations for extent in known)
 
 
 def extents_of(loop: For) -> tuple[int, ...]:

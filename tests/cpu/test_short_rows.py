@@ -13,8 +13,9 @@ import pytest
 import tcomp as tc
 from tcomp.backends.joinedloops import joined
 from tcomp.backends.rowloops import RowLoops
+from tcomp.backends.tilenests import may_have
 from tcomp.driver import lower
-from tcomp.loops import Block, Execute, For, Number, Variable
+from tcomp.loops import Block, Execute, For, Number, Operation, Variable
 from tcomp.mapping.machine import this_machine
 from tcomp.scop import Sizes
 from tests.targets import CPU
@@ -145,6 +146,23 @@ def test_short_rows_share_vectors() -> None:
     assert "tc_beside1" in kernel.source, "what is read once a row, and once for all of them"
     wide = tc.define(text)["f"].compile(sizes={"N": 500, "D": 64}, options=SERIAL)
     assert "tc_beside" not in wide.source, "these rows fill vectors"
+
+
+def test_a_tile_of_few_rows_has_no_groups() -> None:
+    low = Operation("*", (Number(6), Variable("t")))
+    tile = For("m", low, Operation("min", (Variable("M"), Operation("+", (low, Number(6))))), 1, Execute("S", ()))
+    assert may_have(tile, 6) and not may_have(tile, 8)
+    text = "def f(float(M,K) A, float(N,K) B, float(N) v) -> (C) { C(m,n) +=! A(m,k) * B(n,k)  C(m,n) = C(m,n) + v(n) }"
+    kernel = tc.define(text)["f"].compile(sizes={"M": 130, "N": 2, "K": 32}, options=SERIAL)
+    assert "contract" in kernel.stages["loops"] and "tc_beside" not in kernel.source, kernel.source
+
+
+def test_rows_are_unrolled_while_they_are_short() -> None:
+    operation = tc.define("def f(float(N,D) X) -> (s) { s(n) +=! X(n,d) }")["f"]
+    lanes = this_machine().vector_bytes // 4
+    for vectors, unrolled in ((2, True), (16, False)):
+        source = operation.compile(sizes={"N": 64, "D": vectors * lanes}, options=SERIAL).source
+        assert "tc_folded" in source and ("GCC unroll" in source) == unrolled, vectors
 
 
 def test_nothing_is_laid_out_for_no_rows() -> None:

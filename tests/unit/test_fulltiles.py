@@ -29,6 +29,33 @@ def test_a_partial_tile_keeps_the_general_loop() -> None:
     assert separated.body.condition == Operation("<=", (full.upper, Number(100)))
 
 
+def _around(tiles: int, limit: int) -> LoopNode:
+    """A loop over so many tiles of eight, cut off at a limit."""
+    separated = separate_full_tiles(For("t", Number(0), Number(tiles), 1, _tile(limit)))
+    assert isinstance(separated, For) and isinstance(separated.body, Scope) and isinstance(separated.body.body, If)
+    general = separated.body.body.otherwise
+    assert general is not None
+    return general
+
+
+def test_the_last_tile_runs_over_what_is_left() -> None:
+    general = _around(13, 100)
+    assert isinstance(general, For) and general.upper == Operation("+", (_times(8), Number(4)))
+
+
+def test_what_is_left_is_not_known_where_tiles_may_be_empty() -> None:
+    inside = _tile(100)
+    assert isinstance(inside, Scope) and _around(14, 100) == inside.body
+
+
+def test_what_is_left_is_not_known_where_tiles_begin_anywhere() -> None:
+    bounds = (Operation("*", (Number(6), TILE)), Operation("+", (Operation("*", (Number(6), TILE)), Number(8))))
+    loop = For("i", bounds[0], Operation("min", (Number(100), bounds[1])), 1, Execute("S", (Variable("i"),)))
+    separated = separate_full_tiles(For("t", Number(0), Number(16), 1, Scope("cluster0", (), loop)))
+    assert isinstance(separated, For) and isinstance(separated.body, Scope) and isinstance(separated.body.body, If)
+    assert separated.body.body.otherwise == loop
+
+
 def test_the_steps_of_an_operation_may_be_of_any_number() -> None:
     """Accumulators need constant rows and columns, not a constant number of steps."""
 
