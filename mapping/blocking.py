@@ -155,7 +155,8 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
         line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
         return Loads(shared, itemsize, line=line)
     aligned = _vectors_are_aligned(scop, cluster, columns, machine)
-    return Loads(shared, itemsize, _panel_depth(scop, cluster, columns, machine), aligned)
+    depth = _panel_depth(scop, cluster, columns, machine)
+    return Loads(shared, itemsize, depth, aligned, beyond=columns.packed)
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:

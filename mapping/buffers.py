@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.mapping.columns import columns_of
 from tcomp.mapping.footprint import box_hull
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Buffer, Cluster, Plan
 from tcomp.mapping.strides import coefficient
@@ -96,22 +97,22 @@ def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map]) -> Ite
         yield from _marks_below(node.child(child), prefixes)
 
 
-def place_buffers(plan: Plan, options: MappingOptions) -> Plan:
+def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give every temporary its smallest scope."""
     available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
     temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
     buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
     running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
-    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster)}
+    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
     for name, order in turned.items():
         if buffers[name].space == "tile":
             buffers[name] = replace(buffers[name], order=order)
     return replace(plan, buffers=buffers)
 
 
-def _turned(scop: Scop, cluster: Cluster) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The accumulators of a contraction whose columns are no neighbours in them, and the order in which they are."""
-    columns = columns_of(scop, cluster)
+    columns = columns_of(scop, cluster, vector_bytes)
     if columns is not None and columns.results is not None:
         main = main_statement(scop, cluster)
         index = main.indices[columns.position]

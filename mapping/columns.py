@@ -22,26 +22,29 @@ from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import lane_position, main_statement, reduction_positions
 from tcomp.scop import Scop, ScopStatement
 
-LANES = 16
-"""Lanes that columns should fill."""
-
 MOST_STEP = 8
 """How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
 
-_LOAD, _PACKED, _STEPPED, _CROSSED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 16.0, 8.0, 64.0, 8.0, 32.0
-"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes lie some steps
-apart, packing one across its lines, packing one whose lanes all lie in lines of their own, adding up its lanes, storing
-each of them apart.  Steps count only where several rows use what is packed: for one, dot products would seem better.
+_LOAD, _PACKED, _STEPPED, _CROSSED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 32.0, 1.0, 64.0, 8.0, 3.0
+"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes lie apart for
+each step from one to the next (all between them is packed, and serves the steps of the reduction that read there), for
+each lane packing one across its lines, packing one whose lanes all lie in lines of their own, adding up its lanes, and
+for each lane storing results apart.  Steps count only where several rows use what is packed: for one, dot products
+would seem better.
 
-Of 279 random convolutions with images of rows (one thread of a Zen 3) the better columns are chosen but for 2 %."""
+The columns that are chosen for 729 random convolutions, most of them with strides, take 1.6 % longer than the better
+ones in the geometric mean (one thread of a Zen 3), as they do for the 308 of them to which nothing was fitted."""
+
+_PADDED_ROWS = 16
+"""Rows from which on columns are packed only because they fill no vector."""
 
 _SUMS, _LANES_ADDED, _SUMMED_EACH = 1.38, 28.0, 32.0
 """What a step of dot products costs in register tiles, and adding up the lanes of each sum; and adding up those of a
 run of steps within a sum, which begins and ends for itself (12 steps at a time reach 8 GFLOP/s on a Zen 3)."""
 
-_ALONE, _BESIDE = 0.35, 1.4
-"""What a step costs more with one vector, for which each row is broadcast alone; and how many times as much where
-accumulators go through memory before their results are turned."""
+_ALONE, _BESIDE, _BOTH_BESIDE = 0.5, 1.1, 1.4
+"""What a step costs more with one vector, for which each row is broadcast alone; how many times as much where
+accumulators go through memory before their results are turned, and where both operands run along the columns, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +74,35 @@ def operands_of(statement: ScopStatement) -> tuple[Read, Read] | None:
     return first, second
 
 
-def columns_of(scop: Scop, cluster: Cluster) -> Columns | None:
+def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | None:
     """The columns of the update that a cluster runs; None where dot products or plain loops are better.
 
-    An update that is no contraction has some only if there is something to pack.
+    An update that is no contraction has some only if there is something to pack.  Vectors have ``vector_bytes``.
     """
     main = main_statement(scop, cluster)
     if main.kind != "update" or not main.plain:
         return None
+    lanes = max(1, vector_bytes // scop.storages[main.target].dtype.itemsize)
     operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
     sizes = main.extents
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     found: list[tuple[float, int, Columns]] = []
     for position in cluster.coordinates[main.name]:
-        chosen = _as_columns(scop, cluster, main, operands, position)
+        chosen = _as_columns(scop, cluster, main, operands, position, lanes)
         write = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
         if chosen is not None and write == 1:
             cost, columns = chosen
-            found.append((cost * _unfilled(sizes[position]), -position, columns))
+            found.append((cost * _unfilled(sizes[position], lanes), -position, columns))
         elif chosen is not None and write and (along := _along_results(scop, cluster, main)) is not None:
             cost, columns = chosen
-            cost = _BESIDE * cost * _unfilled(sizes[position]) + _TURNED / max(1, steps)
+            cost = (_BESIDE if columns.panel is not None else _BOTH_BESIDE) * cost * _unfilled(
+                sizes[position], lanes
+            ) + _TURNED * lanes / max(1, steps)
             found.append((cost, -position, replace(columns, results=along)))
     if not found:
         return None
     cost, _, columns = min(found, key=lambda entry: entry[:2])
-    return columns if cost <= _dot_cost(scop, cluster, main, operands, steps) else None
+    return columns if cost <= _dot_cost(scop, cluster, main, operands, steps, lanes) else None
 
 
 def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | None:
@@ -117,20 +123,22 @@ def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | N
 
 
 def _as_columns(
-    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int
+    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int, lanes: int
 ) -> tuple[float, Columns] | None:
     """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so."""
     index, sizes = main.indices[position], main.extents
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
-    packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
     if not moving or any(s is None for _, s in moving):
         return None
     alone = len(moving) == 1 and recognise_contraction(main) is not None
+    packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
+    if alone and not packed and _is_worth_padding(scop, cluster, main, moving[0][0], position, lanes):
+        packed = moving
     outside = [r for r in operands if r.boundary is not None and r not in [p for p, _ in packed[:1]]]
     if outside and not (alone and all(_can_be_brought_together(scop, r) for r in outside)):
         return None
-    cost = 1.0 + _LOAD * len(moving) + (_ALONE if len(moving) == 1 and sizes[position] <= LANES else 0.0)
+    cost = 1.0 + _LOAD * len(moving) + (_ALONE if len(moving) == 1 and sizes[position] <= lanes else 0.0)
     cost += sum(_PACKED / max(1, sizes[position]) for _ in outside)
     if not packed:
         panel = moving[0][0] if len(moving) == 1 else None
@@ -141,13 +149,30 @@ def _as_columns(
     (read, stride), step = packed[0], step_when_packed(scop, packed[0][0], index)
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
-    rows = math.prod(sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p]))
-    cost += _packing(scop, cluster, main, read, position, step, rows) / max(1, rows)
+    rows = _rows(scop, cluster, main, read)
+    cost += _packing(scop, cluster, main, read, position, step, rows, lanes) / max(1, rows)
     return cost, Columns(position, read, True, step)
 
 
+def _rows(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read) -> int:
+    """Rows that use the same elements of a panel."""
+    sizes = main.extents
+    return math.prod(sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p]))
+
+
+def _is_worth_padding(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int, lanes: int) -> bool:
+    """Whether neighbouring columns are packed since they fill no vector, which may reach past those of a panel.
+
+    Two vectors that overlap would cover them elsewhere: products with 5, 6 or 7 columns take 0.7 to 0.8 of the time.
+    """
+    columns = main.extents[position]
+    fills = columns >= lanes or columns & (columns - 1) == 0
+    known = step_when_packed(scop, read, main.indices[position]) == 1
+    return not fills and known and _rows(scop, cluster, main, read) >= _PADDED_ROWS
+
+
 def _packing(
-    scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int, step: int, rows: int
+    scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int, step: int, rows: int, lanes: int
 ) -> float:
     """What a vector of a panel costs that neighbouring values of an index read so many steps apart, for so many rows.
 
@@ -161,8 +186,18 @@ def _packing(
         return _SCATTERED
     apart = access_stride(scop, read.tensor, read.subscripts, main.indices[position], scop.sizes) != step
     if apart and any(runs_along(main.indices[p]) for p in reduction_positions(cluster, main)):
-        return _CROSSED if step == 1 else _SCATTERED
-    return _PACKED if step == 1 or rows == 1 else _STEPPED
+        return _CROSSED * lanes if step == 1 else _SCATTERED
+    if step == 1 or rows == 1:
+        return _PACKED
+    return _STEPPED * step / _reads_between(scop, cluster, main, read, position)
+
+
+def _reads_between(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int) -> int:
+    """Steps of a reduction that read in the same row of a panel as neighbouring values of an index."""
+    index = main.indices[position]
+    along = next(s for s in read.subscripts if coefficient(s, index, scop.sizes))
+    steps = (p for p in reduction_positions(cluster, main) if coefficient(along, main.indices[p], scop.sizes))
+    return math.prod(max(1, main.extents[p]) for p in steps)
 
 
 def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
@@ -223,29 +258,31 @@ def depends_on(scop: Scop, read: Read, index: str) -> bool:
     return access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) != 0
 
 
-def _dot_cost(scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], steps: int) -> float:
+def _dot_cost(
+    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], steps: int, lanes: int
+) -> float:
     """What a step costs with vectors along a reduction index, element by element."""
     best = math.inf
     if any(read.boundary is not None for read in operands):
         return best
     sides = sum_sides(scop, cluster, operands) if recognise_contraction(main) is not None else None
     if sides is not None and sides.row is not None:
-        return _SUMS * _unfilled(main.extents[sides.lanes]) + _LANES_ADDED / steps
+        return _SUMS * _unfilled(main.extents[sides.lanes], lanes) + _LANES_ADDED / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
             cost, extent = 1.0 + 2 * _LOAD, main.extents[position]
             added = _SUMMED if extent == steps else _SUMMED_EACH
-            best = min(best, cost * _unfilled(extent) + added / max(1, extent))
+            best = min(best, cost * _unfilled(extent, lanes) + added / max(1, extent))
     return best
 
 
-def _unfilled(extent: int) -> float:
+def _unfilled(extent: int, lanes: int) -> float:
     """Lanes that run for each one needed."""
-    return LANES / max(1, extent) if extent < LANES else -(-extent // LANES) * LANES / extent
+    return lanes / max(1, extent) if extent < lanes else -(-extent // lanes) * lanes / extent
 
 
-def column_position(scop: Scop, cluster: Cluster) -> int | None:
+def column_position(scop: Scop, cluster: Cluster, vector_bytes: int) -> int | None:
     """The index of a cluster's main statement that its vector loop runs over."""
-    columns = columns_of(scop, cluster)
+    columns = columns_of(scop, cluster, vector_bytes)
     return lane_position(scop, main_statement(scop, cluster)) if columns is None else columns.position

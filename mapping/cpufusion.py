@@ -26,7 +26,7 @@ def cpu_tiling(machine: Machine) -> Tiling:
         functools.partial(tile_sizes, machine),
         TILE_BYTES,
         TILES,
-        _packed_storages,
+        functools.partial(_packed_storages, machine),
         shared,
         overflows=functools.partial(_overflows, machine),
         prepares=True,
@@ -42,19 +42,19 @@ def _overflows(
         return False
     whole = extents(coordinate_set(scop, cluster))
     tile = dict(zip(members, sizes, strict=True))
-    vector = column_position(scop, cluster)
+    vector = column_position(scop, cluster, machine.vector_bytes)
     strips = any(cluster.coordinates[main.name][m] == vector and size < whole[m] for m, size in tile.items())
     elements = math.prod(tile.get(d, extent) for d, extent in enumerate(whole))
     return strips and elements * scop.storages[main.target].dtype.itemsize > machine.middle_cache
 
 
-def _packed_storages(scop: Scop, cluster: Cluster) -> frozenset[str]:
+def _packed_storages(machine: Machine, scop: Scop, cluster: Cluster) -> frozenset[str]:
     """What a cluster packs: the operands of a contraction, and of another update what has a border.
 
     Making operands takes less than computing with them, wherever they lie; what has a border has vectors only in a
     panel, which is made of what is in memory.
     """
-    columns, main = columns_of(scop, cluster), main_statement(scop, cluster)
+    columns, main = columns_of(scop, cluster, machine.vector_bytes), main_statement(scop, cluster)
     if columns is None or columns.panel is None:
         return frozenset()
     rows = rows_of(main, columns)

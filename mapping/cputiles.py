@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
 from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads
-from tcomp.mapping.columns import LANES, Columns, column_position, columns_of, depends_on, operands_of
+from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set
@@ -78,7 +78,10 @@ results, the better they are written (8 to 32 steps, 600 to 4,096 rows and colum
 times as fast as tiles of 64 columns)."""
 
 TURNED_SIDE = 64
-"""The same where results are turned, ``LANES`` of them at a time: these times both stay in the second-level cache."""
+"""The same where results are turned, ``TOGETHER`` at a time: these times both stay in the second-level cache."""
+
+TOGETHER = 16
+"""Columns, or results, that a tile should have side by side: a line of floats."""
 
 PANEL_ROWS = 128
 """Rows for which a panel should be packed once, if there are so many."""
@@ -104,13 +107,13 @@ def tile_sizes(
     scanned = scanned_position(scop, main)
     if scanned in positions:
         return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
-    source = None if recognise_contraction(main) is not None else _largest_source(scop, cluster)
+    source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)
         sizes = _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
         around = (-(-size // source.steps[m]) for m, size in zip(members, sizes, strict=True))
         return tuple(min(e, max(source.least[m], s)) for m, e, s in zip(members, full, around, strict=True))
-    columns = columns_of(scop, cluster)
+    columns = columns_of(scop, cluster, machine.vector_bytes)
     if columns is not None and positions.index(columns.position) in members:
         return _tiles_of_contraction(machine, scop, cluster, members, columns)
     sums = None if columns is not None else sum_sides(scop, cluster, operands_of(main) or ())
@@ -120,7 +123,7 @@ def tile_sizes(
     if turned is not None:
         sides = {turned.lanes: turning.LANES, turned.run: turning.RUN}
         return tuple(min(e, sides.get(positions[m], 1)) for m, e in zip(members, full, strict=True))
-    vector = column_position(scop, cluster)
+    vector = column_position(scop, cluster, machine.vector_bytes)
     vectors = [positions[m] == vector for m in members]
     if main.kind != "update":
         run = () if vector is None else runs_of(scop, main)[vector]
@@ -162,7 +165,7 @@ class _Source:
     work: int
 
 
-def _largest_source(scop: Scop, cluster: Cluster) -> _Source | None:
+def _largest_source(machine: Machine, scop: Scop, cluster: Cluster) -> _Source | None:
     """The contraction with most work whose results the main statement of a cluster reads around its own coordinates."""
     main = main_statement(scop, cluster)
     own = [main.indices[p] for p in cluster.coordinates[main.name]]
@@ -172,7 +175,7 @@ def _largest_source(scop: Scop, cluster: Cluster) -> _Source | None:
         if update is None:
             continue
         alone = Cluster(cluster.number, (update.name,), {update.name: tuple(range(update.coordinates))})
-        columns = columns_of(scop, alone)
+        columns = columns_of(scop, alone, machine.vector_bytes)
         moved = [_moved_dimension(read, index, scop) for index in own]
         known = [m for m in moved if m is not None]
         order = tuple(d for d, _ in known)
@@ -269,12 +272,12 @@ def _tiles_of_contraction(
     steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
     column_bytes = steps * scop.storages[main.target].dtype.itemsize
     near = int(NEAR_PANEL * machine.nearest_cache) // column_bytes
-    narrow = max(LANES, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN), near)
+    narrow = max(TOGETHER, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN), near)
     tall, side = (TALL_SIDE, narrow) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
         along, tall, side = positions.index(columns.results), TURNED_SIDE, TURNED_SIDE
         if along in members:
-            sizes[along] = units[along] = min(whole[columns.results], LANES)
+            sizes[along] = units[along] = min(whole[columns.results], TOGETHER)
     sizes[column] = even_share(whole[columns.position], side, width)
     left = tall
     for d in sorted(free, key=lambda d: (d != row, -d)):

@@ -122,7 +122,7 @@ def _steps(cluster: Cluster, statement: ScopStatement, nest: Nest) -> tuple[list
 def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions) -> Nest:
     """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
     main = main_statement(scop, cluster)
-    columns = columns_of(scop, cluster)
+    columns = columns_of(scop, cluster, machine.vector_bytes)
     vector = lane_position(scop, main) if columns is None else columns.position
     positions = cluster.coordinates[main.name]
     coordinate = positions.index(vector) if vector in positions else None
@@ -195,7 +195,7 @@ def _register_tile(
     if recognise_contraction(main) is not None:
         along_row, along_column = (_read_strides(scop, cluster, main, side) for side in sides)
         shared = not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
-        columns = columns_of(scop, cluster)
+        columns = columns_of(scop, cluster, machine.vector_bytes)
         loads = Loads(shared, itemsize)
         if columns is not None:
             loads = panel_loads(scop, cluster, columns, shared, machine)

@@ -282,7 +282,7 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
         return None
     results = statement.indices[: statement.coordinates]
     written = {i: access_stride(scop, statement.target, statement.subscripts, i, scop.sizes) for i in results}
-    chosen = columns_of(scop, _alone(scop, statement))
+    chosen = columns_of(scop, _alone(scop, statement), machine.vector_bytes)
     columns = {i for i, stride in written.items() if stride == 1} if chosen is None else {results[chosen.position]}
     reads = [r for r in (value.lhs, value.rhs) if isinstance(r, Read)]
     rows = [r for r in reads if not columns & indices_in(r)]

@@ -61,7 +61,7 @@ def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
 def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) -> Iterator[Copy]:
     """The panel of an update, and what the rows of a contraction read in a block of the reduction."""
     statement = main_statement(plan.scop, plan.clusters[number])
-    columns = columns_of(plan.scop, plan.clusters[number])
+    columns = columns_of(plan.scop, plan.clusters[number], machine.vector_bytes)
     place = marks.get(f"panel{number}")
     turned = turned_reads(plan.scop, plan.clusters[number])
     if turned is not None:

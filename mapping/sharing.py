@@ -39,7 +39,12 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
     """Into how many parts the reduction of a cluster is split."""
     statement = main_statement(scop, cluster)
     positions = reduction_positions(cluster, statement)
-    if statement.kind != "update" or not statement.plain or not positions or columns_of(scop, cluster) is not None:
+    if (
+        statement.kind != "update"
+        or not statement.plain
+        or not positions
+        or columns_of(scop, cluster, machine.vector_bytes) is not None
+    ):
         return 1
     sizes = statement.extents
     whole = extents(coordinate_set(scop, cluster))

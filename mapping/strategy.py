@@ -50,7 +50,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
-        Pass("place", place_buffers),
+        Pass("place", functools.partial(place_buffers, machine)),
         Pass("pack", functools.partial(pack_panels, machine)),
     )
 

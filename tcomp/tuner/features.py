@@ -56,7 +56,8 @@ def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
     if target.partition(":")[0] in GPU_TARGETS:
         gpu = gpu_of(target.partition(":")[2] or DEFAULT_ARCHITECTURE)
         return ProgramFacts(target, DeviceFacts(plan, outline(plan), tiles_of_model(compilation), gpu))
-    return ProgramFacts(target, CpuFacts(outline(plan), tiles_of_bands(compilation), this_machine()))
+    machine = this_machine()
+    return ProgramFacts(target, CpuFacts(outline(plan, machine.vector_bytes), tiles_of_bands(compilation), machine))
 
 
 def of_options(options: MappingOptions, target: str) -> dict[str, float]:

@@ -19,6 +19,9 @@ from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
 from tcomp.scop import Scop, ScopStatement, extents
 
+DEVICE_BYTES = 64
+"""What stands for the vectors of a device, whose threads own elements side by side."""
+
 LINE_BYTES = 64
 """Bytes that come from memory at a time."""
 
@@ -125,9 +128,9 @@ class Band:
         return math.prod(-(-e // t) for e, t in zip(self.extents, tile, strict=True))
 
 
-def outline(plan: Plan) -> tuple[Band, ...]:
+def outline(plan: Plan, vector_bytes: int = DEVICE_BYTES) -> tuple[Band, ...]:
     """The bands of a plan in which nothing is fused yet, in order."""
-    return tuple(_band(plan.scop, cluster) for cluster in plan.clusters)
+    return tuple(_band(plan.scop, cluster, vector_bytes) for cluster in plan.clusters)
 
 
 def unfused(compilation: Compilation) -> Plan:
@@ -165,17 +168,17 @@ def heaviest(bands: Sequence[Band]) -> Band | None:
     return max(reversed(bands), key=lambda b: b.instances, default=None)
 
 
-def _band(scop: Scop, cluster: Cluster) -> Band:
+def _band(scop: Scop, cluster: Cluster, vector_bytes: int) -> Band:
     main = main_statement(scop, cluster)
     whole = tuple(max(1, e) for e in extents(coordinate_set(scop, cluster)))
     positions = cluster.coordinates[main.name]
-    column = column_position(scop, cluster)
+    column = column_position(scop, cluster, vector_bytes)
     vector = positions.index(column) if column in positions else None
     row = None if vector is None or column is None else row_coordinate(scop, cluster, column, whole)
     sizes = main.extents
     steps = math.prod(max(1, sizes[p]) for p in reduction_positions(cluster, main))
     statements = [scop.by_name[s] for s in cluster.statements]
-    columns = columns_of(scop, cluster)
+    columns = columns_of(scop, cluster, vector_bytes)
     own = _own(scop, cluster)
     flops = sum(flops_per_instance(s) * (steps if s.kind == "update" else 1) for s in statements)
     return Band(
