@@ -162,7 +162,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
-    blocks = reduction_blocks(scop, cluster, columns, tile, rows, machine)
+    there = dict(zip(positions, shape, strict=True))
+    blocks = reduction_blocks(scop, cluster, columns, tile, there, rows, machine)
     sides = rows, shape[coordinate]
     by_rows = operands_of(main) is not None and runs_by_rows(scop, cluster, columns, sides, tile, dict(blocks), machine)
     return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
