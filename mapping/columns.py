@@ -95,9 +95,8 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
             found.append((cost * _unfilled(sizes[position], lanes), -position, columns))
         elif chosen is not None and write and (along := _along_results(scop, cluster, main)) is not None:
             cost, columns = chosen
-            cost = (_BESIDE if columns.panel is not None else _BOTH_BESIDE) * cost * _unfilled(
-                sizes[position], lanes
-            ) + _TURNED * lanes / max(1, steps)
+            cost *= _unfilled(sizes[position], lanes) * (_BOTH_BESIDE if columns.panel is None else _BESIDE)
+            cost += _TURNED * lanes / max(1, steps)
             found.append((cost, -position, replace(columns, results=along)))
     if not found:
         return None

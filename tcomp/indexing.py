@@ -67,12 +67,14 @@ class Ranges:
         return Ranges({**self.known, name: (low, high)})
 
     def inside(self, loop: For) -> Ranges:
-        """What is known inside a loop, of its iterator where bounds of it are known."""
+        """What is known inside a loop: of its iterator, too, where bounds of it are known."""
         lows = [self.bounds(part) for part in flattened(loop.lower, "max")]
         highs = [self.bounds(part) for part in flattened(loop.upper, "min")]
         low = max((found[0] for found in lows if found), default=None)
         high = min((found[1] for found in highs if found), default=None)
-        return self if low is None or high is None or low >= high else self.knowing(loop.iterator, low, high - 1)
+        if low is None or high is None or low >= high:
+            return Ranges({name: known for name, known in self.known.items() if name != loop.iterator})
+        return self.knowing(loop.iterator, low, high - 1)
 
     def simplify(self, expr: LoopExpr) -> LoopExpr:
         """An equal expression in normal form."""
