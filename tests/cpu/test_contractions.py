@@ -248,7 +248,7 @@ LONG: dict[str, tuple[str, list[tuple[int, ...]], str]] = {
     ),
     "an index in blocks above one that is not": (
         "def f(float(M,J,K) A, float(J,N,K) B) -> (C) { C(m,n) +=! A(m,j,k) * B(j,n,k) }",
-        [(21, 150, 23), (150, 48, 23)], "mjk,jnk->mn",
+        [(21, 200, 17), (200, 48, 17)], "mjk,jnk->mn",
     ),
     "a batch": (
         "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }",
