@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tcomp.grammar.function import Read
+from tcomp.grammar.function import Expr, Read
 from tcomp.mapping.columns import Columns, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.machine import LINE_BYTES, PAGE, Machine
@@ -153,11 +153,7 @@ def _steps_near(
         return None
 
     def touched(steps: Mapping[int, int]) -> int:
-        moves = {**extents, **steps}.items()
-        return itemsize * math.prod(
-            1 + sum(abs(coefficient(s, main.indices[p], scop.sizes) or 0) * (extent - 1) for p, extent in moves)
-            for s in read.subscripts
-        )
+        return itemsize * math.prod(_span(scop, main, s, {**extents, **steps}) for s in read.subscripts)
 
     if touched({p: main.extents[p] for p in positions}) <= machine.nearest_cache:
         return None
@@ -169,6 +165,12 @@ def _steps_near(
             inner = math.prod(block.values())
             return max(int(NEAR_ROWS * machine.nearest_cache / touched(block)), -(-LEAST_BLOCK // inner)) * inner
     return None
+
+
+def _span(scop: Scop, statement: ScopStatement, subscript: Expr, extents: Mapping[int, int]) -> int:
+    """From the first element that a subscript names to the last, of indices with extents by their positions."""
+    steps = {p: coefficient(subscript, statement.indices[p], scop.sizes) or 0 for p in extents}
+    return 1 + sum(abs(steps[p]) * (extent - 1) for p, extent in extents.items())
 
 
 def _in_lines(scop: Scop, statement: ScopStatement, position: int) -> bool:
@@ -230,9 +232,7 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     depth = 1
     for subscript in read.subscripts:
         if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:
-            steps = [(coefficient(subscript, main.indices[p], scop.sizes) or 0, sizes[p])
-                     for p in reduction_positions(cluster, main)]  # fmt: skip
-            depth *= 1 + sum(abs(step) * (extent - 1) for step, extent in steps)
+            depth *= _span(scop, main, subscript, {p: sizes[p] for p in reduction_positions(cluster, main)})
     count = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
     return depth if count <= SLACK * most else -(-depth * most // count)

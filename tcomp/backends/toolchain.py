@@ -83,10 +83,10 @@ GCC = Family(
     openmp=True,
 )
 """-O2 leaves out what -O3 does to loops besides vectors: unrolling the short loops inside a register tile costs kernels
-up to half of their speed (depthwise and strided convolutions, pooling), and 10 to 20 % of compile time.  The cost model
-is that of -O3; -O2 by itself vectorises only what costs nothing.  Of all that -O2 does, two
-things take 3 % of its time each and gained no kernel anything: dominator optimisations, and bounds of loops from what
-would be undefined.
+up to half of their speed (depthwise and strided convolutions, pooling), and 10 to 20 % of compile time.  The cost
+model is that of -O3; -O2 by itself vectorises only what costs nothing.  Of all that -O2 does, two things take 3 % of
+its time each and gained no kernel anything: dominator optimisations, and bounds of loops from what would be
+undefined.
 
 Straight-line code is not vectorised: gcc 12 then takes a load for older than the store that it follows
 (``tests/fuzzed/store-that-gcc-moves-behind-a-load.tc``).  No kernel measured is slower for it.
