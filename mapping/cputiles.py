@@ -21,7 +21,7 @@ from tcomp.mapping.plan import Cluster
 from tcomp.mapping.planrows import LARGEST
 from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.scans import scanned_position
-from tcomp.mapping.strides import coefficient
+from tcomp.mapping.strides import coefficient, strides_of
 from tcomp.mapping.tilesizes import (
     LONG_ROW,
     even_share,
@@ -348,16 +348,22 @@ def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ..
     """How many elements of its tiled coordinates a tile of a streaming cluster may have.
 
     After reductions, several statements pass over each row one after another, and it should stay in the nearest cache
-    meanwhile.  A contraction among them rather needs the rows.
+    meanwhile.  A contraction among them rather needs the rows, if it reads something for several of them.
     """
     whole = extents(coordinate_set(scop, cluster))
     untiled = math.prod(max(1, extent) for d, extent in enumerate(whole) if d not in members)
     updates = [s for s in scop.statements if s.kind == "update"]
     room = POINTWISE_ELEMENTS
-    if updates and not any(recognise_contraction(s) is not None for s in updates):
+    if updates and not any(recognise_contraction(s) is not None and _reuses(scop, s) for s in updates):
         itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
         room = machine.nearest_cache // (PHASES_SHARE * itemsize)
     return max(1, room // untiled)
+
+
+def _reuses(scop: Scop, statement: ScopStatement) -> bool:
+    """Whether a statement reads something for several elements: a sum of squares of each row does not."""
+    every = strides_of(scop, statement)[: statement.coordinates]
+    return any(0 in strides[1:] for strides, extent in zip(every, statement.extents, strict=False) if extent > 1)
 
 
 def spread(

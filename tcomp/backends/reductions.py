@@ -9,14 +9,16 @@ than two iterations are left to run alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.backends.vectorextrema import of_vectors
 from tcomp.backends.vectortypes import vector_type
 from tcomp.backends.vectorvalues import VectorSpeller, computed_type, neighbours
+from tcomp.grammar.function import Read
 from tcomp.loops import Execute, For, LoopExpr, Number, Operation, Variable, substitute
+from tcomp.mapping.machine import LINE_BYTES
 from tcomp.operators import REDUCTIONS, DType
 from tcomp.scop import ScopStatement
 
@@ -37,7 +39,8 @@ VALUE_BYTES = 32
 class Reduction:
     """The innermost loop of a reduction whose other indices are those of one element.
 
-    ``target`` is the C name of a variable; ``speller`` spells expressions where indices have the C text given.
+    ``target`` is the C name of a variable; ``speller`` spells expressions where indices have the C text given.  With
+    the vectors of some reads those so many elements ``ahead`` are fetched into the cache.
     """
 
     loop: For
@@ -47,6 +50,7 @@ class Reduction:
     target: str
     vector_bytes: int
     speller: Callable[[Mapping[str, str]], Speller]
+    ahead: Mapping[Read, int] = field(default_factory=dict)
 
     @property
     def element(self) -> DType:
@@ -170,6 +174,8 @@ class Reduction:
             yield f"{C_STORAGE_TYPES[self.element.name]} value[{vectors * lanes}];"
             value = self.value(Operation("+", (Variable(i), Variable("l"))))
             yield f"for (int l = 0; l < {vectors * lanes}; l++) value[l] = {value};"
+        if left is None:
+            yield from self._fetched(vectors * lanes)
         for v in range(vectors):
             name = into if vectors == 1 else f"part{v}"
             value = f"*(const {kind} *)(value + {v * lanes})"
@@ -180,6 +186,19 @@ class Reduction:
                 chosen = ", ".join(["0"] * (lanes - left) + ["-1"] * left)
                 value = f"({kind})(({mask})({value}) & ({mask}){{{chosen}}})"
             yield f"{name} = {self._of_vectors(name, value, lanes)};"
+
+    def _fetched(self, count: int) -> Iterator[str]:
+        """Lines that fetch what is read ahead of the next ``count`` iterations."""
+        for read, distance in self.ahead.items():
+            for offset in range(0, count, max(1, LINE_BYTES // read.dtype.itemsize)):
+                speller = self._speller(self._after(offset))
+                element = speller.element(read.tensor, tuple(speller.subscript(s) for s in read.subscripts))
+                yield f"__builtin_prefetch(&{element} + {distance}L);"
+
+    def _after(self, offset: int) -> LoopExpr:
+        """The iteration so far behind the next one."""
+        first = Variable(self.loop.iterator)
+        return Operation("+", (first, Number(offset))) if offset else first
 
     @property
     def _reduction(self) -> str:
@@ -201,8 +220,7 @@ class Reduction:
         along = neighbours(self.loop, self.call, self.statement)
         if along is None:
             return None
-        first = Variable(self.loop.iterator)
-        scalar = self._speller(Operation("+", (first, Number(offset))) if offset else first)
+        scalar = self._speller(self._after(offset))
         return VectorSpeller(scalar, along, lanes).value(self.statement.value, self.element)
 
     def _speller(self, iteration: LoopExpr) -> Speller:

@@ -8,7 +8,7 @@ by side, one in each lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, store
 from tcomp.backends.joinedloops import Apart, joined, moves_evenly
@@ -75,7 +75,7 @@ def _comes_first(call: Execute, calls: list[Execute], plan: Plan) -> bool:
 class RowFolds:
     """A loop over ``rows`` with one reduction in it: its ``scope``, its ``loop`` and what that runs.
 
-    ``speller`` spells expressions of a statement where indices have the C text given.
+    ``speller`` spells expressions of a statement where indices have the C text given; ``ahead`` is that of reductions.
     """
 
     rows: For
@@ -85,6 +85,7 @@ class RowFolds:
     plan: Plan
     vector_bytes: int
     speller: Callable[[str, Mapping[str, str]], Speller]
+    ahead: Mapping[Read, int] = field(default_factory=dict)
 
     @property
     def statement(self) -> ScopStatement:
@@ -189,7 +190,7 @@ class RowFolds:
         def speller(indices: Mapping[str, str]) -> Speller:
             return self.speller(self.statement.name, indices)
 
-        return Reduction(self.loop, call, self.statement, self.dtype, "", self.vector_bytes, speller)
+        return Reduction(self.loop, call, self.statement, self.dtype, "", self.vector_bytes, speller, self.ahead)
 
     def _element(self, call: Execute, storage: str, read: Read | None = None) -> str:
         """The C text of the element that an instance writes, or reads."""

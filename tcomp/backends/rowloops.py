@@ -13,6 +13,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.gathers import all_gathers, steady_gathers
 from tcomp.backends.halves import HalfRow
 from tcomp.backends.looppieces import pieces
+from tcomp.backends.nextrows import next_rows
 from tcomp.backends.reductions import Reduction
 from tcomp.backends.rowfolds import RowFolds, one_reduction
 from tcomp.backends.shortrows import ShortRows
@@ -175,7 +176,8 @@ class RowLoops:
         extent = constant_extent(loop.lower, loop.upper)
         if found is None:
             return None
-        rows = RowFolds(loop, *found, self.plan, self.machine.vector_bytes, self._spell_anew)
+        ahead = next_rows(self.plan, self.machine, *found[1:])
+        rows = RowFolds(loop, *found, self.plan, self.machine.vector_bytes, self._spell_anew, ahead)
         if not rows.applies() or not may_have(loop, rows.together):
             return None
 
@@ -278,7 +280,9 @@ class RowLoops:
         speller = spellers({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
         element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
         register = element if self._in_register(statement) else f"{mangle(statement.target)}_element"
-        lines = [*Reduction(loop, call, statement, dtype, register, self.machine.vector_bytes, spellers).lines()]
+        ahead = next_rows(self.plan, self.machine, loop, call)
+        width = self.machine.vector_bytes
+        lines = [*Reduction(loop, call, statement, dtype, register, width, spellers, ahead).lines()]
         if register == element:
             return lines
         before = f"{C_STORAGE_TYPES[dtype.name]} {register} = {element};"
