@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -56,8 +57,8 @@ def test_whole_register_tiles_are_spelled_once(sizes: tuple[int, int]) -> None:
     f = tc.define(MATMUL)["f"]
     A, B = integers((sizes[0], 20)), integers((20, sizes[1]))
     kernel = f.compile(A, B, options=tc.MappingOptions(tile_sizes=(24, 32), register_tile=(6, 16)))
-    tiles = re.findall(r"\btc_c5_\d+ = \{0\};", kernel.source)
-    assert len(tiles) == len(set(tiles)) * (1 + (sizes[1] % 16 > 0))
+    tiles = Counter(re.findall(r"\btc_c5_\d+ = \{0\};", kernel.source))
+    assert max(tiles.values()) == 1 + (sizes[1] % 16 > 0)
     assert (kernel(A, B) == A @ B).all()
 
 
@@ -438,7 +439,8 @@ def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_th
     if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
         pytest.skip("about gcc's code for x86-64")
     f = tc.define("def f(float(D,C,F,E) A, float(F,E,B,N) X) -> (O) { O(d,c,b,n) +=! A(d,c,f,e) * X(f,e,b,n) }")["f"]
-    source = f.compile(sizes={"D": 20, "C": 48, "F": 48, "E": 48, "B": 4, "N": 56}).source
+    columns = 72 if this_machine().vector_bytes == 64 else 56
+    source = f.compile(sizes={"D": 20, "C": 48, "F": 48, "E": 48, "B": 4, "N": columns}).source
     assert "not all rows and columns" in source and "= {0};" not in source
     command = (*chain.command, "-S", *chain.arguments(source, ()), "-o", "-")
     code = subprocess.run(command, input=source, text=True, capture_output=True, check=True).stdout

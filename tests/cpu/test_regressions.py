@@ -187,7 +187,7 @@ NAMED = {
         """def f(float(M,K) A, float(K,N) B, float(N) NAME) -> (C) {
           C(m,n) +=! A(m,kk) * B(kk,n)
           C(m,n) = C(m,n) + NAME(n) }""",
-        ((40, 600), (600, 700), (700,)),
+        ((40, 600), (600, 1100), (1100,)),
         ("B_of_S0", "B_of_S0_at0"),
     ),
     "tiled": (

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.driver import Compilation, lower
+from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.registry import backend_of
 from tcomp.scop import Sizes
+from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,8 +25,14 @@ K = np.arange(27)
 PRODUCT = "def f(float(M,K) A, float(K,N) B, float(K) s) -> (C) {{ C(m,n) +=! {} }}"
 
 
-def compiled(text: str, sizes: Mapping[str, int], plan: str | None = None) -> Compilation:
-    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend_of("cpu"), True, plan)
+SMALL = replace(CPU, machine=Machine(32, 16, 32, 2, 32 << 10, 512 << 10, 32 << 20))
+"""Vectors of eight floats and near caches of common size."""
+
+
+def compiled(
+    text: str, sizes: Mapping[str, int], plan: str | None = None, backend: Backend | None = None
+) -> Compilation:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend or backend_of("cpu"), True, plan)
 
 
 def integers(*shape: int) -> Array:
@@ -176,7 +185,7 @@ def test_all_steps_of_a_row_become_neighbours() -> None:
     """The two indices of the reduction lie apart, and with other indices between them."""
     text = "def f(float(F,B,E,A) X, float(E,C,F,D) Y) -> (O) { O(d,c,b,a) +=! X(f,b,e,a) * Y(e,c,f,d) }"
     sizes = {"A": 21, "B": 20, "C": 13, "D": 17, "E": 24, "F": 30}
-    made = compiled(text, sizes)
+    made = compiled(text, sizes, backend=SMALL)
     assert len(made.plan.outlined) == 1
     assert made.plan.program.storages["S0_value"].box.extent == (17, 13, 30, 24)
     X, Y = integers(30, 20, 24, 21), integers(24, 13, 30, 17)

@@ -348,13 +348,13 @@ def test_threads_wait_before_the_next_round_overwrites_what_they_read() -> None:
 
 
 NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
-NT_SIZES = {"M": 64, "N": 64, "K": 96}
+NT_SIZES = {"M": 64, "N": 64, "K": 192}
 PANEL = """[[copy]]
 storage = "B"
 mark = "panel0"
 statement = "S0"
 reads = [0]
-shape = [16, 96]
+shape = [16, 192]
 lower = "{ [i0, i1, i2] -> [(16i2), (0)] }"
 order = [1, 0]
 padding = 0
