@@ -10,13 +10,14 @@ from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.contractions import Contraction
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.dotproducts import DotContraction, GroupedOperand
-from tcomp.backends.groupedpanels import filled as grouped_fill
+from tcomp.backends.groupedpanels import panel_of
 from tcomp.backends.joinedloops import joined
+from tcomp.backends.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
 from tcomp.backends.kernelframe import KernelFrame
 from tcomp.backends.lanesums import LaneSums
 from tcomp.backends.operandplaces import OperandPlaces
 from tcomp.backends.panels import Panel
-from tcomp.backends.parallelloops import runs_parallel, shared_out, streams
+from tcomp.backends.parallelloops import runs_parallel, shared_out, streams, tile_loops
 from tcomp.backends.rowloops import RowLoops
 from tcomp.backends.scans import RunningValue, Scan, scan_below
 from tcomp.backends.source import Source
@@ -88,6 +89,7 @@ class _Emitter:
                 dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
             )
         self.corners: dict[str, tuple[LoopExpr, ...]] = {}
+        self.kept: dict[str, KeptPanel] = {}
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
@@ -191,7 +193,7 @@ class _Emitter:
         if operation is not None and self._contract(node, self.scop.by_name[operation.statement], depth):
             return
         buffers = self.by_mark.get(node.name, [])
-        panels = [Panel(c, self.scop.storages[c.storage]) for c in self.plan.copies if c.mark == node.name]
+        panels = [panel_of(c, self.scop.storages[c.storage]) for c in self.plan.copies if c.mark == node.name]
         if not buffers and not panels:
             self._node(node.body, depth)
             return
@@ -202,8 +204,10 @@ class _Emitter:
             self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
             corner = [loop_text(e) for e in self.corners[panel.name]]
             memory, source = self._slice(panel.copy.panel), mangle(panel.copy.storage)
-            fill = panel.filled if panel.copy.groups is None else functools.partial(grouped_fill, panel)
-            for line in (*panel.declared(memory, corner), *fill(source, self.machine.vector_bytes)):
+            lines = [*panel.bordered(), *panel.filled(source, self.machine.vector_bytes)]
+            kept = self.kept.get(panel.name)
+            lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
+            for line in (*panel.declared(memory, corner), *lines):
                 self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
@@ -233,13 +237,20 @@ class _Emitter:
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
-        if runs_parallel(node.body, instances, self.threads):
+        loops, tile = tile_loops(node.body)
+        kept = kept_panels(self.plan, loops, tile)
+        self.kept.update({k.panel.name: k for k in kept})
+        own = [line for k in kept for line in k.declared()]
+        loops = panel_by_panel(loops, kept)
+        if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
-            lines = shared_out(node.body, self._captured, instances, self.threads)
+            lines = shared_out(loops, self._captured(tile), own, instances, self.threads)
         else:
-            lines = self._captured(node.body)
+            lines = [*own, *self._captured(nested(loops, tile))]
             if streams(lines):
                 lines.append(FENCE)
+            if own:
+                lines = ["{", *("  " + line for line in lines), "}"]
         for line in lines:
             self._put(depth, line)
 

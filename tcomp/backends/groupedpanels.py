@@ -7,15 +7,16 @@ lanes of square blocks are transposed in registers; what lies otherwise is broug
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.dotinstructions import LANE_BYTES, flips, summed_up
 from tcomp.backends.panels import Panel, transposed_rows
 from tcomp.backends.prelude import INLINE
 from tcomp.backends.widening import widened
-from tcomp.mapping.plan import OVERHANG, StepGroups
+from tcomp.mapping.plan import OVERHANG, Copy, StepGroups
 from tcomp.operators import BFLOAT16, DTYPES, DType
-from tcomp.scop import contiguous_strides
+from tcomp.scop import Storage, contiguous_strides
 
 _MOST_SUMS = 8
 """Vectors of sums that are added up at a time."""
@@ -25,8 +26,32 @@ _CALLED = called(r"(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")
 _LEAST_CALLED = called(r"least_x(\d+)\b")
 
 
-def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
-    """The lines that fill a copy with groups from the tensor ``source``, and sum it where that is asked for."""
+@dataclass(frozen=True, slots=True)
+class GroupedPanel(Panel):
+    """The copy of a box of a tensor with groups of steps."""
+
+    def declared(self, memory: str, corner: Sequence[str]) -> list[str]:
+        """As for every panel, with the name of the sums behind it."""
+        lines = Panel.declared(self, memory, corner)
+        if _groups(self).summed is None:
+            return lines
+        return [*lines, f"int *const {self.name}_sums = (int *)((char *){self.name} + {self.copy.sums_offset}L);"]
+
+    def facts(self) -> list[str]:
+        """The lines that declare what is known of the elements once it is filled."""
+        return [f"unsigned int {least_name(self)} = 0;"] if self.copy.dtype == BFLOAT16 else []
+
+    def filled(self, source: str, vector_bytes: int) -> list[str]:
+        """The lines that fill the copy from the tensor ``source``, and sum it where that is asked for."""
+        return _filled(self, source, vector_bytes)
+
+
+def panel_of(copy: Copy, storage: Storage) -> Panel:
+    """The panel that a copy is."""
+    return Panel(copy, storage) if copy.groups is None else GroupedPanel(copy, storage)
+
+
+def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
     groups = _groups(panel)
     copy, strides = panel.copy, panel.storage.strides
     step, column = groups.dimension, copy.order[-1]
@@ -72,7 +97,7 @@ def filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
     if copy.dtype == BFLOAT16:
         wide, least = lanes * groups.size, least_name(panel)
         lines.insert(0, f"tc_uint16_x{wide} {least}s = (tc_uint16_x{wide}){{0}} - 1;")
-        lines.append(f"const unsigned int {least} = tc_least_x{wide}({least}s);")
+        lines.append(f"{least} = tc_least_x{wide}({least}s);")
     if groups.summed is not None:
         lines += _sums(panel, groups.summed, lanes)
     return lines
@@ -109,7 +134,6 @@ def _sums(panel: Panel, kept: Sequence[int], lanes: int) -> list[str]:
     """The lines that sum a copy along all dimensions but those ``kept``, times what makes up for flipped bits."""
     groups, copy = _groups(panel), panel.copy
     column, step = copy.order[-1], groups.dimension
-    lines = [f"int *const {panel.name}_sums = (int *)((char *){panel.name} + {copy.sums_offset}L);"]
     loops = [f"for (long o{d} = 0; o{d} < {copy.shape[d]}; o{d}++)" for d in kept if d != column]
     over = [d for d in copy.order if d not in kept and d != step]
     inner = [f"for (long o{d} = {panel.low(d)}; o{d} < {panel.high(d)}; o{d}++)" for d in over]
@@ -125,7 +149,7 @@ def _sums(panel: Panel, kept: Sequence[int], lanes: int) -> list[str]:
         loops[-1] += " {"
         body = [*(f"  {line}" for line in body), "}"]
     depth = "  " * max(0, len(loops) - 1)
-    return lines + ["  " * n + line for n, line in enumerate(loops)] + [depth + line for line in body]
+    return ["  " * n + line for n, line in enumerate(loops)] + [depth + line for line in body]
 
 
 def _sums_of_columns(panel: Panel, lanes: int, loops: list[str]) -> list[str]:

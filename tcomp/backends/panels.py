@@ -79,19 +79,9 @@ class Panel:
         return place if self.strides[d] == 1 else f"{place} * {self.strides[d]}L"
 
     def declared(self, memory: str, corner: Sequence[str]) -> list[str]:
-        """The lines that declare the panel at some ``memory``; ``corner`` is the text of its first element.
-
-        What of the box is outside the tensor gets the value that reads have there; where they have none, nobody reads.
-        """
+        """The lines that declare the panel at some ``memory``; ``corner`` is the text of its first element."""
         c = C_STORAGE_TYPES[self.copy.dtype.name]
         lines = [f"{c} *const {self.name} = ({c} *)({memory});"]
-        read = self.copy.reads[0]
-        border = border_of(read)
-        if border is not None:
-            value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
-            flip = f" ^ {1 << (self.copy.dtype.bits - 1)}" if self.copy.groups and self.copy.groups.flipped else ""
-            count = self.copy.box_bytes // self.copy.dtype.itemsize
-            lines.append(f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value}{flip};")
         box = self.storage.box
         for d, text in enumerate(corner):
             extent = self.copy.shape[d]
@@ -100,6 +90,20 @@ class Panel:
             lines.append(f"const long {self.low(d)} = tc_min({extent}, tc_max(0, {low}));")
             lines.append(f"const long {self.high(d)} = tc_max({self.low(d)}, tc_min({extent}, {high}));")
         return lines
+
+    def facts(self) -> list[str]:
+        """The lines that declare what is known of the elements once they are there: of these nothing."""
+        return []
+
+    def bordered(self) -> list[str]:
+        """The lines that set the whole panel to what reads of its tensor have outside of it, if they have something."""
+        border = border_of(self.copy.reads[0])
+        if border is None:
+            return []
+        value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
+        flip = f" ^ {1 << (self.copy.dtype.bits - 1)}" if self.copy.groups and self.copy.groups.flipped else ""
+        count = self.copy.box_bytes // self.copy.dtype.itemsize
+        return [f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value}{flip};"]
 
     def filled(self, source: str, vector_bytes: int) -> list[str]:
         """The lines that fill the panel from the tensor ``source``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from tcomp.backends.spelling import loop_text
 from tcomp.backends.streaming import FENCE, LINE
@@ -21,25 +21,32 @@ FETCH = "__atomic_fetch_add(&begun[share][0], {}, __ATOMIC_RELAXED)"
 """How a thread takes the next few tiles of a share, and learns how many were taken before."""
 
 
-def runs_parallel(tiles: LoopNode, instances: int, threads: int) -> bool:
-    """Whether the tiles below a mark are shared out to threads."""
-    return threads > 1 and _collapsible(tiles) > 0 and instances >= PARALLEL_INSTANCES
+def tile_loops(tiles: LoopNode) -> tuple[list[For], LoopNode]:
+    """The loops over tiles below a mark, perfectly nested and rectangular, outermost first, and what is in them."""
+    loops: list[For] = []
+    while isinstance(tiles, For) and not (variables(tiles.lower) | variables(tiles.upper)) & {
+        loop.iterator for loop in loops
+    }:
+        loops.append(tiles)
+        tiles = tiles.body
+    return loops, tiles
 
 
-def shared_out(tiles: LoopNode, body: Callable[[LoopNode], list[str]], instances: int, threads: int) -> list[str]:
+def runs_parallel(loops: Sequence[For], instances: int, threads: int) -> bool:
+    """Whether the iterations of loops over tiles are shared out to threads."""
+    return threads > 1 and len(loops) > 0 and instances >= PARALLEL_INSTANCES
+
+
+def shared_out(
+    loops: Sequence[For], lines: Sequence[str], own: Sequence[str], instances: int, threads: int
+) -> list[str]:
     """The C text of tiles that several threads run; each waits in the end until others see what it stored.
 
     Each thread has a share of the tiles, the same at every call, so that its caches still hold what it touched at the
     one before.  It fetches some at a time, from its own share and then from what others have not begun, and so makes
-    up for a thread that is slowed down.  ``body`` gives the lines of a node.
+    up for a thread that is slowed down.  ``lines`` are those of a tile, ``own`` what a thread declares before its
+    first one.
     """
-    loops: list[For] = []
-    node = tiles
-    for _ in range(_collapsible(tiles)):
-        assert isinstance(node, For)
-        loops.append(node)
-        node = node.body
-    lines = body(node)
     chunk = _chunk(loops, instances, threads)
     trips = [_trips(loop) for loop in loops]
     count = " * ".join(trips)
@@ -58,6 +65,7 @@ def shared_out(tiles: LoopNode, body: Callable[[LoopNode], list[str]], instances
         f"  long begun[{threads}][{LINE // 8}] __attribute__((aligned({LINE}))) = {{}};",
         f"  #pragma omp parallel num_threads(tc_min(omp_get_max_threads(), {threads}))",
         "  {",
+        *("    " + line for line in own),
         "    const long shares = omp_get_num_threads(), own = omp_get_thread_num();",
         "    for (long turn = 0; turn < shares; turn++) {",
         f"      const long share = (own + turn) % shares, count = {count};",
@@ -75,7 +83,7 @@ def shared_out(tiles: LoopNode, body: Callable[[LoopNode], list[str]], instances
     ]
 
 
-def streams(lines: list[str]) -> bool:
+def streams(lines: Sequence[str]) -> bool:
     """Whether some lines store past the caches."""
     return any("tc_stream_" in line for line in lines)
 
@@ -88,7 +96,7 @@ def _trips(loop: For) -> str:
     return f"tc_max(0, ({reached} + {loop.step - 1}) / {loop.step})"
 
 
-def _chunk(loops: list[For], instances: int, threads: int) -> int:
+def _chunk(loops: Sequence[For], instances: int, threads: int) -> int:
     """Tiles, the iterations of some loops, that a thread fetches at a time."""
     tiles = 1
     for loop in loops:
@@ -96,14 +104,3 @@ def _chunk(loops: list[For], instances: int, threads: int) -> int:
             return 1
         tiles *= max(1, -(-(loop.upper.value - loop.lower.value) // loop.step))
     return max(1, min(CHUNK_INSTANCES * tiles // max(1, instances), tiles // (CHUNKS * threads)))
-
-
-def _collapsible(node: LoopNode) -> int:
-    """How many loops from here inwards are perfectly nested and rectangular."""
-    count = 0
-    iterators: set[str] = set()
-    while isinstance(node, For) and not (variables(node.lower) | variables(node.upper)) & iterators:
-        count += 1
-        iterators.add(node.iterator)
-        node = node.body
-    return count

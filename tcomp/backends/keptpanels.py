@@ -1,0 +1,75 @@
+"""Packed panels that a thread keeps from one tile to the next.
+
+Tiles of a group run in any order.  Those that read the same panel follow one another, and only the first of them fills
+it, unless another thread has taken that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tcomp.backends.groupedpanels import panel_of
+from tcomp.backends.panels import Panel
+from tcomp.codegen import affine_expressions
+from tcomp.indexing import constant_extent
+from tcomp.loops import Execute, For, LoopNode, Scope, variables, walk
+from tcomp.mapping.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPanel:
+    """A panel that is the same for all tiles with the same values of some of their iterators."""
+
+    panel: Panel
+    iterators: tuple[str, ...]
+
+    def declared(self) -> list[str]:
+        """The lines in front of all tiles of a thread."""
+        counters = (f"long {self._last(i)} = 0;" for i in self.iterators)
+        return [f"long {self._filled} = 0;", *counters, *self.panel.facts()]
+
+    def unless_kept(self, lines: Sequence[str]) -> list[str]:
+        """The lines that fill the panel, for tiles whose panel is not there already."""
+        differs = " || ".join([f"!{self._filled}", *(f"{self._last(i)} != {i}" for i in self.iterators)])
+        noted = [f"{self._filled} = 1;", *(f"{self._last(i)} = {i};" for i in self.iterators)]
+        return [f"if ({differs}) {{", *("  " + line for line in (*lines, *noted)), "}"]
+
+    @property
+    def _filled(self) -> str:
+        return f"{self.panel.name}_filled"
+
+    def _last(self, iterator: str) -> str:
+        return f"{self.panel.name}_for_{iterator}"
+
+
+def kept_panels(plan: Plan, loops: Sequence[For], tile: LoopNode) -> list[KeptPanel]:
+    """The panels that are the same for all iterations of some loops over tiles, and of tensors that no tile writes."""
+    scop, below = plan.scop, [*walk(tile)]
+    written = {scop.by_name[n.statement].target for n in below if isinstance(n, Execute)}
+    iterators = {loop.iterator for loop in loops}
+    moving = {loop.iterator for loop in loops if constant_extent(loop.lower, loop.upper) != loop.step}
+    found: list[KeptPanel] = []
+    for copy in plan.copies:
+        places = [n for n in below if isinstance(n, Scope) and n.name == copy.mark]
+        corners = {affine_expressions(copy.lower, place.around) for place in places}
+        if len(corners) != 1 or copy.storage in written:
+            continue
+        (corner,) = corners
+        needed = frozenset().union(*map(variables, corner))
+        if needed <= iterators and moving - needed:
+            found.append(KeptPanel(panel_of(copy, scop.storages[copy.storage]), tuple(sorted(needed))))
+    return found
+
+
+def panel_by_panel(loops: Sequence[For], kept: Iterable[KeptPanel]) -> list[For]:
+    """Loops over tiles, outermost first, so that tiles with the same panel, the largest one, follow one another."""
+    largest = max(kept, key=lambda k: k.panel.copy.bytes, default=None)
+    return list(loops) if largest is None else sorted(loops, key=lambda loop: loop.iterator not in largest.iterators)
+
+
+def nested(loops: Sequence[For], body: LoopNode) -> LoopNode:
+    """A body in some loops, outermost first."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
