@@ -140,7 +140,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """Threads of a block in x, y, z: at most ``most`` of each, and ``in_all`` together."""
+    """Threads of a block in x, y, z: at most ``most`` of each, and ``in_all`` together.  A number is that in x."""
 
     most: tuple[int, ...]
     in_all: int
@@ -152,7 +152,7 @@ class BlockShape:
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
-        shape = Integers(1, 1, len(self.most)).check(name, value)
+        shape = Integers(1, 1, len(self.most)).check(name, (value,) if type(value) is int else value)
         assert isinstance(shape, tuple)
         if math.prod(shape) > self.in_all or any(t > most for t, most in zip(shape, self.most, strict=False)):
             most = ", ".join(map(str, self.most))
@@ -186,7 +186,8 @@ class Option:
     matters on ``targets`` (empty: on all) under all conditions of ``when``; where it does not, every value gives the
     same code.  ``method`` is the one of ``MappingOptions`` that sets it, ``original`` what Tensor Comprehensions calls
     it; both are empty where there is none.  ``planted`` says that the option speaks through the plan alone once the
-    passes that make its tree are done: what comes after them does not look at it.
+    passes that make its tree are done: what comes after them does not look at it, but on the targets on which it is
+    ``granted``: there it bounds what a kernel may take, no plan depends on it, and no search changes it.
     """
 
     kind: Kind
@@ -197,6 +198,12 @@ class Option:
     method: str
     original: str
     planted: bool
+    granted: tuple[str, ...]
+
+    def is_searched(self, target: str) -> bool:
+        """Whether another value may make a faster kernel for a target such as ``cuda:sm_90``."""
+        name = target.partition(":")[0]
+        return (not self.targets or name in self.targets) and name not in self.granted
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
@@ -222,9 +229,10 @@ def declare(
     method: str = "",
     original: str = "",
     planted: bool = False,
+    granted: tuple[str, ...] = (),
 ) -> Any:
     """A field of a dataclass of options."""
-    option = Option(kind, default, help, targets, when, method, original, planted)
+    option = Option(kind, default, help, targets, when, method, original, planted, granted)
     return field(default=default, metadata={_KEY: option})
 
 

@@ -82,11 +82,12 @@ class MappingOptions:
     threads: tuple[int, ...] | None = declare(
         BlockShape(MOST_THREADS, 1024),
         None,
-        "threads of a block in x, y, z, the innermost loop on x; None lets the model choose",
-        targets=GPU_TARGETS,
+        "threads of a block in x, y, z, the innermost loop on x; None lets the model choose; on a processor how many "
+        "threads run a kernel at most, None all cores",
         method="map_to_threads",
         original="mapToThreads",
         planted=True,
+        granted=CPU_TARGETS,
     )
     blocks: tuple[int, ...] | None = declare(
         Integers(1, 1, 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -65,7 +66,8 @@ class CpuBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
-        threads = self.machine.threads if options.parallel else 1
+        granted = self.machine.threads if options.threads is None else math.prod(options.threads)
+        threads = min(self.machine.threads, granted) if options.parallel else 1
         return _Emitter(function, plan, options, threads, checked, self.machine).emit(loops)
 
 

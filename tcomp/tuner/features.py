@@ -64,7 +64,7 @@ def of_options(options: MappingOptions, target: str) -> dict[str, float]:
     """The options of a target that are no lists as numbers, and which are left to its model."""
     found: dict[str, float] = {}
     for name, option in OPTIONS.items():
-        if option.targets and target.partition(":")[0] not in option.targets:
+        if not option.is_searched(target):
             continue
         value = getattr(options, name)
         if option.kind.choices is not None:

@@ -87,7 +87,7 @@ def space_of(compilation: Compilation, base: MappingOptions, target: str, fixed:
     machine = this_machine()
     facts = _Facts(compilation, machine)
     left_out = {*NOT_SEARCHED, *fixed, *facts.idle()}
-    names = [n for n in OPTIONS if n not in left_out and _has_target(n, target)]
+    names = [n for n in OPTIONS if n not in left_out and OPTIONS[n].is_searched(target)]
     found = (_parameter(name, facts) for name in names)
     return Space(base, target, tuple(p for p in found if p is not None and p.count > 1))
 
@@ -192,11 +192,6 @@ def divided(extent: int) -> frozenset[int]:
 def _powers(least: int, usual: int) -> tuple[int, ...]:
     """``least`` and the powers of two above it up to ``usual``."""
     return (least, *(1 << k for k in range(usual.bit_length()) if least < 1 << k <= usual))
-
-
-def _has_target(name: str, target: str) -> bool:
-    wanted = OPTIONS[name].targets
-    return not wanted or target.partition(":")[0] in wanted
 
 
 def _with(options: MappingOptions, values: Mapping[str, object]) -> MappingOptions:

@@ -144,6 +144,10 @@ class TestValues:
         assert all(not OPTIONS[p.name].targets or "cpu" in OPTIONS[p.name].targets for p in space(MM).parameters)
         assert "register_tile" not in {p.name for p in space(MM, "simulator").parameters}
 
+    def test_the_threads_of_a_processor_are_granted_not_searched(self) -> None:
+        assert "threads" not in {p.name for p in space(MM).parameters}
+        assert "threads" in {p.name for p in space(MM, "simulator").parameters}
+
     def test_fixed_options_keep_their_values(self) -> None:
         base = MappingOptions(tile_sizes=(8, 8), parallel=False)
         found = space(MM, base=base, fixed=("tile_sizes", "parallel"))
@@ -154,7 +158,7 @@ class TestValues:
     def test_every_searched_option_has_values_of_its_kind(self) -> None:
         for target in TARGETS:
             for name, option in OPTIONS.items():
-                if (not option.targets or target.partition(":")[0] in option.targets) and name not in NOT_SEARCHED:
+                if option.is_searched(target) and name not in NOT_SEARCHED:
                     parameters = [p for program in PROGRAMS.values() for p in space(program, target).parameters]
                     assert any(p.name == name and p.count > 1 for p in parameters), name
 

@@ -245,7 +245,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "fusion_strategy": ("min", "preserve3coincident"),
     "register_tile": ((2, 8),),
     "recompute_limit": (1.0, 4.0),
-    "threads": ((8, 4),),
+    "threads": ((8, 4), (1,)),
     "blocks": ((2,),),
     "reduction_tile": (4,),
     "prefetch": (False,),
@@ -276,7 +276,7 @@ class TestMatters:
         ("name", "options", "target", "expected"),
         [
             ("tile_sizes", MappingOptions(), "cpu", True),
-            ("threads", MappingOptions(), "cpu", False),
+            ("threads", MappingOptions(), "cpu", True),
             ("threads", MappingOptions(), "cuda:sm_80", True),
             ("threads", MappingOptions(), "simulator", True),
             ("register_tile", MappingOptions(), "cuda:sm_90", False),
