@@ -202,8 +202,15 @@ class Option:
 
     def is_searched(self, target: str) -> bool:
         """Whether another value may make a faster kernel for a target such as ``cuda:sm_90``."""
-        name = target.partition(":")[0]
-        return (not self.targets or name in self.targets) and name not in self.granted
+        return (not self.targets or target.partition(":")[0] in self.targets) and not self.is_granted(target)
+
+    def is_granted(self, target: str) -> bool:
+        """Whether it bounds what a kernel for a target may take."""
+        return target.partition(":")[0] in self.granted
+
+    def is_planted(self, target: str) -> bool:
+        """Whether kernels for a target have the same code if their plans are the same before the last passes."""
+        return self.planted and not self.is_granted(target)
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""

@@ -42,7 +42,7 @@ class Backend(Protocol):
     def passes(self) -> tuple[Pass, ...]: ...
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
-        """The text of a kernel.  Of options it reads those alone that are not ``planted``."""
+        """The text of a kernel.  Of options it reads those alone that are not planted there."""
         ...
 
 
@@ -105,8 +105,8 @@ class Scheduled:
 class Begun:
     """A compilation as far as the plan whose tree no later pass makes anew.
 
-    Options of one program that have this plan in common, and the values of all options that are not ``planted``, have
-    the same code.
+    Options of one program that have this plan in common, and the values of all options that are not planted on a
+    target, have the same code there.
     """
 
     scop: Scop

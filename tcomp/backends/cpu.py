@@ -241,9 +241,9 @@ class _Emitter:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
         loops, tile = tile_loops(node.body)
         kept = kept_panels(self.plan, loops, tile)
-        self.kept.update({k.panel.name: k for k in kept})
+        self.kept = {k.panel.name: k for k in kept}
         own = [line for k in kept for line in k.declared()]
-        loops = panel_by_panel(loops, kept)
+        loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
             lines = shared_out(loops, self._captured(tile), own, instances, self.threads)

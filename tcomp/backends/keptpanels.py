@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import islpy as isl
+
 from tcomp.backends.groupedpanels import panel_of
 from tcomp.backends.panels import Panel
 from tcomp.codegen import affine_expressions
 from tcomp.indexing import constant_extent
 from tcomp.loops import Execute, For, LoopNode, Scope, variables, walk
+from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Plan
 
 
@@ -62,10 +65,20 @@ def kept_panels(plan: Plan, loops: Sequence[For], tile: LoopNode) -> list[KeptPa
     return found
 
 
-def panel_by_panel(loops: Sequence[For], kept: Iterable[KeptPanel]) -> list[For]:
-    """Loops over tiles, outermost first, so that tiles with the same panel, the largest one, follow one another."""
+def panel_by_panel(plan: Plan, machine: Machine, loops: Sequence[For], kept: Iterable[KeptPanel]) -> list[For]:
+    """Loops over tiles, outermost first, so that tiles with the same panel, the largest one, follow one another.
+
+    What else these read is then read again for every panel, so they stay as they are where it lies in memory.
+    """
     largest = max(kept, key=lambda k: k.panel.copy.bytes, default=None)
-    return list(loops) if largest is None else sorted(loops, key=lambda loop: loop.iterator not in largest.iterators)
+    if largest is None:
+        return list(loops)
+    storages = plan.scop.storages
+    statement = plan.scop.by_name[largest.panel.copy.statement]
+    others = {r.get_tuple_name(isl.dim_type.out) for r in statement.reads} - {largest.panel.copy.storage}
+    if machine.overflows(sum(storages[name].bytes for name in others)):
+        return list(loops)
+    return sorted(loops, key=lambda loop: loop.iterator not in largest.iterators)
 
 
 def nested(loops: Sequence[For], body: LoopNode) -> LoopNode:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import home_groups
-from tcomp.grammar.function import Expr, Index, Read, depends_on_data, walk, with_indices
+from tcomp.grammar.function import Index, Read, depends_on_data, walk, with_indices
 from tcomp.loops import Execute, For, Variable
 from tcomp.mapping.machine import Machine
 from tcomp.mapping.plan import Group, Plan
@@ -27,6 +27,10 @@ LEAST_ROW, NEAR_ROWS = 512, 1 / 3
 """Bytes of a row at least, and the part of the nearest cache that the rows of a tile take of a tensor at most."""
 
 
+Strides = tuple[int | None, ...]
+"""Elements that a read goes on with each index of a statement; None where that is not constant."""
+
+
 def next_rows(plan: Plan, machine: Machine, loop: For, call: Execute) -> Mapping[Read, int]:
     """The reads of inputs whose next rows a reduction should fetch, and how many elements further on these lie.
 
@@ -38,7 +42,8 @@ def next_rows(plan: Plan, machine: Machine, loop: For, call: Execute) -> Mapping
     if len(along) != 1 or not _is_last_of_several(plan, group, statement):
         return {}
     rows = -(-math.prod(statement.extents[: statement.coordinates]) // _tiles(scop, plan, group))
-    found = {r: _Row.of(scop, statement, r, along[0]) for r in _inputs_behind(scop, statement.value)}
+    reads = _inputs_behind(plan, group, statement)
+    found = {read: _Row.of(scop, statement, read, strides, along[0]) for read, strides in reads.items()}
     return {
         read: rows * row.step
         for read, row in found.items()
@@ -57,9 +62,8 @@ class _Row:
     step: int
 
     @classmethod
-    def of(cls, scop: Scop, statement: ScopStatement, read: Read, along: str) -> _Row | None:
+    def of(cls, scop: Scop, statement: ScopStatement, read: Read, strides: Strides, along: str) -> _Row | None:
         """Of a read that walks through memory where an index moves; None where there are no rows apart."""
-        strides = [access_stride(scop, read.tensor, read.subscripts, n, scop.sizes) for n in statement.indices]
         if None in strides or strides[statement.indices.index(along)] != 1:
             return None
         reduced = range(statement.coordinates, len(strides))
@@ -88,19 +92,26 @@ def _tiles(scop: Scop, plan: Plan, group: Group) -> int:
     return math.prod(-(-max(1, e) // max(1, size)) for e, size in zip(extents, group.sizes, strict=True))
 
 
-def _inputs_behind(scop: Scop, value: Expr) -> list[Read]:
-    """The reads of inputs in an expression, and those that the elements of temporaries that it reads are made of."""
-    found: dict[Read, None] = {}
-    waiting = [e for e in walk(value) if isinstance(e, Read)]
+def _inputs_behind(plan: Plan, group: Group, statement: ScopStatement) -> dict[Read, Strides]:
+    """The reads of inputs in an update, and those that the temporaries of its tile are made of, with their strides.
+
+    Of those that lie side by side there is one.
+    """
+    scop, found = plan.scop, dict[tuple[str, Strides], Read]()
+    inside = {s for c in group.clusters for s in plan.clusters[c].statements}
+    waiting = [e for e in walk(statement.value) if isinstance(e, Read)]
     while waiting:
         read = waiting.pop(0)
-        if read in found or read.boundary is not None or any(map(depends_on_data, read.subscripts)):
+        if read.boundary is not None or any(map(depends_on_data, read.subscripts)):
             continue
-        found[read] = None
+        indices = statement.indices
+        strides = tuple(access_stride(scop, read.tensor, read.subscripts, n, scop.sizes) for n in indices)
+        if found.setdefault((read.tensor, strides), read) is not read:
+            continue
         writers = [s for s in scop.statements if s.target == read.tensor]
-        if len(writers) == 1 and writers[0].kind == "assign":
+        if len(writers) == 1 and writers[0].kind == "assign" and writers[0].name in inside:
             names = [s.name for s in writers[0].subscripts if isinstance(s, Index)]
             if len(names) == len(read.subscripts):
                 made_of = with_indices(writers[0].value, dict(zip(names, read.subscripts, strict=True)))
                 waiting += [e for e in walk(made_of) if isinstance(e, Read)]
-    return [read for read in found if scop.storages[read.tensor].role == "input"]
+    return {read: strides for (name, strides), read in found.items() if scop.storages[name].role == "input"}

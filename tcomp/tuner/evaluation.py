@@ -196,7 +196,7 @@ class _Compile:
             begun = specialisation.begin(state.scheduled)
         except TooComplexError:
             return self._made(Kernel(specialisation))
-        key = likeness(begun, self.options)
+        key = likeness(begun, self.options, specialisation.target)
         kept = store().get(_LIKE, key)
         if kept is not None:
             source, features = json.loads(kept)

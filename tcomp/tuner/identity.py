@@ -15,6 +15,7 @@ from tcomp.grammar.function import Function
 from tcomp.grammar.syntax import Expr, Loop, Name, Statement
 from tcomp.mapping.gpu import gpu_of
 from tcomp.mapping.machine import processor_name
+from tcomp.mapping.options import OPTIONS
 from tcomp.registry import memory_of
 from tcomp.specialisation import Specialisation
 from tcomp.tuner.trials import digest
@@ -27,7 +28,7 @@ class Identity:
 
     ``program`` is text whose names were replaced by ones that follow from their order; ``sizes`` (of size symbols and
     ``const`` parameters) and ``strides`` (of arrays not in C order, in elements) go by these names.  ``device`` is the
-    model of processor or GPU.
+    model of processor or GPU, with the options that grant less than all of it.
     """
 
     program: str
@@ -44,15 +45,17 @@ class Identity:
 
 
 def identity_of(specialisation: Specialisation, device: str) -> Identity:
-    """What results for a specialisation on a device are kept under, whatever its options."""
+    """What results for a specialisation on a device are kept under, whatever its options but those that are granted."""
     program = canonical(specialisation.function)
-    names, sizes = program.names, specialisation.sizes
+    names, sizes, options = program.names, specialisation.sizes, specialisation.options
+    granted = {name: getattr(options, name) for name, o in OPTIONS.items() if o.is_granted(specialisation.target)}
+    bounds = [f"{name}={value}" for name, value in granted.items() if value is not None]
     return Identity(
         program.text,
         tuple(sorted((names[name], value) for name, value in sizes.values.items())),
         tuple(sorted((names[name], strides) for name, strides in sizes.strides.items())),
         specialisation.target,
-        device,
+        ", ".join([device, *bounds]),
     )
 
 

@@ -14,8 +14,8 @@ from tcomp.mapping.plantext import plan_text
 from tcomp.tuner.trials import digest
 
 
-def likeness(begun: Begun, options: MappingOptions) -> str:
-    """A digest that candidates of one problem share only if their code is the same."""
+def likeness(begun: Begun, options: MappingOptions, target: str) -> str:
+    """A digest that candidates of one problem for a target share only if their code is the same."""
     values = asdict(options)
-    left = {name: values[name] for name, option in OPTIONS.items() if not option.planted}
+    left = {name: values[name] for name, option in OPTIONS.items() if not option.is_planted(target)}
     return digest(json.dumps([plan_text(begun.plan, ""), left]))

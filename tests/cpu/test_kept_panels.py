@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,15 @@ def test_tiles_that_read_the_same_panel_fill_it_once(form: str, parallel: bool) 
     loops = [line for line in source.split("\n") if "const long c" in line or "for (long c" in line]
     order = [next(n for n, line in enumerate(loops) if f"long c{d} = " in line) for d in range(len(tiles))]
     assert max(order) == order[-2], "rows are the innermost loop over tiles"
+
+
+def test_what_lies_in_memory_is_not_read_again_for_every_panel() -> None:
+    """A tall matrix passes by once, and its panels are filled for every tile."""
+    options, order = tc.MappingOptions(tile_sizes=(512, 32)), {}
+    for rows in (1024, 200000):
+        source = text_of(PRODUCTS["transposed"][0], {"M": rows, "K": 70, "N": 1024}, options)
+        order[rows] = re.findall(r"const long (c\d) = \(?tile", source)
+    assert order == {1024: ["c1", "c0"], 200000: ["c0", "c1"]}
 
 
 @pytest.mark.parametrize("parallel", [True, False])

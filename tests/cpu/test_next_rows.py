@@ -69,6 +69,28 @@ def test_every_line_is_fetched_once() -> None:
     assert text_of(LAYER_NORM, sizes, narrow).count("__builtin_prefetch") == 2, "four vectors are two lines"
 
 
+def chain(length: int) -> str:
+    """Temporaries, each made of three neighbours of the one before, and the largest value of a row of the last."""
+    steps = ["t0(n,d) = X(n,d) + X(n,d+1) + X(n,d+2) where d in 0:D-2"]
+    for k in range(1, length):
+        value = " + ".join(f"t{k - 1}(n,{d})" for d in ("d", "d+1", "d+2"))
+        steps.append(f"t{k}(n,d) = {value} where d in 0:D-{2 * (k + 1)}")
+    last, row = f"t{length - 1}(n,d)", f"where d in 0:D-{2 * length}"
+    steps += [f"m(n) max=! {last} {row}", f"Y(n,d) = {last} - m(n) {row}"]
+    return "def f(float(N,D) X) -> (Y) {\n" + "\n".join(steps) + "\n}"
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_neighbours_are_fetched_once(length: int) -> None:
+    """However many ways lead to them: with four vectors at a time, and with one in the loop over those left."""
+    assert text_of(chain(length), {"N": 4096, "D": 1024}).count("__builtin_prefetch") == 5
+    shifted = """def f(float(N,D) X) -> (Y) {
+      m(n) max=! fmax(X(n,d), X(n,d+1)) where d in 0:D-1
+      Y(n,d) = X(n,d) - m(n)
+    }"""
+    assert text_of(shifted, {"N": 4096, "D": 1025}).count("__builtin_prefetch") == 4
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

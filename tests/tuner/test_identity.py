@@ -22,7 +22,9 @@ def only(text: str) -> Function:
 
 def identity(text: str = MM, values: dict[str, int] | None = None, **facts: object) -> Identity:
     sizes = Sizes(values or {"M": 4, "K": 5, "N": 6}, facts.get("strides", {}))  # type: ignore[arg-type]
-    made = Specialisation(only(text), sizes, MappingOptions(), str(facts.get("target", "cpu")), False)
+    options = facts.get("options", MappingOptions())
+    assert isinstance(options, MappingOptions)
+    made = Specialisation(only(text), sizes, options, str(facts.get("target", "cpu")), False)
     return identity_of(made, str(facts.get("device", "any")))
 
 
@@ -66,8 +68,16 @@ def test_everything_that_a_kernel_is_fixed_to_counts() -> None:
         identity(strides={"B": (1, 4)}),
         identity(target="simulator:sm_90"),
         identity(device="another"),
+        identity(options=MappingOptions(threads=(1,))),
     ]
     assert len({v.key for v in variants}) == len(variants)
+
+
+def test_options_that_are_searched_do_not_count() -> None:
+    chosen = MappingOptions(tile_sizes=(8, 8), parallel=False)
+    assert identity(options=chosen) == identity()
+    blocks = MappingOptions(threads=(32,))
+    assert identity(target="simulator:sm_90", options=blocks) == identity(target="simulator:sm_90"), "of a GPU's block"
 
 
 def test_indices_of_different_statements_may_share_a_name() -> None:

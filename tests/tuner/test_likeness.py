@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,18 @@ def test_what_is_alike_has_the_same_code(text: str, target: str, draws: int) -> 
         specialisation = of.with_options(options)
         begun = specialisation.begin()
         text = specialisation.lower(begun).source.text
-        assert sources.setdefault(likeness(begun, options), text) == text
+        assert sources.setdefault(likeness(begun, options, target), text) == text
     if target == "cpu":
         found, there_are = len(sources), len(set(sources.values()))
         assert there_are <= found < draws, "some are alike, and few have the same code without being so"
+
+
+def test_threads_that_are_granted_make_other_code() -> None:
+    of = problem(MM, M=240, K=80, N=320)
+    all_cores = of.specialisation.options
+    one = replace(all_cores, threads=(1,))
+    found = {likeness(of.with_options(o).begin(), o, "cpu") for o in (all_cores, one)}
+    assert len(found) == 2
 
 
 def test_going_on_gives_what_one_run_gives() -> None:
