@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from tcomp.grammar.function import Expr, Read
-from tcomp.mapping.columns import Columns, operands_of
+from tcomp.mapping.columns import Columns, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.machine import LINE_BYTES, PAGE, Machine
 from tcomp.mapping.plan import Cluster
@@ -51,6 +51,10 @@ NEAR_ROWS, LEAST_BLOCK = 1 / 4, 24
 """Part of the nearest cache for what the rows of a tile read in a block of steps that lie apart, and such steps at
 least: strided convolutions with 8 to 24 filters are 1.4 to 2.4 times as fast as with all steps at once (one thread of a
 Zen 3)."""
+
+PANEL_VECTORS, MANY_ROWS = 2, 256
+"""Vectors of a row of the common register tile, and rows from which on it pays to pack what that reads from the second
+cache (Zen 5, two threads: 512^3 takes 0.95 of the time, 640^3 to 896^3 0.97 to 1, with 100 rows 1.03 to 1.09)."""
 
 NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
 """Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
@@ -212,10 +216,13 @@ def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine
     """Whether the columns of every step begin at a line of the cache, or will once they are packed."""
     if columns.panel is None:
         return True
-    storage = scop.storages[columns.panel.tensor]
-    line = LINE_BYTES // storage.dtype.itemsize
-    in_lines = all(stride % line == 0 for stride in storage.strides if stride != 1)
-    return in_lines or columns.packed or is_read_afar(scop, cluster, columns, machine)
+    return _in_whole_lines(scop, columns.panel) or columns.packed or is_read_afar(scop, cluster, columns, machine)
+
+
+def _in_whole_lines(scop: Scop, read: Read) -> bool:
+    """Whether all rows of a tensor begin with a line of the cache if it does."""
+    storage = scop.storages[read.tensor]
+    return all(stride * storage.dtype.itemsize % LINE_BYTES == 0 for stride in storage.strides if stride != 1)
 
 
 def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> int:
@@ -242,13 +249,34 @@ def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     """Whether the steps of a panel lie so far apart that it should be packed for that.
 
     They do if neighbouring ones do, or where a long loop around these moves far, as one over the channels of an image.
+    Panels whose lines many rows straddle count, too.
     """
     main, read = main_statement(scop, cluster), columns.panel
     if read is None:
         return False
     steps = steps_in_order(scop, cluster, columns)
     loops = [steps, *([p] for p in steps if main.extents[p] >= MANY_STEPS)]
-    return max(steps_apart(scop, main, read, loop) for loop in loops) >= machine.far_stride
+    apart = max(steps_apart(scop, main, read, loop) for loop in loops)
+    return apart >= machine.far_stride or _is_straddled_by_many(scop, cluster, columns, machine)
+
+
+def _is_straddled_by_many(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether many rows read whole lines from the second cache: those of an array that begins within one take two each.
+
+    That is so where the panel of a register tile does not stay in the nearest cache, and the reduction runs in one
+    block.  The other operand must not lie in memory, for panels are kept where it may be read again for each.
+    """
+    main, steps = main_statement(scop, cluster), steps_in_order(scop, cluster, columns)
+    panel, other = columns.panel, rows_of(main, columns)
+    if panel is None or other is None or not _in_whole_lines(scop, panel):
+        return False
+    count = math.prod(main.extents[p] for p in steps)
+    near = machine.nearest_cache / (PANEL_VECTORS * machine.vector_bytes)
+    if not near < count <= SLACK * PANEL_SHARE * near or machine.overflows(scop.storages[other.tensor].bytes):
+        return False
+    coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, panel, main.indices[p])]
+    rows = math.prod(main.extents[p] for p in coordinates)
+    return rows >= MANY_ROWS and steps_apart(scop, main, panel, steps) >= PAGE // 2
 
 
 def _even(extent: int, most: int) -> int:

@@ -564,3 +564,28 @@ def test_short_runs_within_a_reduction_are_no_dot_products() -> None:
     assert copied(text, sizes, 8) == ["A"] and copied(text, sizes, 16) == ["B"]
     A, B = integers((20, 32, 16, 12)), integers((20, 32, 8, 12))
     assert (tc.define(text)["f"](A, B) == np.einsum("ptqu,rtsu->spqr", A, B)).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "steps", "packed"),
+    [
+        (512, 512, 512, True),
+        (300, 640, 700, True),
+        (100, 512, 512, False),
+        (512, 500, 512, False),
+        (512, 256, 512, False),
+        (512, 512, 256, False),
+        (512, 512, 2048, False),
+        (20000, 512, 512, False),
+    ],
+    ids=["many", "odd", "few rows", "parts of lines", "near steps", "stays near", "blocks", "read from memory"],
+)
+def test_lines_that_many_rows_read_from_the_second_cache_are_packed(
+    rows: int, columns: int, steps: int, packed: bool
+) -> None:
+    """An array may begin within a line, so that each vector straddles two."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    machine = replace(CPU.machine, nearest_cache=48 << 10, last_cache=32 << 20)
+    sizes = Sizes({"M": rows, "N": columns, "K": steps})
+    plan = lower(define(text)["f"], sizes, tc.MappingOptions(), replace(CPU, machine=machine)).plan
+    assert [copy.storage for copy in plan.copies] == ["B"] * packed
