@@ -33,6 +33,7 @@ from tcomp.version import __version__
 
 FORMAT = 1
 _BUSY_SECONDS = 20.0
+_RETRY_SECONDS = 0.01
 
 _SCHEMA = """
 CREATE TABLE problems (
@@ -110,7 +111,7 @@ class Database:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = FULL")
         if self._format() == 0:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
             with _transaction(connection):
                 # Another process may have been faster.
                 if self._format() == 0:
@@ -320,6 +321,20 @@ class Database:
 def _connected(path: Path | str) -> sqlite3.Connection:
     """Transactions begin where the code says so."""
     return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Have the file keep a log.  SQLite does not wait for another process that is writing meanwhile."""
+    limit = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > limit:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import sqlite3
 import stat
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,18 @@ def test_a_run_is_found_again_until_it_has_ended(file: Path) -> None:
         assert database.unfinished(identity(), "10 s") is None
         database.note(run, 60.0, ended=True)
         assert database.unfinished(identity(), "60 s") is None
+
+
+def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:
+    """Whoever comes second while the first makes the tables: SQLite gives up at once there."""
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    end = threading.Timer(0.2, other.execute, ("COMMIT",))
+    end.start()
+    with Database(file) as database:
+        assert database.counts() == Counts()
+    end.join()
+    other.close()
 
 
 def _add_many(path: Path, number: int) -> None:
