@@ -50,7 +50,8 @@ convolutions of 64 or 128 channels take up to an eighth less time."""
 NEAR_ROWS, LEAST_BLOCK = 1 / 4, 24
 """Part of the nearest cache for what the rows of a tile read in a block of steps that lie apart, and such steps at
 least: strided convolutions with 8 to 24 filters are 1.4 to 2.4 times as fast as with all steps at once (one thread of a
-Zen 3)."""
+Zen 3).  With a large second cache accumulators that go through memory cost more: all steps at once take 0.80 to 1.03 of
+the time, transposed matrices 0.85 to 0.93 (Zen 5)."""
 
 PANEL_VECTORS, MANY_ROWS = 2, 256
 """Vectors of a row of the common register tile, and rows from which on it pays to pack what that reads from the second
@@ -151,6 +152,8 @@ def _steps_near(
     its own for each of many steps, which nothing fetches ahead.  With the steps of a few channels at a time rows of an
     image pass by in order.
     """
+    if machine.middle_is_large:
+        return None
     itemsize = scop.storages[read.tensor].dtype.itemsize
     strides = {p: access_stride(scop, read.tensor, read.subscripts, main.indices[p], scop.sizes) for p in extents}
     if not any(s and abs(s) * itemsize < LINE_BYTES and extents[p] > 1 for p, s in strides.items()):

@@ -62,7 +62,12 @@ class Machine:
         Measured with 512 KiB in the second cache (Zen 3: products of 500^3 to 1000^3 gain up to half) and with twice as
         much (Zen 5: nothing below a page).
         """
-        return PAGE if self.middle_cache >= 1 << 20 else PAGE // 4
+        return PAGE if self.middle_is_large else PAGE // 4
+
+    @property
+    def middle_is_large(self) -> bool:
+        """Whether the second cache has a megabyte, from which lines that lie apart come fast enough."""
+        return self.middle_cache >= 1 << 20
 
     def overflows(self, tensor_bytes: int) -> bool:
         """Whether tensors of so many bytes are too large to stay in the caches from call to call."""

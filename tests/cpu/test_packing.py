@@ -175,14 +175,14 @@ def test_strided_columns_of_an_image_give_way_to_filters_that_fill_vectors(
 
 
 def test_rows_of_an_image_pass_by_a_few_channels_at_a_time() -> None:
-    """Else each register tile reads lines of all channels, which nothing fetches ahead."""
+    """Else each register tile reads lines of all channels, which nothing fetches ahead from a small second cache."""
     text = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
     machine = replace(CPU.machine, vector_bytes=32, registers=16, datapath_bytes=32, nearest_cache=32 << 10)
-    for channels, together in ((100, 5), (6, 6)):
+    for channels, cache, together in ((100, 512, 5), (6, 512, 6), (100, 1024, 100)):
         sizes = {"N": 1, "C": channels, "H": 36, "W": 126, "K": 24, "R": 3, "S": 3}
-        made = lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), replace(CPU, machine=machine))
-        loops = made.stages["loops"]
-        assert (f"({together} * c" in loops) == (together < channels), loops
+        backend = replace(CPU, machine=replace(machine, middle_cache=cache << 10))
+        loops = lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend).stages["loops"]
+        assert ("(5 * c" in loops) == (together == 5), loops
     image, F = integers((1, 60, 15, 126)), integers((24, 60, 3, 3))
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (2, 3))[:, :, ::2, ::2]
     assert (tc.define(text)["f"](image, F) == np.einsum("nchwrs,kcrs->nkhw", windows, F)).all()
