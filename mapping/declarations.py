@@ -200,9 +200,13 @@ class Option:
     planted: bool
     granted: tuple[str, ...]
 
+    def is_for(self, target: str) -> bool:
+        """Whether it matters on a target such as ``cuda:sm_90``, under its conditions."""
+        return not self.targets or target.partition(":")[0] in self.targets
+
     def is_searched(self, target: str) -> bool:
-        """Whether another value may make a faster kernel for a target such as ``cuda:sm_90``."""
-        return (not self.targets or target.partition(":")[0] in self.targets) and not self.is_granted(target)
+        """Whether another value may make a faster kernel for a target."""
+        return self.is_for(target) and not self.is_granted(target)
 
     def is_granted(self, target: str) -> bool:
         """Whether it bounds what a kernel for a target may take."""

@@ -311,9 +311,7 @@ def matters(options: MappingOptions, name: str, target: str) -> bool:
     Where it does not, a search need not try its values.
     """
     option = OPTIONS[name]
-    if option.targets and target.partition(":")[0] not in option.targets:
-        return False
-    return all(getattr(options, condition.option) in condition.values for condition in option.when)
+    return option.is_for(target) and all(getattr(options, c.option) in c.values for c in option.when)
 
 
 _BASE = MappingOptions(

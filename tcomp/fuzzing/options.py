@@ -26,11 +26,10 @@ _LONGEST = 5
 
 def random_options(choices: Choices, target: str, most_threads: int = MOST_THREADS) -> MappingOptions:
     """Options that a target such as ``cpu`` or ``cuda`` takes; about half keep their defaults."""
-    name = target.partition(":")[0]
     values = {
         option: _value(choices, declared.kind, most_threads)
         for option, declared in OPTIONS.items()
-        if option not in NOT_EXACT and (not declared.targets or name in declared.targets) and choices.chance(50)
+        if option not in NOT_EXACT and declared.is_for(target) and choices.chance(50)
     }
     sizes, threads = values.get("tile_sizes"), values.get("threads")
     if isinstance(sizes, list) and isinstance(threads, list) and choices.chance(60):
