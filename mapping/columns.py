@@ -22,6 +22,15 @@ from tcomp.mapping.strides import access_stride, coefficient
 from tcomp.mapping.tilesizes import lane_position, main_statement, reduction_positions
 from tcomp.scop import Scop, ScopStatement
 
+SIDE = 256
+"""Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
+
+TURNED_SIDE = 128
+"""The same where results are turned, some at a time: these times both stay in a large second-level cache.
+
+Against 64 of both 100 random contractions of 0.2 to 6 GFLOP take 0.93 of the time where that matters, 120 smaller ones
+0.94 and 500 convolutions 0.98 (one thread of a Zen 5); 256 are no better."""
+
 MOST_STEP = 8
 """How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
 
@@ -34,6 +43,12 @@ would seem better.
 
 The columns that are chosen for 729 random convolutions, most of them with strides, take 1.6 % longer than the better
 ones in the geometric mean (one thread of a Zen 3), as they do for the 308 of them to which nothing was fitted."""
+
+_NEAR = 1 << 20
+"""Bytes of a tensor whose panels stay from tile to tile, or are packed again from a near cache.
+
+From far away all of a panel comes again for the rows of each tile: without that being charged, contractions of 33 GFLOP
+whose results are turned took three times as long as with other columns (TCCG's ``ijkl-imkn-njml`` on a Zen 5)."""
 
 _PADDED_ROWS = 16
 """Rows from which on columns are packed only because they fill no vector."""
@@ -88,8 +103,9 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     found: list[tuple[float, int, Columns]] = []
     for position in cluster.coordinates[main.name]:
-        chosen = _as_columns(scop, cluster, main, operands, position, lanes)
         write = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
+        side = SIDE if write == 1 else TURNED_SIDE
+        chosen = _as_columns(scop, cluster, main, operands, position, lanes, side)
         if chosen is not None and write == 1:
             cost, columns = chosen
             found.append((cost * _unfilled(sizes[position], lanes), -position, columns))
@@ -122,9 +138,12 @@ def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | N
 
 
 def _as_columns(
-    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int, lanes: int
+    scop: Scop, cluster: Cluster, main: ScopStatement, operands: tuple[Read, ...], position: int, lanes: int, side: int
 ) -> tuple[float, Columns] | None:
-    """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so."""
+    """What a step costs with vectors along an index, and the columns; None if an operand cannot be read so.
+
+    A tile has at most ``side`` rows.
+    """
     index, sizes = main.indices[position], main.extents
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
@@ -149,7 +168,8 @@ def _as_columns(
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = _rows(scop, cluster, main, read)
-    cost += _packing(scop, cluster, main, read, position, step, rows, lanes) / max(1, rows)
+    served = rows if scop.storages[read.tensor].bytes <= _NEAR else min(rows, side)
+    cost += _packing(scop, cluster, main, read, position, step, rows, lanes) / max(1, served)
     return cost, Columns(position, read, True, step)
 
 

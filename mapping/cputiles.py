@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tcomp.grammar.function import Read, walk
 from tcomp.mapping import turning
 from tcomp.mapping.blocking import is_read_afar, is_streamed, panel_loads
-from tcomp.mapping.columns import Columns, column_position, columns_of, depends_on, operands_of
+from tcomp.mapping.columns import SIDE, TURNED_SIDE, Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.dotproducts import dot_product
 from tcomp.mapping.dottiles import tiles_of_dot_product
 from tcomp.mapping.footprint import coordinate_set
@@ -58,9 +58,6 @@ PHASES_SHARE = 12
 
 More would fit, but the shorter the passes, the better the processor fetches what comes next meanwhile."""
 
-SIDE = 256
-"""Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
-
 LEAST_PRODUCTS = 1 << 16
 """Multiply-adds, in registers, for which a tile of its own does not pay: a microsecond."""
 
@@ -76,9 +73,6 @@ NEAR_PANEL = 1 / 2
 """Part of the nearest cache that a panel of more columns may take, where the steps are few: the longer the rows of
 results, the better they are written (8 to 32 steps, 600 to 4,096 rows and columns, one thread of a Zen 3: 1.07 to 1.5
 times as fast as tiles of 64 columns)."""
-
-TURNED_SIDE = 64
-"""The same where results are turned, ``TOGETHER`` at a time: these times both stay in the second-level cache."""
 
 TOGETHER = 16
 """Columns, or results, that a tile should have side by side: a line of floats."""
@@ -275,7 +269,8 @@ def _tiles_of_contraction(
     narrow = max(TOGETHER, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN), near)
     tall, side = (TALL_SIDE, narrow) if afar and not columns.packed else (SIDE, SIDE)
     if columns.results is not None:
-        along, tall, side = positions.index(columns.results), TURNED_SIDE, TURNED_SIDE
+        along = positions.index(columns.results)
+        tall = side = TURNED_SIDE if machine.middle_is_large else TURNED_SIDE // 2
         if along in members:
             sizes[along] = units[along] = min(whole[columns.results], TOGETHER)
     sizes[column] = even_share(whole[columns.position], side, width)

@@ -218,3 +218,18 @@ def test_a_plan_that_takes_out_what_cannot_be(name: str, place: int) -> None:
     )
     with pytest.raises(tc.PlanError, match=f"what {name} computes at {place} cannot be computed ahead of it"):
         compiled(text, SIZES, plan)
+
+
+WIDE = replace(CPU, machine=Machine(64, 32, 64, 2, 48 << 10, 1 << 20, 32 << 20))
+"""Vectors of sixteen floats, as many registers, and a large second cache."""
+
+
+@pytest.mark.parametrize(("count", "is_turned"), [(5, True), (12, False)])
+def test_results_are_not_turned_for_a_panel_that_each_tile_would_fetch_from_afar(count: int, is_turned: bool) -> None:
+    """The 48 values of b fill vectors better than the 54 of a, but ``Y`` is packed across its lines for them."""
+    text = "def f(float(F,C,E,A) X, float(D,E,B,F) Y) -> (O) { O(d,c,b,a) +=! X(f,c,e,a) * Y(d,e,b,f) }"
+    sizes = {"A": 54, "B": 48, "C": 12, "D": count, "E": 20, "F": 50}
+    made = compiled(text, sizes, backend=WIDE)
+    assert (made.plan.buffers["O_acc0"].order == (0, 1, 3, 2)) == is_turned
+    X, Y = integers(50, 12, 20, 54), integers(count, 20, 48, 50)
+    np.testing.assert_array_equal(tc.define(text).f(X, Y), np.einsum("fcea,debf->dcba", X, Y, optimize=True))
