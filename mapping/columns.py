@@ -54,8 +54,9 @@ _PADDED_ROWS = 16
 """Rows from which on columns are packed only because they fill no vector."""
 
 _SUMS, _LANES_ADDED, _SUMMED_EACH = 1.38, 28.0, 32.0
-"""What a step of dot products costs in register tiles, and adding up the lanes of each sum; and adding up those of a
-run of steps within a sum, which begins and ends for itself (12 steps at a time reach 8 GFLOP/s on a Zen 3)."""
+"""What a step of dot products costs in register tiles, and adding up the lanes of each sum, beside which results that
+lie apart are stored so; and adding up those of a run of steps within a sum, which begins and ends for itself (12 steps
+at a time reach 8 GFLOP/s on a Zen 3)."""
 
 _ALONE, _BESIDE, _BOTH_BESIDE = 0.5, 1.1, 1.4
 """What a step costs more with one vector, for which each row is broadcast alone; how many times as much where
@@ -131,8 +132,14 @@ def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | N
         return None
     if any(read.dtype.bits < main.value.dtype.bits for read in operands):
         return None
+    return _neighbouring_results(scop, cluster, main)
+
+
+def _neighbouring_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | None:
+    """The coordinate along which the results of a statement are neighbours, if it has more than one value."""
     for position in cluster.coordinates[main.name]:
-        if access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes) == 1:
+        stride = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
+        if stride == 1 and main.extents[position] > 1:
             return position
     return None
 
@@ -286,7 +293,10 @@ def _dot_cost(
         return best
     sides = sum_sides(scop, cluster, operands) if recognise_contraction(main) is not None else None
     if sides is not None and sides.row is not None:
-        return _SUMS * _unfilled(main.extents[sides.lanes], lanes) + _LANES_ADDED / steps
+        own = {cluster.coordinates[main.name][side] for side in (sides.row, sides.column)}
+        apart = _neighbouring_results(scop, cluster, main) not in {*own, None}
+        ends = _LANES_ADDED + (_TURNED * lanes if apart else 0.0)
+        return _SUMS * _unfilled(main.extents[sides.lanes], lanes) + ends / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):

@@ -233,3 +233,13 @@ def test_results_are_not_turned_for_a_panel_that_each_tile_would_fetch_from_afar
     assert (made.plan.buffers["O_acc0"].order == (0, 1, 3, 2)) == is_turned
     X, Y = integers(50, 12, 20, 54), integers(count, 20, 48, 50)
     np.testing.assert_array_equal(tc.define(text).f(X, Y), np.einsum("fcea,debf->dcba", X, Y, optimize=True))
+
+
+@pytest.mark.parametrize(("steps", "is_turned"), [(32, True), (112, False)])
+def test_few_steps_do_not_pay_for_sums_whose_results_lie_apart(steps: int, is_turned: bool) -> None:
+    """Neither rows nor columns of register tiles of sums are neighbours among the results: the batches are."""
+    text = "def f(float(P,X,K) A, float(P,T,K) B) -> (C) { C(x,t,p) +=! A(p,x,k) * B(p,t,k) }"
+    made = compiled(text, {"P": 8, "X": 37, "T": 28, "K": steps}, backend=WIDE)
+    assert bool(made.plan.copies) == is_turned
+    A, B = integers(8, 37, steps), integers(8, 28, steps)
+    np.testing.assert_array_equal(tc.define(text).f(A, B), np.einsum("pxk,ptk->xtp", A, B, optimize=True))
