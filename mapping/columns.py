@@ -29,7 +29,7 @@ TURNED_SIDE = 128
 """The same where results are turned, some at a time: these times both stay in a large second-level cache.
 
 Against 64 of both 100 random contractions of 0.2 to 6 GFLOP take 0.93 of the time where that matters, 120 smaller ones
-0.94 and 500 convolutions 0.98 (one thread of a Zen 5); 256 are no better."""
+0.94 and 250 convolutions 0.98 (one thread of a Zen 5); 256 are no better."""
 
 MOST_STEP = 8
 """How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
