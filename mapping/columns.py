@@ -26,7 +26,8 @@ SIDE = 256
 """Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
 
 TURNED_SIDE = 128
-"""The same where results are turned, some at a time: these times both stay in a large second-level cache.
+"""The same where results are turned, some at a time: these times both stay in a large second-level cache, of which a
+smaller one has half.
 
 Against 64 of both 100 random contractions of 0.2 to 6 GFLOP take 0.93 of the time where that matters, 120 smaller ones
 0.94 and 250 convolutions 0.98 (one thread of a Zen 5); 256 are no better."""
@@ -102,6 +103,7 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
     operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
     sizes = main.extents
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    along = _along_results(scop, cluster, main)
     found: list[tuple[float, int, Columns]] = []
     for position in cluster.coordinates[main.name]:
         write = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
@@ -110,7 +112,7 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
         if chosen is not None and write == 1:
             cost, columns = chosen
             found.append((cost * _unfilled(sizes[position], lanes), -position, columns))
-        elif chosen is not None and write and (along := _along_results(scop, cluster, main)) is not None:
+        elif chosen is not None and write and along is not None:
             cost, columns = chosen
             cost *= _unfilled(sizes[position], lanes) * (_BOTH_BESIDE if columns.panel is None else _BESIDE)
             cost += _TURNED * lanes / max(1, steps)
