@@ -1,4 +1,4 @@
-"""Pass: share a long reduction between blocks, or between threads (``sharing.py``).
+"""A long reduction in two steps, for passes that share it between blocks (``gpuparts.py``) or threads (``sharing.py``).
 
 ``acc(i) += f(i, k)`` becomes ``parts(p, i) += f(i, k)`` for the steps ``k`` of part ``p``, and
 ``acc(i) += parts(p, i)``: split-K of matrix products, and the two kernels of a full sum.  The parts are kept in global
@@ -8,7 +8,6 @@ A block accumulates its part in a storage of its own, as whole reductions do, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,12 +16,8 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.grammar.function import Binary, Constant, Expr, Index, Read, with_indices
 from tcomp.grammar.ranges import Box
-from tcomp.mapping.dealing import Sides, sides_of
-from tcomp.mapping.gpu import Gpu
-from tcomp.mapping.gpumodel import Work, parts_of_contraction
-from tcomp.mapping.options import MappingOptions
 from tcomp.mapping.plan import Cluster, Plan
-from tcomp.mapping.tilesizes import main_statement, reduction_positions
+from tcomp.mapping.tilesizes import main_statement
 from tcomp.operators import INT64, REDUCTIONS
 from tcomp.schedule import scheduled_anew
 from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
@@ -30,19 +25,8 @@ from tcomp.scop import Scop, ScopStatement, Storage, contiguous_strides
 _OF_PARTS = "p"
 """What the names of the statements of parts have behind that of the statement that was split."""
 
-LEAST_WORK = 1 << 22
-"""Instances of an update from which on a second kernel costs less than idle multiprocessors."""
-
-LEAST_STEPS, LEAST_PART = 256, 64
-"""Steps that a part has at least, and those of a contraction."""
-
 PART_MULTIPLE = 32
 """Parts begin at multiples of so many steps where they can: at whole vectors, and between tiles of steps."""
-
-
-def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
-    """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
-    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options), apart=True)
 
 
 def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: bool = False) -> Plan:
@@ -60,34 +44,6 @@ def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: 
     if not stored:
         return plan
     return replace(scheduled_anew(plan, scop), stored=frozenset(stored))
-
-
-def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:
-    """Into how many parts the reduction of a cluster is split."""
-    statement = main_statement(scop, cluster)
-    positions = reduction_positions(cluster, statement)
-    if statement.kind != "update" or not statement.plain or not positions or statement.domain.is_empty():
-        return 1
-    sizes = statement.extents
-    longest = max(sizes[p] for p in positions)
-    if options.split_reduction is not None:
-        return min(options.split_reduction, longest)
-    steps = math.prod(sizes[p] for p in positions)
-    elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
-    sides = sides_of(scop, cluster)
-    if sides is not None:
-        return parts_of_contraction(gpu, _work(scop, cluster, sides, steps), min(longest, steps // LEAST_PART))
-    if elements * steps < LEAST_WORK or 2 * elements > gpu.multiprocessors:
-        return 1
-    return max(1, min(gpu.multiprocessors // elements, steps // LEAST_STEPS, longest))
-
-
-def _work(scop: Scop, cluster: Cluster, sides: Sides, steps: int) -> Work:
-    statement = main_statement(scop, cluster)
-    sizes, positions = statement.extents, cluster.coordinates[statement.name]
-    rows, columns = (math.prod(sizes[positions[d]] for d in side) for side in (sides.rows, sides.columns))
-    elements = math.prod(sizes[p] for p in positions)
-    return Work(elements // (rows * columns), rows, columns, steps, scop.storages[statement.target].dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

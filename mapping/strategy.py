@@ -14,6 +14,7 @@ from tcomp.mapping.barriers import synchronise
 from tcomp.mapping.buffers import place_buffers
 from tcomp.mapping.cpufusion import cpu_tiling
 from tcomp.mapping.gpu import Gpu
+from tcomp.mapping.gpuparts import split_reductions
 from tcomp.mapping.gputiles import gpu_tiling
 from tcomp.mapping.groups import fuse
 from tcomp.mapping.inlining import inline_producers
@@ -27,7 +28,6 @@ from tcomp.mapping.phases import deal_to_threads
 from tcomp.mapping.plan import Plan
 from tcomp.mapping.promotion import promote_to_shared
 from tcomp.mapping.sharing import share_reductions
-from tcomp.mapping.splitting import split_reductions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.function import Function
 from tcomp.mapping import splitting
 from tcomp.mapping.gpu import gpu_of
+from tcomp.mapping.gpuparts import split_reductions
 from tcomp.mapping.options import MappingOptions
 from tcomp.schedule import schedule
 from tcomp.scop import Sizes
@@ -100,7 +101,7 @@ def test_a_part_that_is_left_out_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(splitting, "_update", lazy)
     with pytest.raises(LegalityError, match="every step of S0 once"):
-        splitting.split_reductions(gpu_of("sm_90"), plan, MappingOptions(split_reduction=2))
+        split_reductions(gpu_of("sm_90"), plan, MappingOptions(split_reduction=2))
 
 
 def test_threads_whose_part_a_loop_around_decides_take_turns() -> None:
