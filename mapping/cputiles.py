@@ -17,8 +17,7 @@ from tcomp.mapping.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.machine import PAGE, Machine
 from tcomp.mapping.operations import recognise_contraction
 from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Cluster
-from tcomp.mapping.planrows import LARGEST
+from tcomp.mapping.plan import LARGEST, Cluster
 from tcomp.mapping.registertile import best_register_tile
 from tcomp.mapping.scans import scanned_position
 from tcomp.mapping.strides import coefficient, strides_of

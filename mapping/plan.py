@@ -19,6 +19,9 @@ from tcomp.mapping.operations import TileOperation
 from tcomp.operators import DType
 from tcomp.scop import Scop, contiguous_strides
 
+LARGEST = 1 << 40
+"""No number in a plan is larger."""
+
 SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
 """Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
 at the last element of a copy with groups."""

@@ -18,8 +18,21 @@ from tcomp.mapping.buffers import places
 from tcomp.mapping.inlining import can_inline, inlined
 from tcomp.mapping.operations import TileOperation, recognise_contraction
 from tcomp.mapping.outlining import can_outline, outlined
-from tcomp.mapping.plan import Buffer, Cluster, Copy, Deal, Dealt, Footprint, Group, Phase, Plan, Share, StepGroups
-from tcomp.mapping.planrows import LARGEST, Row, read_toml
+from tcomp.mapping.plan import (
+    LARGEST,
+    Buffer,
+    Cluster,
+    Copy,
+    Deal,
+    Dealt,
+    Footprint,
+    Group,
+    Phase,
+    Plan,
+    Share,
+    StepGroups,
+)
+from tcomp.mapping.planrows import Row, read_toml
 from tcomp.mapping.plantext import tree_text
 from tcomp.mapping.promotion import references
 from tcomp.mapping.replay import replay

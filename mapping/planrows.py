@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 import islpy as isl
 
 from tcomp.errors import PlanError
+from tcomp.mapping.plan import LARGEST
 
 Value = TypeVar("Value")
-
-LARGEST = 1 << 40
-"""No number in a plan is larger."""
 
 _DEEPEST, _WIDEST, _LONGEST_PRODUCT = 100, 300, 1000
 _MARKS = re.compile(r"[](){}[,;]")

@@ -17,8 +17,7 @@ from tcomp.mapping.barriers import COPIED
 from tcomp.mapping.buffers import Place, places
 from tcomp.mapping.memories import BLOCK_LEVEL
 from tcomp.mapping.options import MOST_THREADS
-from tcomp.mapping.plan import Buffer, Dealt, Phase, Plan
-from tcomp.mapping.planrows import LARGEST
+from tcomp.mapping.plan import LARGEST, Buffer, Dealt, Phase, Plan
 from tcomp.mapping.tilesizes import reduction_positions
 from tcomp.mapping.tree import below, nodes_of
 from tcomp.scop import sets_of

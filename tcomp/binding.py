@@ -13,8 +13,7 @@ import numpy as np
 from tcomp.arguments import byte_range, share_memory
 from tcomp.arraykinds import ArrayKind, View
 from tcomp.arrays import kind_of
-from tcomp.backends.directcalls import ArrayFacts, CallLayout
-from tcomp.backends.runtime import DirectRun, Program, Site
+from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.calls import Call, Outputs
 from tcomp.devices import Place

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,7 @@ def _decode(content: bytes) -> Source | None:
 def _build_identity() -> str:
     """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
     digest = hashlib.sha256()
-    for entry in sorted(_files(Path(__file__).parent)):
+    for entry in sorted(_files(Path(str(resources.files("tcomp"))))):
         digest.update(repr(entry).encode())
     return digest.hexdigest()
 

@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from tcomp.backends.directcalls import CallLayout
 from tcomp.backends.images import Image, compile_image
 from tcomp.backends.native import describe
-from tcomp.backends.runtime import DirectRun, Site
+from tcomp.backends.runtime import CallLayout, DirectRun, Site
 from tcomp.backends.source import REPORT, Launch, Source
 from tcomp.devices import CudaDevice, Memory, Place, cuda_device, cupy_module, current_place, driver_version, runs_on
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError

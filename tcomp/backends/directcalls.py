@@ -13,7 +13,6 @@ import ctypes
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from tcomp import debug
 from tcomp.arraykinds import NumpyArray
 from tcomp.backends import native, toolchain
+from tcomp.backends.runtime import CallLayout
 from tcomp.cache import store
 from tcomp.errors import TcompError
 from tcomp.memo import Memo
@@ -103,39 +103,6 @@ class _Fields(ctypes.Structure):
         ("dtype", ctypes.c_int64),
         ("flags", ctypes.c_int),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayFacts:
-    """What an array must be like: the one at ``position`` of the arguments, or of the outputs.
-
-    ``strides`` are in bytes; ``low`` and ``high`` bound the bytes of its elements, from the address of the first.
-    """
-
-    position: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    low: int
-    high: int
-
-    def numbers(self) -> list[int]:
-        """As the C function reads them."""
-        sides = [n for pair in zip(self.shape, self.strides, strict=True) for n in pair]
-        return [self.position, id(self.dtype), self.dtype.itemsize - 1, self.low, self.high, len(self.shape), *sides]
-
-
-@dataclass(frozen=True, slots=True)
-class CallLayout:
-    """What the arguments and outputs of a call must be like, for so many ``arguments``.
-
-    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.
-    """
-
-    arguments: int
-    inputs: tuple[ArrayFacts, ...]
-    outputs: tuple[ArrayFacts, ...]
-    constants: tuple[tuple[int, int], ...]
 
 
 class DirectCall:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tcomp.backends.arena import ALIGNMENT
-from tcomp.backends.directcalls import MOST_ARRAYS, CallLayout, DirectCall, entry
+from tcomp.backends.directcalls import MOST_ARRAYS, DirectCall, entry
 from tcomp.backends.native import NativeFunction
-from tcomp.backends.runtime import DirectRun, Site
+from tcomp.backends.runtime import CallLayout, DirectRun, Site
 from tcomp.backends.source import Source
 from tcomp.dataaddress import data_address
 from tcomp.devices import Memory

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from tcomp.backends.contractions import Place
 from tcomp.backends.dotproducts import GroupedOperand
 from tcomp.backends.groupedpanels import sum_of, sums_strides
-from tcomp.backends.panels import Panel
-from tcomp.backends.spelling import Speller, loop_text
+from tcomp.backends.spelling import CopiedBox, Speller, loop_text
 from tcomp.backends.tilenests import Nest
 from tcomp.grammar.function import Expr, Read, depends_on_data
 from tcomp.loops import LoopExpr, substitute
@@ -66,7 +65,7 @@ class OperandPlaces:
         return self.speller(self.statement.name, indices)
 
 
-def _element(panel: Panel, speller: Speller, subscripts: tuple[Expr, ...]) -> Place:
+def _element(panel: CopiedBox, speller: Speller, subscripts: tuple[Expr, ...]) -> Place:
     text = panel.element([speller.subscript(s) for s in subscripts])
     return Place(text, panel.copy.dtype, panel.strides, panel.steps)
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tcomp.backends.directcalls import CallLayout
+import numpy as np
+
 from tcomp.backends.source import Source
 from tcomp.devices import Memory, Place
 from tcomp.errors import TcompError
@@ -25,6 +26,39 @@ class Site:
     place: Place
     stream: Callable[[], int]
     allocate: Callable[[int], tuple[int, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFacts:
+    """What an array must be like: the one at ``position`` of the arguments, or of the outputs.
+
+    ``strides`` are in bytes; ``low`` and ``high`` bound the bytes of its elements, from the address of the first.
+    """
+
+    position: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    low: int
+    high: int
+
+    def numbers(self) -> list[int]:
+        """As the C function reads them."""
+        sides = [n for pair in zip(self.shape, self.strides, strict=True) for n in pair]
+        return [self.position, id(self.dtype), self.dtype.itemsize - 1, self.low, self.high, len(self.shape), *sides]
+
+
+@dataclass(frozen=True, slots=True)
+class CallLayout:
+    """What the arguments and outputs of a call must be like, for so many ``arguments``.
+
+    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.
+    """
+
+    arguments: int
+    inputs: tuple[ArrayFacts, ...]
+    outputs: tuple[ArrayFacts, ...]
+    constants: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

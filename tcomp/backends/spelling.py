@@ -8,8 +8,9 @@ was proved.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tcomp.backends.dialect import (
     C_VALUE_TYPES,
@@ -22,7 +23,6 @@ from tcomp.backends.dialect import (
     narrow,
     type_suffix,
 )
-from tcomp.backends.panels import Panel
 from tcomp.backends.source import IndexCheck
 from tcomp.errors import SourceText
 from tcomp.grammar.function import (
@@ -41,7 +41,7 @@ from tcomp.grammar.function import (
 )
 from tcomp.intrinsics import INTRINSICS
 from tcomp.loops import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.plan import Buffer
+from tcomp.mapping.plan import Buffer, Copy
 from tcomp.mapping.strides import flattened
 from tcomp.operators import DType
 from tcomp.scop import Scop
@@ -91,6 +91,33 @@ class Gather:
     subscript: Expr
 
 
+class CopiedBox(Protocol):
+    """The copy of a box of a tensor, in which some reads find their elements."""
+
+    @property
+    def copy(self) -> Copy:
+        """What is copied, as the plan has it."""
+        ...
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each dimension of the tensor lie in the copy; see ``steps``."""
+        ...
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How far apart in the tensor the neighbours are."""
+        ...
+
+    def stride(self, coefficients: Sequence[int | None]) -> int | None:
+        """Elements of the copy between those of an index with such coefficients in the subscripts, if constant."""
+        ...
+
+    def element(self, subscripts: Sequence[str]) -> str:
+        """The C text of an element, from that of its subscripts in the tensor."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Speller:
     """Spells expressions of one statement instance; ``indices`` gives each index its C text.
@@ -108,7 +135,7 @@ class Speller:
     source: SourceText
     dialect: Dialect = HOST_C
     known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
-    panels: Mapping[Read, Panel] = field(default_factory=dict, kw_only=True)
+    panels: Mapping[Read, CopiedBox] = field(default_factory=dict, kw_only=True)
     held: Mapping[Read, str] = field(default_factory=dict, kw_only=True)
     reported: tuple[tuple[str, Expr], ...] = field(default=(), kw_only=True)
 
