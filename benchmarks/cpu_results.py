@@ -13,7 +13,7 @@ from benchmarks.cpu_case import Case
 from benchmarks.cpu_limits import Limits
 from benchmarks.cpu_peer import OURS
 from benchmarks.cpu_stopwatch import Times
-from tcomp.commands.display import show_table
+from tcomp.commands.terminal.display import show_table
 
 COMPILER = "torch.compile"
 """The peer that has a column of ratios to itself."""

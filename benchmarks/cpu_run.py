@@ -24,8 +24,8 @@ from benchmarks.cpu_results import Entry, Results, Row, share_of
 from benchmarks.cpu_rounds import Patience, Protocol, first_calls, measure_row
 from benchmarks.cpu_suites import PEERS, SUITES
 from benchmarks.cpu_workers import MissingPeerError, Worker, WorkerError
-from tcomp.backends import toolchain
-from tcomp.commands.display import show_error, show_line
+from tcomp.backends.host import toolchain
+from tcomp.commands.terminal.display import show_error, show_line
 from tcomp.errors import TargetError
 
 

@@ -21,9 +21,9 @@ import torch
 
 import tcomp
 from benchmarks.tables import write_table
-from tcomp.backends import toolchain
-from tcomp.intrinsics import INTRINSICS
-from tcomp.vectormath import VECTORISED
+from tcomp.backends.host import toolchain
+from tcomp.values.intrinsics import INTRINSICS
+from tcomp.values.vectormath import VECTORISED
 
 COUNT = 1 << 14
 """Elements: 64 KiB of float32, 128 KiB of float64."""

@@ -12,7 +12,7 @@ import numpy as np
 import tcomp as tc
 from benchmarks.gpu_workers import ROOT, Settings
 from tcomp import grammar
-from tcomp.devices import cupy_module
+from tcomp.arrays.devices import cupy_module
 from tcomp.errors import CompileError, ShapeError
 
 if TYPE_CHECKING:

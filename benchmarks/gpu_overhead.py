@@ -9,7 +9,7 @@ from typing import Any
 
 import tcomp as tc
 from benchmarks.gpu_workers import Settings
-from tcomp.devices import cupy_module
+from tcomp.arrays.devices import cupy_module
 
 ADD = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 ELEMENTS = 256

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.gpu_cases import BY_NAME
 from benchmarks.gpu_workers import Outcome
-from tcomp.commands.display import show_table
-from tcomp.wholefiles import write_whole
+from tcomp.commands.terminal.display import show_table
+from tcomp.storage.wholefiles import write_whole
 
 NO_GPU = "No GPU has run this: the kernels ran on the simulator, at small sizes.  Counts are exact; there are no times."
 

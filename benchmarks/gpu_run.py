@@ -25,11 +25,11 @@ from benchmarks.gpu_cases import CASES, COPY, QUICK, TUNED, different
 from benchmarks.gpu_overhead import LIBRARIES
 from benchmarks.gpu_results import NO_GPU, Results
 from benchmarks.gpu_workers import Outcome, Part, Settings
-from tcomp.backends.cuda_runtime import architecture_at
-from tcomp.commands.display import show_line
-from tcomp.devices import cuda_device, current_place, describe_devices
+from tcomp.arrays.devices import cuda_device, current_place, describe_devices
+from tcomp.backends.cuda.runtime import architecture_at
+from tcomp.commands.terminal.display import show_line
 from tcomp.errors import TargetError
-from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
 
 ON_GPU = ("corpus", "overhead", "cases", "sanitizer")
 ON_REQUEST = ("tuned",)

@@ -17,10 +17,10 @@ from benchmarks.gpu_workers import Settings
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.simulator.simulation import Settings as Run
 from tcomp.backends.simulator.simulation import load
-from tcomp.evaluation import numpy_dtype
-from tcomp.grammar.ranges import infer
-from tcomp.mapping.flops import flops_of
-from tcomp.mapping.gpu import SECTOR_BYTES
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.mapping.machines.gpu import SECTOR_BYTES
+from tcomp.mapping.tiles.flops import flops_of
+from tcomp.model.evaluation import numpy_dtype
 from tcomp.operation import Operation
 
 Array = np.ndarray[Any, np.dtype[Any]]

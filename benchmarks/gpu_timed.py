@@ -17,8 +17,8 @@ from benchmarks.gpu_peers import EAGER, FUSIBLE, Outputs
 from benchmarks.gpu_simulated import WrongResultError, operation_of
 from benchmarks.gpu_stopwatch import Prepared, Timing, prepared, time_all
 from benchmarks.gpu_workers import Settings
-from tcomp.grammar.ranges import infer
-from tcomp.mapping.gpu import Gpu, gpu_of
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.mapping.machines.gpu import Gpu, gpu_of
 from tcomp.operation import Operation
 
 TOLERANCE = 1e-4

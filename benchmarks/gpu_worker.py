@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.gpu_workers import Settings
-from tcomp.devices import cupy_module
+from tcomp.arrays.devices import cupy_module
 
 Work = Callable[[str], dict[str, Any]]
 

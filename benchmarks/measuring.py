@@ -24,9 +24,9 @@ if __name__ == "__main__":
 
 from tcomp import grammar
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 import tcomp as tc
-from tcomp.backends import native, toolchain
-from tcomp.commands.display import show_table
-from tcomp.kernel import Kernel
+from tcomp.backends.host import native, toolchain
+from tcomp.commands.terminal.display import show_table
+from tcomp.runtime.kernel import Kernel
 
 CATALOGUE = Path(__file__).parents[1] / ".." / "shared" / "corpus" / "tc_catalogue.json"
 LARGE_PROGRAMS = 6

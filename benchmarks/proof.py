@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from importlib import resources
 
 from tcomp import grammar
-from tcomp.backends import native, nvrtc
-from tcomp.backends.images import compile_image
+from tcomp.backends.cuda.tools import nvrtc
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.host import native
 from tcomp.errors import TargetError, TcompError
-from tcomp.grammar.function import Function
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import DEFAULT_TARGET
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.registry import DEFAULT_TARGET
+from tcomp.runtime.specialisation import Specialisation
 
 _EXTENT = 48
 _WINDOW = 3

@@ -18,7 +18,7 @@ from benchmarks.cpu_more import more
 from benchmarks.tuning_curves import searched
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_run import BATCH, problem_of
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.background import Background
 from tcomp.tuner.database import Database
 from tcomp.tuner.description import describe

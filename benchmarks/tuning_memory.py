@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.ranking import pace

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.cpu_case import Case
 from benchmarks.tuning_run import problem_of
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import local_executor

@@ -17,8 +17,8 @@ from benchmarks.cpu_suites import chosen
 from benchmarks.tuning_curves import Curve, report, searched, summary
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_plot import check, draw
-from tcomp.devices import MAIN
-from tcomp.mapping.options import MappingOptions
+from tcomp.arrays.devices import MAIN
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.background import Background
 from tcomp.tuner.database import Database
 from tcomp.tuner.description import describe

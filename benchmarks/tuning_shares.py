@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 
 from benchmarks.tuning_pieces import Findings
-from tcomp.commands.display import show_table
+from tcomp.commands.terminal.display import show_table
 from tcomp.tuner.wording import readable_seconds
 
 COLUMNS = ("key", "workload", "default", "short", "long", "share", "least", "measured", "of", "long run", "of these")

@@ -15,7 +15,7 @@ import mpmath
 import numpy as np
 from scipy import special
 
-from tcomp.intrinsics import INTRINSICS
+from tcomp.values.intrinsics import INTRINSICS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

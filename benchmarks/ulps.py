@@ -23,9 +23,9 @@ import numpy as np
 import tcomp
 from benchmarks.tables import write_table
 from benchmarks.ulp_references import DIGITS, EXACT, INVERSES, LONG, arguments_of, exact, wide
-from tcomp.intrinsics import INTRINSICS
-from tcomp.operators import FLOAT32, FLOAT64, DType
-from tcomp.vectormath import VECTORISED
+from tcomp.values.intrinsics import INTRINSICS
+from tcomp.values.operators import FLOAT32, FLOAT64, DType
+from tcomp.values.vectormath import VECTORISED
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

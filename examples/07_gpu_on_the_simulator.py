@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import tcomp as tc
-from tcomp.backends.images import compile_image
-from tcomp.backends.resources import resource_table
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.cuda.tools.resources import resource_table
 from tcomp.backends.simulator.report import KernelCounts
 from tcomp.backends.simulator.simulation import Settings, load
-from tcomp.mapping.gpu import gpu_of
+from tcomp.mapping.machines.gpu import gpu_of
 
 PROGRAM = """
 def mm(float(M,K) A, float(K,N) B) -> (C) {

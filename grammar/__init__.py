@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tcomp.errors import CompileError, Diagnostic, SourceText, Span
-from tcomp.grammar.check import check
-from tcomp.grammar.diagnostics import compile_error
-from tcomp.grammar.function import Function
-from tcomp.grammar.parser import parse, parse_recovering
-from tcomp.grammar.ranges import solvable
+from tcomp.grammar.checking.check import check
+from tcomp.grammar.parsing.parser import parse, parse_recovering
+from tcomp.grammar.ranges.ranges import solvable
+from tcomp.grammar.tree.diagnostics import compile_error
+from tcomp.grammar.tree.function import Function
 
 __all__ = ["check", "define", "parse"]
 

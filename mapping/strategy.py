@@ -1,6 +1,7 @@
 """THE PASS LISTS: what each kind of target does to a plan, in order.
 
-For every target the plan that comes in has clusters, each scheduled by isl in the sunk form (``tcomp/schedule.py``).
+For every target the plan that comes in has clusters, each scheduled by isl in the sunk form
+(``mapping/plan/schedule.py``).
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.errors import PlanError
-from tcomp.mapping.barriers import synchronise
-from tcomp.mapping.buffers import place_buffers
-from tcomp.mapping.cpufusion import cpu_tiling
-from tcomp.mapping.gpu import Gpu
-from tcomp.mapping.gpuparts import split_reductions
-from tcomp.mapping.gputiles import gpu_tiling
-from tcomp.mapping.groups import fuse
-from tcomp.mapping.inlining import inline_producers
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.memories import place_in_memories
-from tcomp.mapping.nests import nest_clusters
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.outlining import outline_invariants
-from tcomp.mapping.packing import pack_panels
-from tcomp.mapping.phases import deal_to_threads
-from tcomp.mapping.plan import Plan
-from tcomp.mapping.promotion import promote_to_shared
-from tcomp.mapping.sharing import share_reductions
+from tcomp.mapping.cpu.fusion import cpu_tiling
+from tcomp.mapping.cpu.nests import nest_clusters
+from tcomp.mapping.cpu.packing import pack_panels
+from tcomp.mapping.cpu.sharing import share_reductions
+from tcomp.mapping.fusion.groups import fuse
+from tcomp.mapping.fusion.inlining import inline_producers
+from tcomp.mapping.fusion.outlining import outline_invariants
+from tcomp.mapping.gpu.barriers import synchronise
+from tcomp.mapping.gpu.parts import split_reductions
+from tcomp.mapping.gpu.phases import deal_to_threads
+from tcomp.mapping.gpu.tiles import gpu_tiling
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.memory.buffers import place_buffers
+from tcomp.mapping.memory.memories import place_in_memories
+from tcomp.mapping.memory.promotion import promote_to_shared
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tcomp.cache import CacheWarning
 from tcomp.engine import ExecutionEngine, Module, ProgramWarning, define
 from tcomp.errors import CompileError, LegalityError, PlanError, ShapeError, TargetError, TcompError
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation
-from tcomp.registry import targets
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import targets
+from tcomp.storage.cache import CacheWarning
 from tcomp.tuner.database import TuningWarning
 from tcomp.version import __version__
 

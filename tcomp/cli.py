@@ -11,8 +11,8 @@ from typing import TextIO
 
 from tcomp.commands import cache, debug, doctor, fuzz, run, simulate, tune, tuned
 from tcomp.commands import compile as compile_command
-from tcomp.commands.display import show_error
-from tcomp.commands.exit_codes import INTERRUPTED, NOT_HERE, WRONG
+from tcomp.commands.terminal.display import show_error
+from tcomp.commands.terminal.exit_codes import INTERRUPTED, NOT_HERE, WRONG
 from tcomp.errors import TargetError, TcompError
 from tcomp.version import __version__
 

@@ -10,21 +10,21 @@ from typing import Protocol, TypeVar
 
 from tcomp import debug
 from tcomp.backends.source import Source
-from tcomp.build import build
-from tcomp.codegen import generate_loops
-from tcomp.grammar.function import Function
-from tcomp.islbounds import Bounds, TooComplexError, bounded
-from tcomp.loops import LoopNode, render
-from tcomp.mapping.legality import prove, prove_complete
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Plan
-from tcomp.mapping.planreader import read_plan
-from tcomp.mapping.plantext import plan_text
+from tcomp.grammar.tree.function import Function
+from tcomp.loops.codegen import generate_loops
+from tcomp.loops.ir import LoopNode, render
+from tcomp.loops.nest import nest
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.schedule import schedule
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.mapping.strategy import Pass, planting, resume
-from tcomp.mapping.structure import check_structure
-from tcomp.nest import nest
-from tcomp.schedule import schedule
-from tcomp.scop import Scop, Sizes
+from tcomp.mapping.text.reader import read_plan
+from tcomp.mapping.text.structure import check_structure
+from tcomp.mapping.text.writer import plan_text
+from tcomp.model.build import build
+from tcomp.model.islbounds import Bounds, TooComplexError, bounded
+from tcomp.model.scop import Scop, Sizes
 
 _UNFUSED = "isl gave up on this program with fusion, so there is none"
 
@@ -64,7 +64,7 @@ class Compilation:
 
     @property
     def nest(self) -> str:
-        """The shape of the loops in one line (``tcomp.nest``)."""
+        """The shape of the loops in one line (``tcomp.loops.nest``)."""
         return nest(self.loops, {s.name: s.indices for s in self.plan.scop.statements}, self.plan.phases)
 
     @property

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tcomp import grammar
 from tcomp.errors import CompileError, Diagnostic, TcompError
-from tcomp.forks import ISL
-from tcomp.grammar.diagnostics import did_you_mean
+from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.operation import Operation
+from tcomp.storage.forks import ISL
+from tcomp.storage.wholefiles import read_bounded
 from tcomp.tuner.policy import Policy, policy_of
-from tcomp.wholefiles import read_bounded
 
 
 class ProgramWarning(UserWarning):

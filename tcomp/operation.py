@@ -7,24 +7,24 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from tcomp import debug
-from tcomp.arguments import constant
-from tcomp.arraykinds import View
-from tcomp.arrays import kind_of
-from tcomp.binding import Binding, MisalignedArgumentError, QuickCalls
-from tcomp.calls import Call, check_call, layouts_of
-from tcomp.devices import MAIN, Place
+from tcomp.arrays.arrays import kind_of
+from tcomp.arrays.devices import MAIN, Place
+from tcomp.arrays.kinds import View
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
-from tcomp.forks import ISL
-from tcomp.grammar.diagnostics import did_you_mean
-from tcomp.grammar.function import Function, Read, depends_on_data, walk
-from tcomp.grammar.sizes import bind_sizes, check_sizes
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.memo import MOST_KEPT, Memo, Recent
-from tcomp.reference import interpret
-from tcomp.registry import memory_of, resolve
-from tcomp.scop import Sizes, contiguous_strides
-from tcomp.specialisation import Specialisation
+from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
+from tcomp.grammar.tree.diagnostics import did_you_mean
+from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.reference import interpret
+from tcomp.model.scop import Sizes, contiguous_strides
+from tcomp.runtime.arguments import constant
+from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
+from tcomp.runtime.calls import Call, check_call, layouts_of
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import memory_of, resolve
+from tcomp.runtime.specialisation import Specialisation
+from tcomp.storage.forks import ISL
+from tcomp.storage.memo import MOST_KEPT, Memo, Recent
 from tcomp.tuner.identity import device_model
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.progress import Watch, ignore

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.grammar.function import Function
-from tcomp.tolerance import Model, error_bounds
+from tcomp.grammar.tree.function import Function
+from tcomp.model.tolerance import Model, error_bounds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

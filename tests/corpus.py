@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import CompileError, ShapeError, TcompError
-from tcomp.evaluation import numpy_dtype
-from tcomp.grammar.function import Binary, Call, Function, Read, Tensor, walk
-from tcomp.grammar.ranges import Ranges, infer
-from tcomp.reference import interpret
+from tcomp.grammar.ranges.ranges import Ranges, infer
+from tcomp.grammar.tree.function import Binary, Call, Function, Read, Tensor, walk
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.reference import interpret
 
 CATALOGUE = Path(__file__).parents[1] / ".." / "shared" / "corpus" / "tc_catalogue.json"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.plan import Buffer, Plan
+from tcomp.mapping.plan.values import Buffer, Plan
 
 ALIGNMENT = 64
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tcomp.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 
 C_VALUE_TYPES: dict[str, str] = {
     "float16": "float",

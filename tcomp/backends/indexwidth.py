@@ -7,9 +7,21 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.spelling import fixed_value
-from tcomp.grammar.function import PROVED, Binary, Call, Cast, Expr, Index, Read, Select, Unary, depends_on_data, walk
-from tcomp.mapping.plan import Plan
-from tcomp.scop import ScopStatement
+from tcomp.grammar.tree.function import (
+    PROVED,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Unary,
+    depends_on_data,
+    walk,
+)
+from tcomp.mapping.plan.values import Plan
+from tcomp.model.scop import ScopStatement
 
 Range = tuple[int, int]
 

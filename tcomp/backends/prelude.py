@@ -6,7 +6,7 @@ Only what a kernel mentions is put in front of it, so small kernels compile fast
 from __future__ import annotations
 
 from tcomp.backends.dialect import C_VALUE_TYPES, called
-from tcomp.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
+from tcomp.values.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
 

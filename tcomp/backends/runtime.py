@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tcomp.arrays.devices import Memory, Place
 from tcomp.backends.source import Source
-from tcomp.devices import Memory, Place
 from tcomp.errors import TcompError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tcomp.operators import DType
+from tcomp.values.operators import DType
 
 REPORT = "*report"
 """What a launch calls the report among its arguments: no tensor can have this name."""

@@ -25,7 +25,7 @@ from tcomp.backends.dialect import (
 )
 from tcomp.backends.source import IndexCheck
 from tcomp.errors import SourceText
-from tcomp.grammar.function import (
+from tcomp.grammar.tree.function import (
     PROVED,
     Binary,
     Call,
@@ -39,12 +39,12 @@ from tcomp.grammar.function import (
     Unary,
     depends_on_data,
 )
-from tcomp.intrinsics import INTRINSICS
-from tcomp.loops import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.plan import Buffer, Copy
-from tcomp.mapping.strides import flattened
-from tcomp.operators import DType
-from tcomp.scop import Scop
+from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
+from tcomp.mapping.plan.values import Buffer, Copy
+from tcomp.mapping.tiles.strides import flattened
+from tcomp.model.scop import Scop
+from tcomp.values.intrinsics import INTRINSICS
+from tcomp.values.operators import DType
 
 _EXACT = {"bfloat16": 256}
 _EXACT_ELSE = 2048

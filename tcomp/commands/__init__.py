@@ -1,1 +1,4 @@
-"""What each subcommand of the command line does."""
+"""The command line, a module a command.
+
+What commands read from their arguments is in ``inputs``, how they print in ``terminal``.  Open ``compile`` first.
+"""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tcomp.cache import Entry, store
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE
+from tcomp.storage.cache import Entry, store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

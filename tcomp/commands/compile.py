@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tcomp.commands.display import show_line, show_source
-from tcomp.commands.exit_codes import DONE
-from tcomp.commands.machinecode import FORMS, architecture_of, machine_code
-from tcomp.commands.programs import Request, add_program_arguments, program_request, suggestion
+from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request, suggestion
+from tcomp.commands.terminal.display import show_line, show_source
+from tcomp.commands.terminal.exit_codes import DONE
+from tcomp.commands.terminal.machinecode import FORMS, architecture_of, machine_code
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
-from tcomp.wholefiles import write_whole
+from tcomp.storage.wholefiles import write_whole
 
 _LIST = "list"
 _SOURCE = "source"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from tcomp.commands.display import show_table
-from tcomp.commands.exit_codes import DONE
+from tcomp.commands.terminal.display import show_table
+from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.debug import VARIABLES
 
 

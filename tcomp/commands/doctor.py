@@ -13,17 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tcomp.arrays import fetched, moved
-from tcomp.backends import nvrtc, sass, toolchain
+from tcomp.arrays.arrays import fetched, moved
+from tcomp.backends.cuda.tools import nvrtc, sass
+from tcomp.backends.host import toolchain
 from tcomp.backends.simulator import compiler as simulator_compiler
-from tcomp.cache import store
 from tcomp.commands.cache import count, directory_name, readable_size
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE, NOT_HERE, WRONG
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE, NOT_HERE, WRONG
 from tcomp.debug import VARIABLES
 from tcomp.engine import define
 from tcomp.errors import TargetError, TcompError
-from tcomp.registry import Availability, memory_of, targets
+from tcomp.runtime.registry import Availability, memory_of, targets
+from tcomp.storage.cache import store
 from tcomp.version import __version__
 
 _PACKAGES = (

@@ -7,18 +7,18 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tcomp.commands.argumenttypes import parse_count, parse_seconds, parse_seed
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE, WRONG
-from tcomp.commands.programs import read_source
+from tcomp.commands.inputs.programs import read_source
+from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE, WRONG
 from tcomp.errors import TargetError
 from tcomp.fuzzing.campaign import Campaign, Settings, Tally
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Verdict
-from tcomp.fuzzing.features import FEATURES
 from tcomp.fuzzing.machinery import MACHINERY
+from tcomp.fuzzing.programs.features import FEATURES
 from tcomp.fuzzing.workers import Worker
-from tcomp.registry import check_available, targets
+from tcomp.runtime.registry import check_available, targets
 
 _TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator"), "cuda": ("cuda",)}
 _REPORT_SECONDS = 60.0

@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.arrays import fetched, moved
-from tcomp.commands.argumenttypes import parse_seed
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE, WRONG
-from tcomp.commands.inputs import load_arguments
-from tcomp.commands.programs import Request, add_program_arguments, program_request
-from tcomp.devices import wait
+from tcomp.arrays.arrays import fetched, moved
+from tcomp.arrays.devices import wait
+from tcomp.commands.inputs.arrays import load_arguments
+from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request
+from tcomp.commands.inputs.types import parse_seed
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE, WRONG
 from tcomp.errors import TcompError
-from tcomp.forks import ISL
-from tcomp.grammar.ranges import infer
-from tcomp.madeup import Arguments, Array, random_arguments
-from tcomp.mapping.options import MappingOptions
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.madeup import Arguments, Array, random_arguments
+from tcomp.model.tolerance import Model, error_bounds
 from tcomp.operation import Operation
-from tcomp.registry import memory_of
-from tcomp.tolerance import Model, error_bounds
-from tcomp.wholefiles import whole_file
+from tcomp.runtime.registry import memory_of
+from tcomp.storage.forks import ISL
+from tcomp.storage.wholefiles import whole_file
 
 _TIMING_SECONDS = 0.2
 _MOST_REPEATS = 100
@@ -104,7 +104,7 @@ def _best_time(call: Any) -> float:
 class Comparison:
     """How far an output is from the reference.
 
-    ``share`` is the largest part of its bound that an element's difference takes, as ``tcomp.tolerance`` has it;
+    ``share`` is the largest part of its bound that an element's difference takes, as ``tcomp.model.tolerance`` has it;
     ``improbable`` says that the bound is the worst case, the probable one being exceeded; ``undecided`` elements have
     no bound.
     """

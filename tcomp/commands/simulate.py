@@ -14,24 +14,24 @@ import numpy as np
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts, Report
 from tcomp.backends.simulator.simulation import Order, Settings, load
 from tcomp.backends.source import Source
-from tcomp.binding import describe_failure
-from tcomp.commands.argumenttypes import parse_seed
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE, WRONG
-from tcomp.commands.machinecode import architecture_of
-from tcomp.commands.programs import Request, add_program_arguments, program_request
-from tcomp.commands.roofline import Point, bound, picture, readable
+from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request
+from tcomp.commands.inputs.types import parse_seed
 from tcomp.commands.run import Comparison, compare, show_comparisons
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE, WRONG
+from tcomp.commands.terminal.machinecode import architecture_of
+from tcomp.commands.terminal.roofline import Point, bound, picture, readable
 from tcomp.driver import Compilation
 from tcomp.errors import Diagnostic, ShapeError, TargetError
-from tcomp.evaluation import numpy_dtype
-from tcomp.grammar.function import Function
-from tcomp.grammar.limits import MAX_INDICES
-from tcomp.grammar.ranges import infer
-from tcomp.madeup import Arguments, Array, random_arguments
-from tcomp.mapping.flops import flops_of
-from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
-from tcomp.mapping.options import GPU_TARGETS, MappingOptions
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.limits import MAX_INDICES
+from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
+from tcomp.mapping.options.options import GPU_TARGETS, MappingOptions
+from tcomp.mapping.tiles.flops import flops_of
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.madeup import Arguments, Array, random_arguments
+from tcomp.runtime.binding import describe_failure
 
 _ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 _TARGET = f"cuda:{DEFAULT_ARCHITECTURE}"

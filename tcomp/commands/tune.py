@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import grammar
-from tcomp.arguments import constant
-from tcomp.commands.argumenttypes import parse_count, parse_seconds, parse_seed
-from tcomp.commands.display import show_error, show_line
-from tcomp.commands.exit_codes import DONE, INTERRUPTED
-from tcomp.commands.programs import pick, read_source, suggestion
-from tcomp.commands.shapes import parse_shapes
-from tcomp.commands.tuneprogress import ProgressDisplay
-from tcomp.devices import MAIN
+from tcomp.arrays.devices import MAIN
+from tcomp.commands.inputs.programs import pick, read_source, suggestion
+from tcomp.commands.inputs.shapes import parse_shapes
+from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
+from tcomp.commands.terminal.display import show_error, show_line
+from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED
+from tcomp.commands.terminal.progress import ProgressDisplay
 from tcomp.errors import ShapeError, TcompError
-from tcomp.grammar.function import Function
-from tcomp.grammar.sizes import check_sizes
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import DEFAULT_TARGET, resolve
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.grammar.ranges.sizes import check_sizes
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.arguments import constant
+from tcomp.runtime.registry import DEFAULT_TARGET, resolve
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import database_path, open_database
 from tcomp.tuner.identity import device_model

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from tcomp.commands.cache import readable_age
-from tcomp.commands.display import show_line, show_table
-from tcomp.commands.exit_codes import DONE
+from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import TcompError
 from tcomp.tuner.database import Counts, Database
 from tcomp.tuner.database_file import database_path, open_database

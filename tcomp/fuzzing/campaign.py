@@ -19,7 +19,7 @@ from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.workers import TIME_LIMIT, Answer, Result, Worker, answered
-from tcomp.wholefiles import write_whole
+from tcomp.storage.wholefiles import write_whole
 
 _REDUCED_PER_KIND = 3
 """Failures of a kind that are made small; the others are counted."""

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal
 
 from tcomp.errors import TcompError
-from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.grammar import parse
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
 
 Order = Literal["forward", "reverse", "random"]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")

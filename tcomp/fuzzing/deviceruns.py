@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tcomp.arrays import fetched
-from tcomp.dataaddress import data_address
-from tcomp.devices import Memory, cupy_module, wait
+from tcomp.arrays.addresses import data_address
+from tcomp.arrays.arrays import fetched
+from tcomp.arrays.devices import Memory, cupy_module, wait
 from tcomp.driver import Compilation
 from tcomp.errors import TargetError
-from tcomp.fuzzing.programs import Array, Data
-from tcomp.mapping.options import MappingOptions
+from tcomp.fuzzing.programs.programs import Array, Data
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation
 
 _FILLING = 255

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.fuzzing.cases import ORDERS, Case
-from tcomp.fuzzing.choices import Choices
-from tcomp.fuzzing.features import features
-from tcomp.fuzzing.generation import Attempts, generate
 from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS, random_machine, random_options
-from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.features import features
+from tcomp.fuzzing.programs.generation import Attempts, generate
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
-from tcomp.mapping.gpu import GPUS
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.machines.gpu import GPUS
+from tcomp.mapping.options.options import MappingOptions
 
 _VARIATIONS = 1 << 16
 

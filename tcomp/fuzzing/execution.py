@@ -14,28 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.backends import native
-from tcomp.backends.cpu import CpuBackend
-from tcomp.backends.host_runtime import HostRuntime, dirty_scratch
+from tcomp.arrays.devices import Memory
+from tcomp.backends.c.target import CpuBackend
+from tcomp.backends.host import native
+from tcomp.backends.host.runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
-from tcomp.binding import Binding
-from tcomp.calls import check_call
-from tcomp.devices import Memory
 from tcomp.driver import Compilation, lower
 from tcomp.engine import ProgramWarning
 from tcomp.errors import LegalityError, TcompError
-from tcomp.forks import ISL
 from tcomp.fuzzing.cases import Case
-from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
-from tcomp.fuzzing.exactness import is_exact
 from tcomp.fuzzing.machinery import machinery
-from tcomp.fuzzing.programs import Array, Data, Program
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.exactness import is_exact
+from tcomp.fuzzing.programs.programs import Array, Data, Program
 from tcomp.fuzzing.relations import RELATIONS
-from tcomp.grammar.ranges import infer
-from tcomp.islbounds import TooComplexError
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.model.islbounds import TooComplexError
 from tcomp.operation import Operation, sizes_of
+from tcomp.runtime.binding import Binding
+from tcomp.runtime.calls import check_call
+from tcomp.storage.forks import ISL
 
 _SHOWN_DIFFERENCES = 5
 _SHOWN_FRAMES = 4

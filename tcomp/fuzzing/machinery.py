@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tcomp.backends.contractions import TORN
-from tcomp.backends.deviceoverhang import WHOLE
+from tcomp.backends.c.contractions.registertiles import TORN
+from tcomp.backends.cuda.text.overhang import WHOLE
 from tcomp.driver import Compilation
 
 Test = Callable[[Compilation], bool]

@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Sequence
 
-from tcomp.fuzzing.choices import Choices
-from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
-from tcomp.mapping.machine import Machine, this_machine
-from tcomp.mapping.options import OPTIONS, MappingOptions
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.mapping.machines.cpu import Machine, this_machine
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
+from tcomp.mapping.options.options import OPTIONS, MappingOptions
 
 MOST_THREADS = 256
 """Threads of a block: simulated ones cost time."""

@@ -18,10 +18,10 @@ from tcomp.fuzzing.rewriting import (
     single_statement_changes,
     statement_names,
 )
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import Ranges, infer
-from tcomp.grammar.syntax import Apply, Boundary, Definition, Expr, Name, Number, Parameter, Statement, children
-from tcomp.mapping.options import MappingOptions
+from tcomp.grammar.ranges.ranges import Ranges, infer
+from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.syntax import Apply, Boundary, Definition, Expr, Name, Number, Parameter, Statement, children
+from tcomp.mapping.options.options import MappingOptions
 
 Step = Callable[[Case], Iterator[Case]]
 

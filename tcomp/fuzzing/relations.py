@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tcomp.evaluation import numpy_dtype
-from tcomp.fuzzing.choices import Choices
-from tcomp.fuzzing.programs import GARBAGE, Array, Data, Program
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.programs import GARBAGE, Array, Data, Program
 from tcomp.fuzzing.rewriting import body, declared_names, map_expressions, rebuilt, renamed, statement_names
-from tcomp.grammar.ranges import infer
-from tcomp.grammar.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
+from tcomp.model.evaluation import numpy_dtype
 
 Axes = tuple[int, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tcomp.grammar.syntax import (
+from tcomp.grammar.tree.syntax import (
     Apply,
     Binary,
     Boundary,

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.cpumodel import Cost, band_costs
 from tcomp.tuner.outline import Band, heaviest
 

@@ -1,8 +1,8 @@
 """What a candidate costs on a CPU, estimated from its tiles alone: it ranks candidates, and predicts no times.
 
 The time is the longer of what the vector units do and what moves through the caches, a part of the shorter, and what
-every tile costs to enter.  Register tiles take the cycles that ``mapping/registertile.py`` gives them; those that do
-not fit the registers load and store each accumulator in every step.
+every tile costs to enter.  Register tiles take the cycles that ``mapping/contraction/registertile.py`` gives them;
+those that do not fit the registers load and store each accumulator in every step.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile
-from tcomp.mapping.tilesizes import register_tile
+from tcomp.mapping.contraction.registertile import LATENCY, PORTS, Loads, best_register_tile
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.tiles.sizes import register_tile
 from tcomp.tuner.outline import Access, Band
 
 TILE_CYCLES, ROW_CYCLES, BLOCK_CYCLES = 30.0, 8.0, 12.0

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tcomp import debug
-from tcomp.cache import store
-from tcomp.filelocks import exclusive
+from tcomp.storage.cache import store
+from tcomp.storage.filelocks import exclusive
 from tcomp.tuner.database import FORMAT, Database, TuningWarning
 from tcomp.tuner.identity import Identity
 from tcomp.tuner.records import Tuned

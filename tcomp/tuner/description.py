@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from tcomp.backends.images import compile_image
-from tcomp.backends.occupancy import occupancy
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.cuda.tools.occupancy import occupancy
 from tcomp.backends.source import Source
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
-from tcomp.kernel import Kernel
-from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.runtime.kernel import Kernel
 from tcomp.tuner.features import facts_of
 
 _LOOP, _BRANCH = re.compile(r"\bfor \("), re.compile(r"\bif \(")

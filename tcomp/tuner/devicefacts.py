@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tcomp.mapping.dealing import deal, steps_at_a_time
-from tcomp.mapping.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, is_wide
-from tcomp.mapping.gpumodel import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Dealt, Plan
+from tcomp.mapping.gpu.dealing import deal, steps_at_a_time
+from tcomp.mapping.gpu.model import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
+from tcomp.mapping.machines.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, is_wide
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Dealt, Plan
 from tcomp.tuner.outline import Access, Band, heaviest
 
 ENOUGH_THREADS = 512

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tcomp.backends import toolchain
-from tcomp.cache import store
-from tcomp.devices import Memory, device_count
+from tcomp.arrays.devices import Memory, device_count
+from tcomp.backends.host import toolchain
 from tcomp.driver import Scheduled
 from tcomp.errors import TargetError, TcompError
-from tcomp.islbounds import TooComplexError
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import memory_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.islbounds import TooComplexError
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import memory_of
+from tcomp.storage.cache import store
 from tcomp.tuner.likeness import likeness
 from tcomp.tuner.measuring import Measure
 from tcomp.tuner.preparation import Limits, Preparation

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tcomp.errors import TcompError
+from tcomp.storage.wholefiles import read_bounded, write_whole
 from tcomp.tuner.database import FORMAT, Counts, Database
 from tcomp.tuner.records import trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
 from tcomp.tuner.trials import Trial
-from tcomp.wholefiles import read_bounded, write_whole
 
 
 def export_to(database: Database, file: Path, *, trials: bool = False) -> Counts:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any, TypeAlias
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.features import Features
 
 CHANGED = "options changed"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.driver import Compilation
-from tcomp.mapping.declarations import Integer, Ratio
-from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
-from tcomp.mapping.machine import this_machine
-from tcomp.mapping.options import GPU_TARGETS, OPTIONS, MappingOptions
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.options.declarations import Integer, Ratio
+from tcomp.mapping.options.options import GPU_TARGETS, OPTIONS, MappingOptions
 from tcomp.tuner.cpufacts import CpuFacts
 from tcomp.tuner.devicefacts import DeviceFacts
 from tcomp.tuner.outline import outline, tiles_of_bands, tiles_of_model, unfused

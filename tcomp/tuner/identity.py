@@ -8,16 +8,16 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tcomp.devices import Memory, Place, cuda_device
+from tcomp.arrays.devices import Memory, Place, cuda_device
 from tcomp.errors import TargetError
-from tcomp.grammar import syntax
-from tcomp.grammar.function import Function
-from tcomp.grammar.syntax import Expr, Loop, Name, Statement
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.machine import processor_name
-from tcomp.mapping.options import OPTIONS
-from tcomp.registry import memory_of
-from tcomp.specialisation import Specialisation
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.syntax import Expr, Loop, Name, Statement
+from tcomp.mapping.machines.cpu import processor_name
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import OPTIONS
+from tcomp.runtime.registry import memory_of
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.trials import digest
 from tcomp.version import __version__
 

@@ -9,8 +9,8 @@ import json
 from dataclasses import asdict
 
 from tcomp.driver import Begun
-from tcomp.mapping.options import OPTIONS, MappingOptions
-from tcomp.mapping.plantext import plan_text
+from tcomp.mapping.options.options import OPTIONS, MappingOptions
+from tcomp.mapping.text.writer import plan_text
 from tcomp.tuner.trials import digest
 
 

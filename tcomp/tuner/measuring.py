@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.backends.simulator.report import SimulationError
-from tcomp.filelocks import exclusive
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.storage.filelocks import exclusive
 from tcomp.tuner.preparation import Limits, Prepared, Subject
 from tcomp.tuner.sandbox import LostError, Progress
 from tcomp.tuner.timing import Effort, compared, warm

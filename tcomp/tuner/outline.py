@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tcomp.driver import Compilation
-from tcomp.grammar.function import Expr, Read, walk
-from tcomp.mapping.columns import column_position, columns_of, operands_of
-from tcomp.mapping.flops import flops_per_instance
-from tcomp.mapping.footprint import coordinate_set
-from tcomp.mapping.plan import Cluster, Plan
-from tcomp.mapping.strides import access_stride, coefficient
-from tcomp.mapping.tilesizes import main_statement, reduction_positions, row_coordinate
-from tcomp.scop import Scop, ScopStatement, extents
+from tcomp.grammar.tree.function import Expr, Read, walk
+from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
+from tcomp.mapping.plan.values import Cluster, Plan
+from tcomp.mapping.tiles.flops import flops_per_instance
+from tcomp.mapping.tiles.footprint import coordinate_set
+from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, row_coordinate
+from tcomp.mapping.tiles.strides import access_stride, coefficient
+from tcomp.model.scop import Scop, ScopStatement, extents
 
 DEVICE_BYTES = 64
 """What stands for the vectors of a device, whose threads own elements side by side."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tcomp.errors import TcompError
-from tcomp.mapping.declarations import Option
+from tcomp.mapping.options.declarations import Option
 
 MODEL_SHARE = 0.25
 """How often a random list of sizes is left to the model of the target."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tcomp import debug
-from tcomp.devices import Place
+from tcomp.arrays.devices import Place
 from tcomp.errors import TcompError
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.specialisation import Specialisation
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database import TuningWarning
 from tcomp.tuner.database_file import look_up
 from tcomp.tuner.identity import device_model, identity_of

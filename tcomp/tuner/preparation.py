@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.arrays import fetched, kind_of, moved
-from tcomp.devices import Memory, cupy_module, seconds_of, wait
+from tcomp.arrays.arrays import fetched, kind_of, moved
+from tcomp.arrays.devices import Memory, cupy_module, seconds_of, wait
 from tcomp.errors import TcompError
-from tcomp.evaluation import numpy_dtype
-from tcomp.forks import ISL
-from tcomp.grammar.function import Tensor
-from tcomp.grammar.ranges import infer
-from tcomp.kernel import Kernel
-from tcomp.madeup import Array, random_arguments, random_contents
-from tcomp.mapping.flops import flops_of
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import estimate_of, memory_of
-from tcomp.scop import contiguous_strides
-from tcomp.tolerance import Model, error_bounds
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.function import Tensor
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.tiles.flops import flops_of
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.madeup import Array, random_arguments, random_contents
+from tcomp.model.scop import contiguous_strides
+from tcomp.model.tolerance import Model, error_bounds
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import estimate_of, memory_of
+from tcomp.storage.forks import ISL
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
 from tcomp.tuner.trials import Problem
 from tcomp.tuner.verification import Expected, believed

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 
 
 class Phase(enum.Enum):

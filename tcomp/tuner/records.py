@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.identity import Identity
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
+from tcomp.storage.wholefiles import write_whole
 from tcomp.tuner.charts import Axis, Chart, counting, listing, logarithmic
 from tcomp.tuner.influence import Influence, influences
 from tcomp.tuner.roofs import Roofs, Work, roofs_of, work_of
 from tcomp.tuner.trials import Trial
 from tcomp.tuner.wording import readable_rate, readable_seconds
 from tcomp.version import __version__
-from tcomp.wholefiles import write_whole
 
 if TYPE_CHECKING:
     from tcomp.tuner.result import TuningResult

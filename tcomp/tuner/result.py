@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.records import median, trial_to_plain
 from tcomp.tuner.report import write_report
 from tcomp.tuner.trials import Outcome, Problem, Trial

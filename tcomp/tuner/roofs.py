@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tcomp.driver import Compilation
-from tcomp.mapping.flops import flops_of
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.tiles.flops import flops_of
 from tcomp.tuner.trials import Problem
 
 _PRODUCT = 768

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from tcomp.errors import TcompError
-from tcomp.forks import undivided
-from tcomp.interrupts import deferred
+from tcomp.storage.forks import undivided
+from tcomp.storage.interrupts import deferred
 from tcomp.tuner.trials import Outcome
 
 State = TypeVar("State")

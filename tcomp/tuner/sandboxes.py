@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tcomp.debug import CACHE
-from tcomp.forks import Renewed
+from tcomp.storage.forks import Renewed
 from tcomp.tuner.sandbox import Sandbox
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tcomp.errors import TcompError
-from tcomp.filelocks import claimed
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.storage.filelocks import claimed
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import identity_of
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore

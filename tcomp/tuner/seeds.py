@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tcomp.mapping.options import NAMED, MappingOptions
+from tcomp.mapping.options.options import NAMED, MappingOptions
 from tcomp.tuner.space import Space
 from tcomp.tuner.trials import Candidate
 

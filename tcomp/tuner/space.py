@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.driver import Compilation
-from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
-from tcomp.mapping.footprint import coordinate_set
-from tcomp.mapping.machine import Machine, this_machine
-from tcomp.mapping.options import OPTIONS, MappingOptions, matters
-from tcomp.scop import Scop, extents
+from tcomp.mapping.machines.cpu import Machine, this_machine
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
+from tcomp.mapping.options.options import OPTIONS, MappingOptions, matters
+from tcomp.mapping.tiles.footprint import coordinate_set
+from tcomp.model.scop import Scop, extents
 from tcomp.tuner.outline import tiles_of_model, unfused
 from tcomp.tuner.parameters import Parameter, Scalar, Sizes
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 
 from tcomp.errors import TcompError
-from tcomp.grammar.diagnostics import did_you_mean
+from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.tuner import searches
 from tcomp.tuner.background import Background
 from tcomp.tuner.settings import DEFAULT_STRATEGY

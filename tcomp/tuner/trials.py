@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tcomp.mapping.options import MappingOptions
-from tcomp.specialisation import Specialisation
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.runtime.specialisation import Specialisation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from tcomp import debug
-from tcomp.devices import Memory, device_count
+from tcomp.arrays.devices import Memory, device_count
 from tcomp.errors import TcompError
-from tcomp.filelocks import claimed
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import check_available, estimate_of, memory_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.runtime.registry import check_available, estimate_of, memory_of
+from tcomp.storage.filelocks import claimed
 from tcomp.tuner.background import Background
 from tcomp.tuner.database import Database
 from tcomp.tuner.database_file import open_database

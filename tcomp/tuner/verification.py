@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tcomp.accuracy import FORMATS
-from tcomp.evaluation import numpy_dtype
-from tcomp.grammar.function import Tensor
-from tcomp.madeup import Array
-from tcomp.operators import FLOAT32, FLOAT64, DType
-from tcomp.tolerance import Tolerance
+from tcomp.grammar.tree.function import Tensor
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.madeup import Array
+from tcomp.model.tolerance import Tolerance
+from tcomp.values.accuracy import FORMATS
+from tcomp.values.operators import FLOAT32, FLOAT64, DType
 
 _CHUNK = 1 << 16
 """Elements compared at a time, so that what is in between stays in the processor's caches."""

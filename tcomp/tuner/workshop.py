@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tcomp.errors import TcompError
-from tcomp.registry import estimate_of
+from tcomp.runtime.registry import estimate_of
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.result import LEAST_ROUNDS, Final
 from tcomp.tuner.timing import Effort

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machines.cpu import this_machine
 from tests.agreement import assert_agrees
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

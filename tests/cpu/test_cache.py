@@ -22,10 +22,12 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import cache, driver, specialisation
-from tcomp.backends import native, toolchain
-from tcomp.cache import CacheWarning, store
-from tcomp.eviction import COUNTER
+from tcomp import driver
+from tcomp.backends.host import native, toolchain
+from tcomp.runtime import specialisation
+from tcomp.storage import cache
+from tcomp.storage.cache import CacheWarning, store
+from tcomp.storage.eviction import COUNTER
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 KEY = "ab" * 32
@@ -343,7 +345,7 @@ def test_a_full_disk_is_said_once(monkeypatch: pytest.MonkeyPatch, home: Path) -
 
 LIMITED = """
 import resource, sys, warnings, numpy as np, tcomp as tc
-from tcomp.cache import store
+from tcomp.storage.cache import store
 store()
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 import signal
@@ -364,7 +366,7 @@ def test_a_file_that_cannot_be_finished_leaves_nothing(home: Path) -> None:
 
 WRITING = """
 import sys
-from tcomp.cache import store
+from tcomp.storage.cache import store
 number = 0
 print("ready", flush=True)
 while True:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends import toolchain
-from tcomp.mapping.machine import this_machine
+from tcomp.backends.host import toolchain
+from tcomp.mapping.machines.cpu import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VECTOR = re.compile(r"\btc_c\d+_\d+ (\+=|= tc_dot_)")
@@ -366,7 +366,7 @@ def test_one_row_takes_a_large_matrix_a_few_long_rows_at_a_time(
 ) -> None:
     """Eight or so rows go by side by side, a page of each, and their steps are unrolled."""
     other = replace(this_machine(), threads=threads)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     kernel = tc.define("def f(float(K) x, float(K,N) A) -> (y) { y(n) +=! x(k) * A(k,n) }")["f"].compile(
         sizes=dict(zip("KN", shape, strict=True))
     )
@@ -381,7 +381,7 @@ def test_one_row_takes_a_large_matrix_a_few_long_rows_at_a_time(
 def test_results_of_short_reductions_are_written_row_by_row(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The panel of a whole tile stays near: its register tiles run along the rows."""
     machine = replace(this_machine(), middle_cache=1 << 20)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: machine)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: machine)
     plan = tc.define(MATMUL)["f"].compile(sizes={"M": 300, "K": depth, "N": 500}).stages["pack"]
     inside = plan[plan.index('mark: "panel0"') :]
     bands = re.findall(r"S0\[i0, i1, i2\] -> \[\(floor\(\(i(\d)\)/", inside)

@@ -14,7 +14,7 @@ import pytest
 import tcomp
 from tcomp import grammar
 from tcomp.errors import ShapeError
-from tcomp.grammar.ranges import infer
+from tcomp.grammar.ranges.ranges import infer
 from tests import corpus
 from tests.agreement import assert_agrees
 from tests.corpus import EXPECTED_ERRORS, Case, Program

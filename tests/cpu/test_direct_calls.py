@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends import directcalls
-from tcomp.binding import QuickCalls
+from tcomp.backends.host import directcalls
+from tcomp.runtime.binding import QuickCalls
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SUM = "def f(float(N,M) A, float(N,M) B) -> (C) { C(n,m) = A(n,m) + B(n,m) }"
@@ -195,7 +195,7 @@ def test_arrays_of_another_make_have_no_direct_calls(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(directcalls, "_Fields", moved)
     assert not directcalls._fields_are_known()
     monkeypatch.setattr(directcalls, "entry", lambda: None)
-    monkeypatch.setattr("tcomp.backends.host_runtime.entry", lambda: None)
+    monkeypatch.setattr("tcomp.backends.host.runtime.entry", lambda: None)
     f = tc.define(SUM)["f"]
     for _ in range(3):
         assert (f(filled(1), filled(2), out=filled(0)) == 3).all()

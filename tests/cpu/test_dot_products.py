@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machines.cpu import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RANGES = {"int8": np.int8, "uint8": np.uint8, "int16": np.int16}
@@ -25,7 +25,7 @@ def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     own = this_machine()
     facts: dict[str, Any] = {"own": {}, "narrow": {"vector_bytes": 32}, "pairs": {"dots": own.dots and "avx2"}}
     other = replace(own, **facts[request.param])
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     monkeypatch.setenv("TCOMP_CACHE", "0")
     return str(request.param)
 

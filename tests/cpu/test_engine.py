@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends import toolchain
-from tcomp.kernel import Kernel
+from tcomp.backends.host import toolchain
+from tcomp.runtime.kernel import Kernel
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 PAIR = "def pair(float(N) A) -> (S, D) { S(i) = A(i) + A(i) D(i) = A(i) - 1 }"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machines.cpu import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,7 +25,7 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     if request.param > this_machine().vector_bytes:
         pytest.skip("this processor has shorter vectors")
     other = replace(this_machine(), vector_bytes=request.param)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     monkeypatch.setenv("TCOMP_CACHE", "0")
     return int(request.param)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.lanesums import sum_tile
-from tcomp.mapping.machine import Machine, this_machine
+from tcomp.mapping.contraction.lanesums import sum_tile
+from tcomp.mapping.machines.cpu import Machine, this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Use = pytest.MonkeyPatch
@@ -48,7 +48,7 @@ def test_a_matrix_times_a_vector(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("dtype", ["float", "double", "int32", "int64"])
 def test_types_in_vectors_of_every_width(monkeypatch: Use, width: int, dtype: str) -> None:
     other = replace(this_machine(), vector_bytes=min(width, this_machine().vector_bytes), registers=16)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     f = tc.define(TRANSPOSED.replace("float", dtype))["f"]
     numbers = {"float": np.float32, "double": np.float64, "int32": np.int32, "int64": np.int64}[dtype]
     A, B = integers((5, 707), numbers), integers((22, 707), numbers)

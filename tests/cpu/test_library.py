@@ -12,8 +12,8 @@ import pytest
 
 import tcomp
 from tcomp import debug
-from tcomp.evaluation import numpy_dtype
-from tcomp.tolerance import Model, error_bounds
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.tolerance import Model, error_bounds
 from tests.library import convolution, elements, linear, normalization
 from tests.library.case import Array, Case, Cases, Draw
 

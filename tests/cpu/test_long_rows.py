@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machine import this_machine
+from tcomp.mapping.machines.cpu import this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,7 +39,7 @@ BY_ROWS: dict[str, tuple[str, tuple[int, ...], Callable[[Array], Array]]] = {
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes kernels for two threads, as many as there are processors."""
     other = replace(this_machine(), threads=2)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
 
 
 @pytest.mark.parametrize("vector", [16, 32, 64])
@@ -47,7 +47,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sums_down_long_columns(name: str, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever vectors a share of them should be whole for."""
     other = replace(this_machine(), threads=2, vector_bytes=vector)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     statement, shape, expected = BY_ROWS[name]
     sizes = "N,D" if len(shape) == 2 else "A,B,C"
     f = tc.define(f"def f{vector}(float({sizes}) X) -> (Y) {{ {statement} }}")[f"f{vector}"]
@@ -121,7 +121,7 @@ def test_parts_of_a_sum_keep_tiles_of_their_own() -> None:
 @pytest.mark.parametrize(("cache", "together"), [(1 << 26, True), (1 << 19, False)])
 def test_strips_that_no_cache_holds_are_not_shared(cache: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(this_machine(), threads=2, middle_cache=cache)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     f = tc.define("def f(float(N,D) X) -> (Y) { s(d) max=! X(n,d)  Y(n,d) = X(n,d) - s(d) }")["f"]
     kernel = f.compile(sizes={"N": 800, "D": 5000})
     assert ("no cache holds what their tiles would share" not in kernel.stages["fuse"]) == together

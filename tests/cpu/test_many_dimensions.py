@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.grammar.function import Expr
-from tcomp.mapping import strides
+from tcomp.grammar.tree.function import Expr
+from tcomp.mapping.tiles import strides
 
 RANK = 20
 NAMES = [f"i{k}" for k in range(RANK)]

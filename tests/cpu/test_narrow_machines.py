@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machine import Machine, this_machine
+from tcomp.mapping.machines.cpu import Machine, this_machine
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 
@@ -20,7 +20,7 @@ def integers(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: machine)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: machine)
 
 
 @pytest.mark.parametrize(("middle", "packs"), [(1 << 19, True), (1 << 20, False)])

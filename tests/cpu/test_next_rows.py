@@ -12,8 +12,8 @@ import pytest
 import tcomp as tc
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.mapping.machine import Machine
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -115,7 +115,7 @@ def test_rows_of_a_sum_of_squares_stay_near() -> None:
 @pytest.mark.parametrize("shape", [(9, 129), (7, 200), (5, 333), (2, 1031)])
 def test_results_are_right(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], width: int) -> None:
     machine = replace(MACHINE, vector_bytes=width, middle_cache=0)
-    monkeypatch.setattr("tcomp.registry.this_machine", lambda: machine)
+    monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: machine)
     monkeypatch.setenv("TCOMP_CACHE", "0")
     n, d = shape
     X = np.random.default_rng([n, d]).integers(-8, 9, shape).astype(np.float32) / 4

@@ -12,10 +12,10 @@ import tcomp as tc
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
-from tcomp.mapping.legality import prove
-from tcomp.mapping.machine import this_machine
-from tcomp.mapping.plan import Copy, Plan
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.mapping.proof.legality import prove
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -253,7 +253,7 @@ def test_a_panel_without_what_lies_around_is_refused() -> None:
 @pytest.fixture
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that lie some steps apart are brought together for few filters, too."""
-    monkeypatch.setattr("tcomp.mapping.columns._STEPPED", 0.5)
+    monkeypatch.setattr("tcomp.mapping.contraction.columns._STEPPED", 0.5)
     monkeypatch.setenv("TCOMP_CACHE", "0")
 
 

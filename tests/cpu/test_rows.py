@@ -12,7 +12,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.errors import TcompError
-from tcomp.mapping.machine import Machine, this_machine
+from tcomp.mapping.machines.cpu import Machine, this_machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,7 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Use:
 
     def use(**facts: int) -> None:
         other: Machine = replace(this_machine(), **facts)
-        monkeypatch.setattr("tcomp.registry.this_machine", lambda: other)
+        monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
         monkeypatch.setenv("TCOMP_CACHE", "0")
 
     return use

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.build import build
 from tcomp.grammar import define
-from tcomp.scop import Sizes
+from tcomp.model.build import build
+from tcomp.model.scop import Sizes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

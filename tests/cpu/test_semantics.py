@@ -12,7 +12,7 @@ import tcomp
 from tcomp import grammar
 from tcomp.backends.simulator.compiler import why_not
 from tcomp.errors import ShapeError
-from tcomp.intrinsics import INTRINSICS
+from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import assert_agrees
 from tests.programs import MATMUL, PROGRAMS, A, Array, B, C, integers
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.joinedloops import joined
-from tcomp.backends.rowloops import RowLoops
-from tcomp.backends.tilenests import may_have
+from tcomp.backends.c.loops.joined import joined
+from tcomp.backends.c.loops.nests import may_have
+from tcomp.backends.c.rows.loops import RowLoops
 from tcomp.driver import lower
-from tcomp.loops import Block, Execute, For, Number, Operation, Variable
-from tcomp.mapping.machine import this_machine
-from tcomp.scop import Sizes
+from tcomp.loops.ir import Block, Execute, For, Number, Operation, Variable
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,7 +48,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> Use:
 
     def use(width: int) -> None:
         machine = replace(this_machine(), vector_bytes=width)
-        monkeypatch.setattr("tcomp.registry.this_machine", lambda: machine)
+        monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: machine)
         monkeypatch.setenv("TCOMP_CACHE", "0")
 
     return use

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.backends.cuda import CudaBackend
+from tcomp.backends.cuda.target import CudaBackend
 from tcomp.backends.simulator.report import Report
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Source
 from tcomp.driver import Compilation, lower
-from tcomp.evaluation import numpy_dtype
 from tcomp.grammar import define
-from tcomp.grammar.function import Function
-from tcomp.mapping.gpu import DEFAULT_ARCHITECTURE, gpu_of
-from tcomp.mapping.options import MappingOptions
-from tcomp.reference import interpret
-from tcomp.scop import Sizes
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.reference import interpret
+from tcomp.model.scop import Sizes
 from tests.cuda.texts import Text
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcomp import arrays, devices, registry
-from tcomp.arrays import KINDS
-from tcomp.backends import cuda_runtime
-from tcomp.backends.cuda_runtime import CudaRuntime, architecture_at
-from tcomp.backends.images import Image
+from tcomp.arrays import arrays, devices
+from tcomp.arrays.arrays import KINDS
+from tcomp.arrays.devices import Memory
+from tcomp.backends.cuda import runtime as cuda_runtime
+from tcomp.backends.cuda.runtime import CudaRuntime, architecture_at
+from tcomp.backends.cuda.tools.images import Image
 from tcomp.backends.source import Launch, Source
-from tcomp.devices import Memory
+from tcomp.runtime import registry
 from tests.cuda.fake_cupy import FakeCupy, floats, ndarray
 from tests.targets import CPU
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.grammar.function import Read, walk
-from tcomp.mapping.barriers import COPIED
-from tcomp.mapping.buffers import places
-from tcomp.mapping.plan import Buffer, Copy, Deal, Phase, Plan
+from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.gpu.barriers import COPIED
+from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.plan.values import Buffer, Copy, Deal, Phase, Plan
 
 KINDS = (
     "barrier removed",

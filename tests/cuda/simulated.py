@@ -13,7 +13,7 @@ from tcomp.backends.simulator.compiler import why_not
 from tcomp.backends.simulator.report import Finding, Report
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Argument, Launch, Source, Temporary
-from tcomp.operators import DTYPES
+from tcomp.values.operators import DTYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,16 +10,16 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from tcomp import registry
-from tcomp.backends.cuda_runtime import architecture_at
-from tcomp.backends.host_runtime import HostProgram
+from tcomp.arrays.devices import Memory
+from tcomp.backends.cuda.runtime import architecture_at
+from tcomp.backends.host.runtime import HostProgram
 from tcomp.backends.simulator.simulation import load
 from tcomp.backends.source import Source
-from tcomp.devices import Memory
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.rewriting import body
+from tcomp.runtime import registry
 from tests.cuda.fake_cupy import CudaError, FakeCupy
 
 FAULT = CudaError("cudaErrorIllegalAddress: an illegal memory access was encountered")

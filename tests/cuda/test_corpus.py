@@ -20,14 +20,14 @@ from dataclasses import fields
 import pytest
 
 from tcomp import grammar
-from tcomp.backends import nvrtc
-from tcomp.backends.images import compile_image
+from tcomp.backends.cuda.tools import nvrtc
+from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.simulator.simulation import Order, Settings
 from tcomp.driver import Compilation
 from tcomp.errors import TargetError, TcompError
-from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.options import random_options
-from tcomp.mapping.options import MappingOptions
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.mapping.options.options import MappingOptions
 from tests import corpus
 from tests.agreement import assert_agrees
 from tests.corpus import EXPECTED_ERRORS, Case, Program

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.arraykinds import TorchKind
-from tcomp.arrays import KINDS, fetched, moved
-from tcomp.backends import cuda_runtime
+from tcomp.arrays.arrays import KINDS, fetched, moved
+from tcomp.arrays.devices import Memory, Place, wait
+from tcomp.arrays.kinds import TorchKind
+from tcomp.backends.cuda import runtime as cuda_runtime
 from tcomp.backends.source import Launch
-from tcomp.devices import Memory, Place, wait
 from tests.cuda.fake_cupy import Stream, floats, ndarray
 from tests.cuda.fake_devices import ADD, ONE_LAUNCH, VALUES, FakeDevices, N, WithDlpack, WithInterface
 

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcomp import cli, registry
-from tcomp.backends.host_runtime import HostProgram
-from tcomp.dataaddress import data_address
-from tcomp.evaluation import numpy_dtype
+from tcomp import cli
+from tcomp.arrays.addresses import data_address
+from tcomp.backends.host.runtime import HostProgram
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, placed
 from tcomp.fuzzing.draws import Draw, draw
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS
-from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.workers import Worker
 from tcomp.grammar import parse
-from tcomp.mapping.options import MappingOptions
-from tcomp.operators import BFLOAT16
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.runtime import registry
+from tcomp.values.operators import BFLOAT16
 from tests.cuda.fake_cupy import FakeCupy
 from tests.cuda.fake_devices import forget_devices
 from tests.cuda.simulated import NEEDS_COMPILER

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.blockloops import LARGEST_GRID, BlockLoop, grid_of
-from tcomp.loops import Number
-from tcomp.mapping.options import MOST_THREADS
+from tcomp.backends.cuda.text.blocks import LARGEST_GRID, BlockLoop, grid_of
+from tcomp.loops.ir import Number
+from tcomp.mapping.options.options import MOST_THREADS
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.programs import integers
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends import images, nvrtc, sass
-from tcomp.backends.cubin import KernelResources, kernel_resources
-from tcomp.backends.images import Image, compile_image
-from tcomp.backends.nvrtc import CudaTextError
-from tcomp.backends.resources import resource_table
+from tcomp.backends.cuda.tools import images, nvrtc, sass
+from tcomp.backends.cuda.tools.cubin import KernelResources, kernel_resources
+from tcomp.backends.cuda.tools.images import Image, compile_image
+from tcomp.backends.cuda.tools.nvrtc import CudaTextError
+from tcomp.backends.cuda.tools.resources import resource_table
 from tcomp.backends.source import Launch, Source
-from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.mapping.gpu import GPUS, gpu_of
+from tcomp.mapping.machines.gpu import GPUS, gpu_of
+from tcomp.storage.cache import store
 
 MATMUL = """\
 extern "C" __global__ void __launch_bounds__(256) mm_0(
@@ -416,7 +416,7 @@ def test_a_compilation_that_takes_too_long_is_ended(compiler: nvrtc.Nvrtc, monke
 def test_an_interrupt_is_heard_while_nvrtc_works() -> None:
     program = f"""
 import os, signal, threading
-from tcomp.backends import nvrtc
+from tcomp.backends.cuda.tools import nvrtc
 text = {ENDLESS_WORK!r}
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:

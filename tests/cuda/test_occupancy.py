@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tcomp.backends.occupancy import Occupancy, occupancy
+from tcomp.backends.cuda.tools.occupancy import Occupancy, occupancy
 from tcomp.errors import TcompError
-from tcomp.mapping.gpu import GPUS
+from tcomp.mapping.machines.gpu import GPUS
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tcomp.backends.simulator.simulation import Order, Settings
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tests.agreement import assert_agrees
 from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.faults import Fault, FaultKind, faults

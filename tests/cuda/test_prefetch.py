@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends import deviceprefetch
-from tcomp.backends.devicewriter import KernelWriter
-from tcomp.backends.images import compile_image
-from tcomp.mapping import gputiles
-from tcomp.mapping.dealing import tile_of_steps
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.gpumodel import Work, parts_of_contraction
-from tcomp.mapping.plan import Copy
+from tcomp.backends.cuda.text import prefetch as deviceprefetch
+from tcomp.backends.cuda.text.writer import KernelWriter
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.mapping.gpu import tiles as gputiles
+from tcomp.mapping.gpu.dealing import tile_of_steps
+from tcomp.mapping.gpu.model import Work, parts_of_contraction
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.plan.values import Copy
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 NT = "def nt(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda_runtime import architecture_at
+from tcomp.arrays.devices import MAIN, CudaDevice, Memory, Place, runs_on
+from tcomp.backends.cuda.runtime import architecture_at
 from tcomp.backends.source import REPORT, Launch, Temporary
-from tcomp.devices import MAIN, CudaDevice, Memory, Place, runs_on
-from tcomp.operators import FLOAT32
+from tcomp.values.operators import FLOAT32
 from tests.cuda.fake_cupy import CudaError, OutOfMemoryError, Stream, floats, ndarray, words
 from tests.cuda.fake_devices import ADD, VALUES, FakeDevices, N, WithDlpack
 

@@ -12,9 +12,9 @@ import pytest
 import tcomp
 from tcomp import grammar
 from tcomp.errors import ShapeError
-from tcomp.intrinsics import INTRINSICS
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import assert_agrees
 from tests.cpu.test_semantics import INTEGERS, SPECIAL
 from tests.cuda.simulated import NEEDS_COMPILER

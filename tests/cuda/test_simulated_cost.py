@@ -13,10 +13,10 @@ from tcomp.backends.simulator import compiler
 from tcomp.backends.simulator.cost import kernel_seconds
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.source import Launch
-from tcomp.mapping.flops import flops_of
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.gpumodel import LAUNCH_SECONDS
-from tcomp.registry import estimate_of
+from tcomp.mapping.gpu.model import LAUNCH_SECONDS
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.tiles.flops import flops_of
+from tcomp.runtime.registry import estimate_of
 
 H100 = gpu_of("sm_90")
 LAUNCH = Launch("k", (H100.multiprocessors, 1, 1), (256, 1, 1), 0, ())

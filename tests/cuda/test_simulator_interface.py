@@ -16,7 +16,7 @@ from tcomp.backends.simulator.report import FindingKind, SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import REPORT, Launch
 from tcomp.errors import TargetError
-from tcomp.memo import Memo
+from tcomp.storage.memo import Memo
 from tests.cuda.simulated import (
     BLOCK_SUM,
     MATMUL,

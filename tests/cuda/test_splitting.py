@@ -11,15 +11,15 @@ import pytest
 import tcomp as tc
 from tcomp import grammar
 from tcomp.backends.simulator.compiler import why_not
-from tcomp.build import build
 from tcomp.errors import LegalityError
-from tcomp.grammar.function import Function
-from tcomp.mapping import splitting
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.gpuparts import split_reductions
-from tcomp.mapping.options import MappingOptions
-from tcomp.schedule import schedule
-from tcomp.scop import Sizes
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.gpu.parts import split_reductions
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.schedule import schedule
+from tcomp.mapping.tiles import splitting
+from tcomp.model.build import build
+from tcomp.model.scop import Sizes
 
 PROGRAMS = """
 def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import pytest
 
 from tcomp.errors import LegalityError
-from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.options import random_options
-from tcomp.mapping.legality import prove, prove_complete
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Plan
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.proof.legality import prove, prove_complete
 from tests.cuda.compiled import compiled_text
 from tests.cuda.mutations import KINDS, Mutant, mutants
 from tests.cuda.texts import EXAMPLES

@@ -9,7 +9,7 @@ import pytest
 
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.simulator.simulation import Settings
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tests.agreement import assert_agrees
 from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.simulated import NEEDS_COMPILER

@@ -13,7 +13,7 @@ from tcomp.errors import TargetError
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.workers import ENVIRONMENT
-from tcomp.registry import check_available
+from tcomp.runtime.registry import check_available
 
 REPRODUCERS = sorted(Path(__file__).parent.glob("*.tc"))
 

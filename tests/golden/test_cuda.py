@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends.cuda import CudaBackend
+from tcomp.backends.cuda.target import CudaBackend
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
 from tests.cuda.texts import EXAMPLES, Text
 
 PROGRAMS = {

@@ -10,9 +10,9 @@ import pytest
 
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.loops import render
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
+from tcomp.loops.ir import render
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tcomp.devices import device_count
+from tcomp.arrays.devices import device_count
 from tcomp.errors import TargetError
 
 

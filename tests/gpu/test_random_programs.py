@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcomp.evaluation import numpy_dtype
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import placed
 from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Verdict
-from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import LAYOUTS, laid_out
 from tcomp.fuzzing.workers import Worker
 from tcomp.grammar import parse
-from tcomp.mapping.options import MappingOptions
-from tcomp.operators import DTYPES
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.values.operators import DTYPES
 
 NUMBERS = np.arange(105).reshape(3, 5, 7) % 11
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda_runtime import architecture_at
-from tcomp.backends.images import compile_image
-from tcomp.devices import current_place
+from tcomp.arrays.devices import current_place
+from tcomp.backends.cuda.runtime import architecture_at
+from tcomp.backends.cuda.tools.images import compile_image
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SOFTMAX = """

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 import tcomp as tc
-from tcomp import cache
-from tcomp.backends import toolchain
+from tcomp.backends.host import toolchain
+from tcomp.storage import cache
 
 PROGRAM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tcomp import cache
-from tcomp.cache import pack, store
-from tcomp.eviction import COUNTER
+from tcomp.storage import cache
+from tcomp.storage.cache import pack, store
+from tcomp.storage.eviction import COUNTER
 from tests.hostile.subprocesses import run
 
 KEY = "ab" * 32
@@ -127,7 +127,7 @@ def test_archives_that_are_bombs(name: str, home: Path, tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from tcomp import TcompError
-from tcomp.cache import store
+from tcomp.storage.cache import store
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), size + (1 << 30)))
 try: print(store().import_from(Path(sys.argv[1])))

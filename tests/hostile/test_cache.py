@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import cache
-from tcomp.backends import native, processes
-from tcomp.cache import CacheWarning, pack, store
+from tcomp.backends.host import native, processes
+from tcomp.storage import cache
+from tcomp.storage.cache import CacheWarning, pack, store
 from tests.hostile import faultyfiles
 from tests.hostile.faultyfiles import SCENES, Scene
 from tests.hostile.subprocesses import ROOT, run

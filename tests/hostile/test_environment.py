@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends import processes, toolchain
+from tcomp.backends.host import processes, toolchain
 from tests.hostile.subprocesses import PRELUDE, ROOT, environment, run
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -342,7 +342,7 @@ CUT = (
     PRELUDE
     + """
 from collections import Counter
-from tcomp.backends import native
+from tcomp.backends.host import native
 made, open_image = [], native.open_image
 def opening(image):
     made.append(image)

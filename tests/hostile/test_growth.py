@@ -13,12 +13,12 @@ import pytest
 
 import tcomp as tc
 from tcomp import cli
-from tcomp.backends import native
-from tcomp.cache import Store, store
+from tcomp.backends.host import native
 from tcomp.errors import TcompError
-from tcomp.eviction import COUNTER
-from tcomp.memo import Memo, Recent
 from tcomp.operation import Operation
+from tcomp.storage.cache import Store, store
+from tcomp.storage.eviction import COUNTER
+from tcomp.storage.memo import Memo, Recent
 from tests.hostile.subprocesses import PRELUDE, start
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -132,7 +132,7 @@ class TestOnDisk:
             + PRELUDE
             + """
 import hashlib
-from tcomp.cache import store
+from tcomp.storage.cache import store
 seed = int(sys.argv[1])
 for number in range(150):
     key = hashlib.sha256(f"{seed} {number}".encode()).hexdigest()

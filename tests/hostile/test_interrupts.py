@@ -14,9 +14,9 @@ from tests.hostile.subprocesses import PRELUDE, run
 
 STATE = """
 from pathlib import Path
-from tcomp import cache
-from tcomp.backends import native
-from tcomp.memo import Memo
+from tcomp.storage import cache
+from tcomp.backends.host import native
+from tcomp.storage.memo import Memo
 SCRATCH = Path(os.environ["TMPDIR"])
 def children():
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -37,7 +37,7 @@ def forget():
 def leftovers(): return [*SCRATCH.iterdir(), *Path(os.environ["TCOMP_CACHE"]).rglob(".draft-*")]
 def sweep():
     # An interrupt as a directory is about to be removed leaves it to a later process.
-    from tcomp.backends import processes
+    from tcomp.backends.host import processes
     for path in leftovers(): os.utime(path, (0, 0))
     processes._sweep.cache_clear()
     processes._sweep(SCRATCH)
@@ -185,7 +185,7 @@ time.sleep(0.5)
 work = lambda: check(operation)
 """,
     "for another thread that uses isl": """
-from tcomp.forks import ISL
+from tcomp.storage.forks import ISL
 free = threading.Event()
 def hold():
     with ISL.value: free.wait()
@@ -195,7 +195,7 @@ work = lambda: check()
 """,
     "for another process that compiles the same": """
 key = tc.define(MM).mm.compile  # any turn will do: all of them are taken
-from tcomp.filelocks import exclusive
+from tcomp.storage.filelocks import exclusive
 directory = tc.cache.store().directory
 def hold():
     import contextlib

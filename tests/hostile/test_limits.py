@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import islbounds
-from tcomp.backends import toolchain
+from tcomp.backends.host import toolchain
 from tcomp.driver import lower
-from tcomp.forks import ISL
 from tcomp.grammar import define
-from tcomp.grammar.ranges import infer
-from tcomp.islbounds import TooComplexError
-from tcomp.madeup import random_arguments
-from tcomp.registry import backend_of
-from tcomp.schedule import MAX_CLUSTER
-from tcomp.scop import Sizes
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.mapping.plan.schedule import MAX_CLUSTER
+from tcomp.model import islbounds
+from tcomp.model.islbounds import TooComplexError
+from tcomp.model.madeup import random_arguments
+from tcomp.model.scop import Sizes
+from tcomp.runtime.registry import backend_of
+from tcomp.storage.forks import ISL
 from tests.cpu.test_library import OPERATORS
 from tests.hostile.subprocesses import run
 
@@ -236,7 +236,7 @@ HANGING = """
 import threading
 import time
 from pathlib import Path
-from tcomp.backends import nvrtc
+from tcomp.backends.cuda.tools import nvrtc
 from tcomp.errors import TargetError
 nvrtc.COMPILE_SECONDS, nvrtc._GRACE_SECONDS = 0.1, 0.2
 nvrtc.Nvrtc._compile = lambda *_: threading.Event().wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tcomp as tc
-from tcomp.commands.inputs import load_arguments
+from tcomp.commands.inputs.arrays import load_arguments
 
 HEADERS = {
     "too large a number": "{'descr': '<f4', 'fortran_order': False, 'shape': (1" + "0" * 30 + ",), }",

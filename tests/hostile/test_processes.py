@@ -115,7 +115,7 @@ def test_commands_on_a_cache_that_changes(tmp_path: Path) -> None:
     program = (
         PRELUDE
         + """
-from tcomp import cache
+from tcomp.storage import cache
 from pathlib import Path
 archive = Path(os.environ["TCOMP_CACHE"]).parent / f"archive-{os.getpid()}"
 limit = time.monotonic() + 4
@@ -142,7 +142,7 @@ def test_two_versions_share_a_cache(tmp_path: Path) -> None:
     program = (
         PRELUDE
         + """
-from tcomp import specialisation
+from tcomp.runtime import specialisation
 lower, count = specialisation.lower, []
 specialisation.lower = lambda *a, **k: count.append(1) or lower(*a, **k)
 specialisation.__version__ = sys.argv[1]
@@ -157,7 +157,7 @@ print(len(count))
 
 def test_a_lock_whose_holder_is_stopped_does_not_stop_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tcomp.cache._LONGEST_TURN", 0.2)
+    monkeypatch.setattr("tcomp.storage.cache._LONGEST_TURN", 0.2)
     key = "ab" * 32
     with tc.cache.store().turn("kernel", key), tc.cache.store().turn("kernel", key):
         assert tc.cache.store().put("kernel", key, "label", b"payload")
@@ -246,7 +246,7 @@ time.sleep(0.4)
 """,
     "a daemon thread is inside isl": """
 import islpy as isl
-from tcomp.forks import ISL
+from tcomp.storage.forks import ISL
 def body():
     while True:
         with ISL.value: isl.Set("{ [i] : 0 <= i < 50 }").foreach_point(lambda point: time.sleep(0.002))

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcomp import cli
-from tcomp.commands.programs import parse_sizes, read_options
+from tcomp.commands.inputs.programs import parse_sizes, read_options
 from tcomp.errors import CompileError, TcompError
 from tcomp.grammar import define
-from tcomp.mapping.options import NAMED, OPTIONS, MappingOptions
+from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tests.hostile.fuzz_parser import Coverage, fuzz
 from tests.hostile.texts import WORDS, check_error, judge, mutated, seeds, soup
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.evaluation import numpy_dtype
-from tcomp.operators import DTYPES
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.values.operators import DTYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tcomp import cli, wholefiles
-from tcomp.cache import store
-from tcomp.wholefiles import read_bounded, whole_file, write_whole
+from tcomp import cli
+from tcomp.storage import wholefiles
+from tcomp.storage.cache import store
+from tcomp.storage.wholefiles import read_bounded, whole_file, write_whole
 from tests.hostile.subprocesses import start
 
 
@@ -90,7 +91,7 @@ def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
     """The first process of a container always has the number 1."""
     file = tmp_path / "kept"
     killed = start(
-        "import os, sys; from pathlib import Path; from tcomp.wholefiles import whole_file\n"
+        "import os, sys; from pathlib import Path; from tcomp.storage.wholefiles import whole_file\n"
         "with whole_file(Path(sys.argv[1])) as file: file.write(b'half'); file.flush(); os._exit(9)",
         {},
         arguments=[str(file)],

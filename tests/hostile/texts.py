@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tcomp.errors import CompileError, Diagnostic, ShapeError, TcompError
 from tcomp.grammar import define
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import infer
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.function import Function
 from tests.corpus import CATALOGUE
 from tests.programs import PROGRAMS
 

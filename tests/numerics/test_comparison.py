@@ -7,7 +7,7 @@ import pytest
 
 import tcomp
 from tcomp.commands.run import compare
-from tcomp.madeup import Arguments
+from tcomp.model.madeup import Arguments
 
 LENGTH = 10_007
 TEXT = "def total(float(K) A) -> (S) { S +=! A(k) }"

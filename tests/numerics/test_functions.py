@@ -10,10 +10,10 @@ import pytest
 
 import tcomp
 from benchmarks.tables import PAGE, write_table
-from tcomp.accuracy import FAST_FUNCTIONS, FUNCTIONS
-from tcomp.intrinsics import INTRINSICS
-from tcomp.operators import FLOAT32, FLOAT64
-from tcomp.vectormath import VECTORISED
+from tcomp.values.accuracy import FAST_FUNCTIONS, FUNCTIONS
+from tcomp.values.intrinsics import INTRINSICS
+from tcomp.values.operators import FLOAT32, FLOAT64
+from tcomp.values.vectormath import VECTORISED
 
 COARSE = 40_009
 """Stride through the bit patterns of float32: a hundred thousand arguments, and a million near zero."""

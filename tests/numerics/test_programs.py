@@ -12,8 +12,8 @@ import pytest
 
 import tcomp
 from tcomp import grammar
-from tcomp.mapping.options import MappingOptions
-from tcomp.tolerance import Model, error_bounds
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.tolerance import Model, error_bounds
 from tests.numerics.exactly import RANDOM, Array
 
 NEEDS_SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")

@@ -20,7 +20,7 @@ import tcomp
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.driver import Compilation
 from tcomp.grammar import define
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tests.cuda.compiled import Data, compiled, run
 
 TEXTS = {

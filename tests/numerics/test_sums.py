@@ -1,6 +1,6 @@
 """Long sums and products on the CPU against exact ones: within what theory allows, for every type and kind of data.
 
-Nothing here comes from ``tcomp.tolerance`` but the factor of the probabilistic bound.
+Nothing here comes from ``tcomp.model.tolerance`` but the factor of the probabilistic bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tcomp
-from tcomp.tolerance import LAMBDA
+from tcomp.model.tolerance import LAMBDA
 from tests.numerics.exactly import DATA, RANDOM, Array, exact_dot, exact_sum
 
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}

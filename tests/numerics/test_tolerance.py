@@ -10,10 +10,10 @@ import pytest
 
 import tcomp
 from tcomp import grammar
-from tcomp.errorbounds import ANY_GRID, grid_of
 from tcomp.errors import ShapeError
-from tcomp.intrinsics import INTRINSICS
-from tcomp.tolerance import Model, Tolerance, error_bounds, summation_error
+from tcomp.model.errorbounds import ANY_GRID, grid_of
+from tcomp.model.tolerance import Model, Tolerance, error_bounds, summation_error
+from tcomp.values.intrinsics import INTRINSICS
 from tests.library.case import Draw
 from tests.numerics.exactly import ADVERSARIAL, DATA, Array
 from tests.programs import INEXACT, PROGRAMS

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.grammar.ranges import infer
-from tcomp.madeup import random_arguments
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.model.madeup import random_arguments
 from tests.plans.edits import edited
 from tests.unit.test_legality import PROGRAMS
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp import registry
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.mapping.machine import this_machine
-from tcomp.registry import backend_of
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.model.scop import Sizes
+from tcomp.runtime import registry
+from tcomp.runtime.registry import backend_of
 
 BLUR = """def f(float(H,W) I) -> (O) {
   T(h,w) = I(h,w) + I(h,w+1) + 2 * I(h,w+2)

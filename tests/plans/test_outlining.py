@@ -12,10 +12,10 @@ import pytest
 import tcomp as tc
 from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.operations import recognise_contraction
-from tcomp.registry import backend_of
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.model.scop import Sizes
+from tcomp.runtime.registry import backend_of
 from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]

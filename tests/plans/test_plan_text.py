@@ -12,8 +12,8 @@ import tcomp as tc
 from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.strategy import resume
-from tcomp.registry import backend_of
-from tcomp.scop import Sizes
+from tcomp.model.scop import Sizes
+from tcomp.runtime.registry import backend_of
 from tests.golden.test_plans import PROGRAMS
 
 TARGETS = ("cpu", "cuda:sm_90")

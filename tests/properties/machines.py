@@ -15,17 +15,20 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from tcomp import registry
-from tcomp.backends import arena, parallelloops, streaming
+from tcomp.backends import arena
+from tcomp.backends.c import parallel as parallelloops
+from tcomp.backends.c.rows import streaming
 from tcomp.fuzzing.campaign import Campaign, Settings
 from tcomp.fuzzing.cases import Case, read_case
 from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.workers import Worker, answered
-from tcomp.mapping import machine, strategy
-from tcomp.mapping.cpufusion import cpu_tiling
-from tcomp.mapping.fusion import Tiling
-from tcomp.mapping.machine import Machine, this_machine
+from tcomp.mapping import strategy
+from tcomp.mapping.cpu.fusion import cpu_tiling
+from tcomp.mapping.fusion.fusion import Tiling
+from tcomp.mapping.machines import cpu as machine
+from tcomp.mapping.machines.cpu import Machine, this_machine
+from tcomp.runtime import registry
 
 
 def _small_tiling(machine: Machine) -> Tiling:

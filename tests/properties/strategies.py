@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from tcomp.fuzzing.choices import Choices
-from tcomp.fuzzing.generation import generate
 from tcomp.fuzzing.options import random_options
-from tcomp.fuzzing.programs import Program
-from tcomp.mapping.options import MappingOptions
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.generation import generate
+from tcomp.fuzzing.programs.programs import Program
+from tcomp.mapping.options.options import MappingOptions
 
 
 def _choices(draw: st.DrawFn) -> Choices:

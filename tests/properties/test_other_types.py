@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 
 import tcomp
-from tcomp.backends.host_runtime import HostRuntime
+from tcomp.arrays.devices import Memory
+from tcomp.backends.host.runtime import HostRuntime
 from tcomp.backends.simulator.simulation import Settings, load
-from tcomp.binding import Binding
-from tcomp.calls import check_call
-from tcomp.devices import Memory
 from tcomp.errors import CompileError, ShapeError, TcompError
 from tcomp.fuzzing.cases import ORDERS
-from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.options import random_options
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import infer
-from tcomp.madeup import Arguments, random_arguments
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.function import Function
+from tcomp.model.madeup import Arguments, random_arguments
+from tcomp.runtime.binding import Binding
+from tcomp.runtime.calls import check_call
 from tests.agreement import assert_agrees
 from tests.cuda.simulated import NEEDS_COMPILER
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tcomp as tc
-from tcomp.build import build
-from tcomp.fuzzing.programs import Program
-from tcomp.mapping.legality import prove
-from tcomp.mapping.options import FUSION_STRATEGIES
-from tcomp.mapping.plan import Plan
-from tcomp.registry import backend_of
-from tcomp.schedule import schedule
-from tcomp.scop import ScopStatement, Sizes
+from tcomp.fuzzing.programs.programs import Program
+from tcomp.mapping.options.options import FUSION_STRATEGIES
+from tcomp.mapping.plan.schedule import schedule
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.proof.legality import prove
+from tcomp.model.build import build
+from tcomp.model.scop import ScopStatement, Sizes
+from tcomp.runtime.registry import backend_of
 from tests.properties.machines import BOUNDS, Bounds
 from tests.properties.strategies import options, programs, suite
 

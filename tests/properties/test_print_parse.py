@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tcomp.errors import CompileError
 from tcomp.grammar import define, parse
-from tcomp.grammar.lexer import ASSIGNMENTS, KEYWORDS, PUNCTUATION
-from tcomp.grammar.syntax import (
+from tcomp.grammar.parsing.lexer import ASSIGNMENTS, KEYWORDS, PUNCTUATION
+from tcomp.grammar.tree.syntax import (
     PRECEDENCE,
     Apply,
     Binary,
@@ -30,7 +30,7 @@ from tcomp.grammar.syntax import (
     Statement,
     Unary,
 )
-from tcomp.operators import TYPE_KEYWORDS
+from tcomp.values.operators import TYPE_KEYWORDS
 
 words = st.one_of(
     st.sampled_from(["A", "i", "for", "const", "inf", "nan0", "float4", "main", "_", "wherever", "inn", "minimum"]),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
-from tcomp.fuzzing.programs import Program
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.fuzzing.workers import ENVIRONMENT
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tests.properties.machines import BOUNDS, Bounds
 from tests.properties.strategies import options, programs, suite
 

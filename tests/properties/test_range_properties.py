@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tcomp.errors import CompileError, ShapeError, SourceText
 from tcomp.grammar import check, parse
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import Box, infer
+from tcomp.grammar.ranges.ranges import Box, infer
+from tcomp.grammar.tree.function import Function
 
 
 def unchecked(text: str) -> Function:

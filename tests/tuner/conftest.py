@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tcomp.registry import TARGETS
+from tcomp.runtime.registry import TARGETS
 from tests.tuner.faulty import FAULTY, TARGET
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.backends import cuda_runtime
-from tcomp.backends.cuda_runtime import CudaRuntime, architecture_at
-from tcomp.backends.images import Image
+from tcomp.arrays.devices import Memory
+from tcomp.backends.cuda import runtime as cuda_runtime
+from tcomp.backends.cuda.runtime import CudaRuntime, architecture_at
+from tcomp.backends.cuda.tools.images import Image
 from tcomp.backends.source import Launch, Source
-from tcomp.devices import Memory
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import TARGETS, Availability, Target
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.runtime.registry import TARGETS, Availability, Target
 from tests.cuda.fake_cupy import CudaError, FakeCupy, floats
 from tests.targets import CPU
 

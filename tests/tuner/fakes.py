@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.result import Final
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 

@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tcomp.backends import native
-from tcomp.backends.cpu import CpuBackend
-from tcomp.backends.host_runtime import HostRuntime
+from tcomp.arrays.devices import Memory
+from tcomp.backends.c.target import CpuBackend
+from tcomp.backends.host import native
+from tcomp.backends.host.runtime import HostRuntime
 from tcomp.backends.source import Source
-from tcomp.devices import Memory
-from tcomp.grammar.function import Function
-from tcomp.loops import LoopNode
-from tcomp.mapping.machine import this_machine
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Plan
+from tcomp.grammar.tree.function import Function
+from tcomp.loops.ir import LoopNode
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass
-from tcomp.registry import Availability, Target
+from tcomp.runtime.registry import Availability, Target
 from tcomp.tuner.trials import Outcome
 
 TARGET = "faulty"

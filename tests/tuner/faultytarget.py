@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcomp.registry import TARGETS
+from tcomp.runtime.registry import TARGETS
 from tests.tuner.faulty import FAULTY, TARGET
 
 TARGETS[TARGET] = FAULTY

@@ -6,7 +6,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.progress import Progress
 from tcomp.tuner.search import Run, Searcher

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp import grammar
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

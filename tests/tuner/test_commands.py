@@ -11,9 +11,9 @@ import pytest
 
 from tcomp.cli import main
 from tcomp.commands import tune as command
-from tcomp.commands.shapes import parse_shapes
-from tcomp.commands.tuneprogress import lines_of, sparkline
-from tcomp.mapping.options import MappingOptions
+from tcomp.commands.inputs.shapes import parse_shapes
+from tcomp.commands.terminal.progress import lines_of, sparkline
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.progress import Phase, Progress, Watch
 from tcomp.tuner.result import TuningResult

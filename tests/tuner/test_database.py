@@ -16,7 +16,7 @@ import pytest
 
 from tcomp.cli import main
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Counts, Database, TuningWarning
 from tcomp.tuner.database_file import database_path, look_up, open_database
 from tcomp.tuner.exchange import export_to, import_from

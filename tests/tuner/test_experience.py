@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.tuning_fit import WORKLOADS, Measured, fitted, measured
 from benchmarks.tuning_memory import Memory
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.experience import Experience, differences, experience_of, read
 from tcomp.tuner.features import facts_of

@@ -9,11 +9,11 @@ import pytest
 import tcomp as tc
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import backend_of
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import backend_of
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.cpufacts import CpuFacts
 from tcomp.tuner.description import describe
 from tcomp.tuner.features import ESTIMATE, facts_of

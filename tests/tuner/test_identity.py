@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tcomp import grammar
-from tcomp.commands.programs import library_names, read_source
-from tcomp.grammar.function import Function
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.commands.inputs.programs import library_names, read_source
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.identity import Identity, canonical, identity_of
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plantext import plan_text
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.text.writer import plan_text
+from tcomp.runtime.kernel import Kernel
 from tcomp.tuner.evaluation import Bench, CompileJob, compile_candidate
 from tcomp.tuner.executors import local_executor
 from tcomp.tuner.likeness import likeness

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.evaluation import Bench
 from tcomp.tuner.executors import local_executor

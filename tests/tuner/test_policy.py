@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.devices import MAIN
-from tcomp.kernel import Kernel
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
-from tcomp.specialisation import Specialisation
+from tcomp.arrays.devices import MAIN
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner import tuning as module
 from tcomp.tuner.database import Database, TuningWarning
 from tcomp.tuner.identity import device_model, identity_of

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tcomp import MappingOptions, grammar
-from tcomp.operators import FLOAT16, FLOAT32, FLOAT64, INT8, UINT64, DType
-from tcomp.tolerance import Tolerance
+from tcomp.model.tolerance import Tolerance
 from tcomp.tuner.evaluation import Bench, CompileJob
 from tcomp.tuner.preparation import Limits, Preparation, Prepared, Subject, laid_out
 from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
 from tcomp.tuner.trials import Candidate, Outcome
 from tcomp.tuner.verification import Expected
+from tcomp.values.operators import FLOAT16, FLOAT32, FLOAT64, INT8, UINT64, DType
 from tests.tuner.problems import problem
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.charts import Axis, Chart, counting, listing, logarithmic
 from tcomp.tuner.influence import influences
 from tcomp.tuner.report import page

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.identity import Identity, identity_of
 from tcomp.tuner.progress import Phase, Progress

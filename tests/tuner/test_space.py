@@ -8,10 +8,10 @@ import pytest
 
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.mapping.declarations import Integers
-from tcomp.mapping.machine import this_machine
-from tcomp.mapping.options import NAMED, OPTIONS, MappingOptions, matters
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.declarations import Integers
+from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matters
+from tcomp.model.scop import Sizes
 from tcomp.tuner.parameters import Scalar
 from tcomp.tuner.parameters import Sizes as SizesParameter
 from tcomp.tuner.seeds import seeds

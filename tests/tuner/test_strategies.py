@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import OPTIONS, MappingOptions
+from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.tuner import searches
 from tcomp.tuner.background import Background
 from tcomp.tuner.experience import Experience

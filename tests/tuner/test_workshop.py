@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob
 from tcomp.tuner.result import decide
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcomp.grammar import define
-from tcomp.grammar.affine import to_pw_aff, to_set, where_may_hold
-from tcomp.grammar.forms import interval, is_exact, to_form
-from tcomp.grammar.function import Expr, Function, Read, Select, walk
+from tcomp.grammar.ranges.affine import to_pw_aff, to_set, where_may_hold
+from tcomp.grammar.tree.forms import interval, is_exact, to_form
+from tcomp.grammar.tree.function import Expr, Function, Read, Select, walk
 
 SIZES = {"N": 7, "S": 3}
 SPACE = isl.Set("{ S0[i, j] }").get_space()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tcomp.backends.arena import ALIGNMENT, LARGEST_ON_STACK, STACK_BYTES, group_lives, lay_out
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 CHAIN = """def f(float(N) A) -> (O) {

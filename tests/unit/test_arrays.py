@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tcomp.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
-from tcomp.arraykinds import ALIGNMENT, NUMPY, ArrayError, View
-from tcomp.arrays import KINDS, fetched, in_place, is_frozen, layout_of, like
-from tcomp.devices import MAIN
+from tcomp.arrays.arrays import KINDS, fetched, in_place, is_frozen, layout_of, like
+from tcomp.arrays.devices import MAIN
+from tcomp.arrays.kinds import ALIGNMENT, NUMPY, ArrayError, View
 from tcomp.errors import ShapeError, SourceText, Span
-from tcomp.grammar.function import Tensor
-from tcomp.operators import BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
+from tcomp.grammar.tree.function import Tensor
+from tcomp.runtime.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
+from tcomp.values.operators import BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 
 SOURCE = SourceText("def f(float(M,N) A) -> (B) { }")
 

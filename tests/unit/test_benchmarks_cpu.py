@@ -42,8 +42,8 @@ from benchmarks.cpu_tccg import contractions
 from benchmarks.cpu_worker import TOLERANCE, Session, WrongResultError, distance
 from benchmarks.cpu_workers import MissingPeerError, Worker, WorkerError
 from tcomp.errors import TargetError
-from tcomp.grammar.ranges import infer
-from tcomp.grammar.sizes import bind_sizes
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.ranges.sizes import bind_sizes
 
 SUITES_FILE = Path(__file__).parents[2] / ".." / "shared" / "corpus" / "suites.json"
 SMALL = (*workloads(small=True), *more(small=True))

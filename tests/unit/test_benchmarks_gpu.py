@@ -21,7 +21,7 @@ from benchmarks.gpu_results import Results
 from benchmarks.gpu_simulated import WrongResultError, inputs_for, operation_of, simulate
 from benchmarks.gpu_workers import Outcome, Part, Settings
 from tcomp.backends.simulator.compiler import why_not
-from tcomp.grammar.ranges import infer
+from tcomp.grammar.ranges.ranges import infer
 from tcomp.operation import Operation
 
 TARGET = "simulator:sm_90"

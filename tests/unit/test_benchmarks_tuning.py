@@ -12,7 +12,7 @@ from benchmarks.cpu_cases import workloads
 from benchmarks.tuning_curves import needed, report, searched, summary
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_run import problem_of
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database import Database
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
 

@@ -14,7 +14,7 @@ from benchmarks.cpu_cases import workloads
 from benchmarks.tuning_pieces import Campaign, Extent, Findings, Short, load, save
 from benchmarks.tuning_run import problem_of
 from benchmarks.tuning_shares import gains, longest, shares
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.result import Final, TuningResult
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial

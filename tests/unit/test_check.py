@@ -9,7 +9,7 @@ import pytest
 
 from tcomp.errors import CompileError, SourceText, Span
 from tcomp.grammar import check, define, parse
-from tcomp.grammar.function import (
+from tcomp.grammar.tree.function import (
     Binary,
     Boundary,
     Call,
@@ -26,7 +26,7 @@ from tcomp.grammar.function import (
     children,
     walk,
 )
-from tcomp.operators import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
+from tcomp.values.operators import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
 
 CATALOGUE = Path(__file__).parents[3] / "shared" / "corpus" / "tc_catalogue.json"
 SPAN = Span(0, 0)

@@ -13,11 +13,11 @@ import pytest
 
 from tcomp import cli, debug
 from tcomp.commands import doctor
-from tcomp.commands.programs import library_names, parse_sizes
+from tcomp.commands.inputs.programs import library_names, parse_sizes
 from tcomp.grammar import define
-from tcomp.grammar.ranges import infer
-from tcomp.madeup import random_arguments, subscript_ranges
-from tcomp.tolerance import Tolerance
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.model.madeup import random_arguments, subscript_ranges
+from tcomp.model.tolerance import Tolerance
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
 TWO = MM + "def twice(float(N) X) -> (Y) { Y(i) = X(i) + X(i) }\n"

@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 
 from tcomp import cli, debug
-from tcomp.backends import nvrtc, sass
-from tcomp.backends.cuda import CudaBackend
+from tcomp.backends.cuda.target import CudaBackend
+from tcomp.backends.cuda.tools import nvrtc, sass
 from tcomp.backends.simulator.compiler import why_not
 from tcomp.backends.simulator.simulation import Simulation, load
 from tcomp.backends.source import Source
-from tcomp.commands.roofline import Point, attainable, bound, least_seconds, picture, ridge
 from tcomp.commands.run import Comparison
+from tcomp.commands.terminal.roofline import Point, attainable, bound, least_seconds, picture, ridge
 from tcomp.driver import lower
 from tcomp.errors import TargetError
 from tcomp.grammar import define
-from tcomp.mapping.flops import flops_of, instances
-from tcomp.mapping.gpu import GPUS, gpu_of
-from tcomp.mapping.options import NAMED, MappingOptions
-from tcomp.scop import Sizes
-from tcomp.tolerance import Tolerance
+from tcomp.mapping.machines.gpu import GPUS, gpu_of
+from tcomp.mapping.options.options import NAMED, MappingOptions
+from tcomp.mapping.tiles.flops import flops_of, instances
+from tcomp.model.scop import Sizes
+from tcomp.model.tolerance import Tolerance
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
 SIZES = ("--sizes", "M=64,N=32,K=48")

@@ -15,8 +15,8 @@ import pytest
 
 from tcomp.errors import CompileError, ShapeError, TcompError
 from tcomp.grammar import define
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import infer
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.function import Function
 
 CATALOGUE = Path(__file__).parents[3] / "shared" / "corpus" / "tc_catalogue.json"
 ENTRIES: list[dict[str, Any]] = json.loads(CATALOGUE.read_text()) if CATALOGUE.exists() else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcomp import dataaddress
-from tcomp.dataaddress import data_address
+from tcomp.arrays import addresses as dataaddress
+from tcomp.arrays.addresses import data_address
 
 _WHOLE = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 

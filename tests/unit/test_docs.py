@@ -10,7 +10,7 @@ import pytest
 
 import tcomp
 from tcomp import cli, debug, grammar
-from tcomp.backends import nvrtc
+from tcomp.backends.cuda.tools import nvrtc
 from tcomp.errors import TargetError
 
 ROOT = Path(__file__).parents[2]

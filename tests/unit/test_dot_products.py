@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cpu import CpuBackend
+from tcomp.backends.c.target import CpuBackend
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
-from tcomp.mapping.legality import prove
-from tcomp.mapping.machine import DOTS
-from tcomp.mapping.plan import Copy, Plan, StepGroups
-from tcomp.mapping.planreader import read_plan
-from tcomp.mapping.plantext import plan_text
-from tcomp.operators import UINT8
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.cpu import DOTS
+from tcomp.mapping.plan.values import Copy, Plan, StepGroups
+from tcomp.mapping.proof.legality import prove
+from tcomp.mapping.text.reader import read_plan
+from tcomp.mapping.text.writer import plan_text
+from tcomp.model.scop import Sizes
+from tcomp.values.operators import UINT8
 from tests.targets import CPU
 
 SIZES = {"M": 40, "K": 37, "N": 50}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.fulltiles import separate_full_tiles
-from tcomp.loops import Block, Execute, For, If, LoopNode, Number, Operation, Scope, Variable
+from tcomp.loops.fulltiles import separate_full_tiles
+from tcomp.loops.ir import Block, Execute, For, If, LoopNode, Number, Operation, Scope, Variable
 
 TILE = Variable("t")
 

@@ -16,34 +16,34 @@ import numpy as np
 import pytest
 
 from tcomp import cli, grammar
-from tcomp.backends.cpu import CpuBackend
-from tcomp.backends.host_runtime import HostProgram, dirty_scratch
+from tcomp.backends.c.target import CpuBackend
+from tcomp.backends.host.runtime import HostProgram, dirty_scratch
 from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
 from tcomp.driver import lower
 from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
-from tcomp.forks import ISL
 from tcomp.fuzzing.campaign import Campaign, Settings
 from tcomp.fuzzing.cases import ORDERS, Case, read_case
-from tcomp.fuzzing.choices import Choices
 from tcomp.fuzzing.draws import Draw, Drawn, draw
-from tcomp.fuzzing.exactness import is_exact
 from tcomp.fuzzing.execution import Outcome, Verdict, describe_difference, execute
-from tcomp.fuzzing.features import FEATURES, features
-from tcomp.fuzzing.generation import generate
 from tcomp.fuzzing.machinery import MACHINERY, machinery
 from tcomp.fuzzing.options import MOST_THREADS, NOT_EXACT, _dealt_evenly, random_machine, random_options
-from tcomp.fuzzing.programs import Array, Data, Program
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.exactness import is_exact
+from tcomp.fuzzing.programs.features import FEATURES, features
+from tcomp.fuzzing.programs.generation import generate
+from tcomp.fuzzing.programs.programs import Array, Data, Program
 from tcomp.fuzzing.reduction import reduce_case
 from tcomp.fuzzing.relations import MADE_UP, RELATIONS
 from tcomp.fuzzing.rewriting import body, declared_names
 from tcomp.fuzzing.workers import Worker
-from tcomp.grammar.ranges import infer
-from tcomp.islbounds import TooComplexError
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.options import MappingOptions
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.islbounds import TooComplexError
+from tcomp.model.scop import Sizes
 from tcomp.operation import Operation
-from tcomp.registry import backend_of
-from tcomp.scop import Sizes
+from tcomp.runtime.registry import backend_of
+from tcomp.storage.forks import ISL
 
 PROGRAMS = 150
 RACE = Finding(FindingKind.RACE, "f_0", "T", "T[0]", "write", None, "", "", None, 1)

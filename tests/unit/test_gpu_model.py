@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tcomp import grammar
-from tcomp.build import build
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.gpumodel import TileShape, contraction_seconds, resident_blocks
-from tcomp.mapping.gputiles import GpuTiles
-from tcomp.mapping.options import MappingOptions
-from tcomp.schedule import schedule
-from tcomp.scop import Sizes
+from tcomp.mapping.gpu.model import TileShape, contraction_seconds, resident_blocks
+from tcomp.mapping.gpu.tiles import GpuTiles
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.schedule import schedule
+from tcomp.model.build import build
+from tcomp.model.scop import Sizes
 
 H100 = gpu_of("sm_90")
 TILE = TileShape(64, 64, 256, (4, 4), 16, 4)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tcomp.indexing import Ranges, Sum
-from tcomp.loops import LoopExpr, Number, Operation, Variable
+from tcomp.loops.indexing import Ranges, Sum
+from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 
 KNOWN = {"b": (0, 3), "t": (0, 15), "c": (-2, 1), "one": (5, 5)}
 

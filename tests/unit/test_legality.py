@@ -12,14 +12,14 @@ import pytest
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
-from tcomp.mapping.buffers import Place, places
-from tcomp.mapping.groups import group_tree
-from tcomp.mapping.legality import prove, prove_complete
-from tcomp.mapping.options import MappingOptions
-from tcomp.mapping.plan import Buffer, Cluster, Plan
-from tcomp.mapping.tree import Band, Mark, Sequence, Subtree, plant, rows
-from tcomp.schedule import schedule, sunk_form
-from tcomp.scop import ScopStatement, Sizes, union_set
+from tcomp.mapping.fusion.groups import group_tree
+from tcomp.mapping.memory.buffers import Place, places
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.schedule import schedule, sunk_form
+from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant, rows
+from tcomp.mapping.plan.values import Buffer, Cluster, Plan
+from tcomp.mapping.proof.legality import prove, prove_complete
+from tcomp.model.scop import ScopStatement, Sizes, union_set
 from tests.targets import CPU
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 20, "N": 24, "K": 9}

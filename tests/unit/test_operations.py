@@ -5,13 +5,13 @@ from __future__ import annotations
 import islpy as isl
 import pytest
 
-from tcomp.build import build
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.mapping.buffers import places
-from tcomp.mapping.operations import operation_reads, operation_writes, recognise_contraction
-from tcomp.mapping.options import MappingOptions
-from tcomp.scop import Sizes
+from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import operation_reads, operation_writes, recognise_contraction
+from tcomp.model.build import build
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 CONTRACTIONS = {

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tcomp.intrinsics import Intrinsic, c_declarations, cuda_definitions
-from tcomp.operators import (
+from tcomp.values.intrinsics import Intrinsic, c_declarations, cuda_definitions
+from tcomp.values.operators import (
     BFLOAT16,
     BOOL,
     DTYPES,

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tcomp as tc
-from tcomp.backends.cuda import CudaBackend
+from tcomp.backends.cuda.target import CudaBackend
 from tcomp.driver import lower
 from tcomp.errors import TcompError
 from tcomp.grammar import define
-from tcomp.mapping.declarations import BlockShape, Choice, Flag, Integer, Integers, Option, Ratio
-from tcomp.mapping.gpu import gpu_of
-from tcomp.mapping.options import NAMED, OPTIONS, MappingOptions, matters
-from tcomp.scop import Sizes
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Option, Ratio
+from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matters
+from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tcomp.errors import CompileError, SourceText
-from tcomp.grammar import define, parse, syntax
-from tcomp.grammar.lexer import MAX_TOKENS, tokenize
-from tcomp.grammar.limits import MAX_DEPTH
-from tcomp.grammar.syntax import Apply, Binary, Cast, Conditional, Expr, Name, Number, Parameter, Unary
+from tcomp.grammar import define, parse
+from tcomp.grammar.parsing.lexer import MAX_TOKENS, tokenize
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.limits import MAX_DEPTH
+from tcomp.grammar.tree.syntax import Apply, Binary, Cast, Conditional, Expr, Name, Number, Parameter, Unary
 
 CATALOGUE = Path(__file__).parents[3] / "shared" / "corpus" / "tc_catalogue.json"
 

@@ -8,8 +8,8 @@ import pytest
 
 from tcomp.errors import CompileError, ShapeError, SourceText
 from tcomp.grammar import check, define, parse
-from tcomp.grammar.function import Function
-from tcomp.grammar.ranges import Ranges, infer, solvable
+from tcomp.grammar.ranges.ranges import Ranges, infer, solvable
+from tcomp.grammar.tree.function import Function
 
 
 def ranges(text: str, **sizes: int) -> Ranges:

@@ -9,9 +9,9 @@ import pytest
 
 from tcomp.errors import CompileError, ShapeError, SourceText
 from tcomp.grammar import check, define, parse
-from tcomp.grammar.function import Function
-from tcomp.grammar.intervals import longest_run
-from tcomp.grammar.ranges import Box, Ranges, infer
+from tcomp.grammar.ranges.intervals import longest_run
+from tcomp.grammar.ranges.ranges import Box, Ranges, infer
+from tcomp.grammar.tree.function import Function
 
 TensorBox = tuple[tuple[int, ...], tuple[int, ...]]
 

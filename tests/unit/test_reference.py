@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcomp import reference
 from tcomp.errors import CompileError, ShapeError
 from tcomp.grammar import define
-from tcomp.reference import interpret
+from tcomp.model import reference
+from tcomp.model.reference import interpret
 from tests.programs import IMAGE, INEXACT, MATMUL, PROGRAMS, WEIGHTS, A, Array, B, C, integers
 
 

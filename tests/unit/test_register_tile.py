@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tcomp.mapping.machine import Machine
-from tcomp.mapping.registertile import LATENCY, PORTS, Loads, best_register_tile, single_column, vectorised
+from tcomp.mapping.contraction.registertile import LATENCY, PORTS, Loads, best_register_tile, single_column, vectorised
+from tcomp.mapping.machines.cpu import Machine
 
 AVX512 = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
 HALVED = Machine(vector_bytes=64, registers=32, datapath_bytes=32, threads=2)

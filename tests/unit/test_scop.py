@@ -5,13 +5,13 @@ from __future__ import annotations
 import islpy as isl
 import pytest
 
-from tcomp.build import build
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.mapping import legality
-from tcomp.mapping.options import MappingOptions
-from tcomp.registry import backend_of
-from tcomp.scop import Scop, ScopStatement, Sizes, map_from_text
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.proof import legality
+from tcomp.model.build import build
+from tcomp.model.scop import Scop, ScopStatement, Sizes, map_from_text
+from tcomp.runtime.registry import backend_of
 
 
 def test_a_text_is_read_once_and_what_it_says_stays() -> None:

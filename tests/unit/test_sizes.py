@@ -7,7 +7,7 @@ import pytest
 
 from tcomp.errors import ShapeError
 from tcomp.grammar import define
-from tcomp.grammar.ranges import bind_sizes, infer
+from tcomp.grammar.ranges.ranges import bind_sizes, infer
 
 
 def bind(parameters: str, shapes: dict[str, tuple[int, ...]], **constants: int) -> dict[str, int]:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends import native, toolchain
+from tcomp.backends.host import native, toolchain
 from tcomp.backends.source import Argument, Source
 from tcomp.errors import TargetError
-from tcomp.operators import INT32
+from tcomp.values.operators import INT32
 
 DOUBLE = "int tcomp_double(const int *a, int *b, char *s, long long *r) { b[0] = 2 * a[0]; return 0; }\n"
 PARALLEL = """
@@ -293,9 +293,9 @@ def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FORKING = """
 import ctypes, os, signal, sys
-from tcomp.backends import native
+from tcomp.backends.host import native
 from tcomp.backends.source import Argument, Source
-from tcomp.operators import INT32
+from tcomp.values.operators import INT32
 text = sys.stdin.read()
 f = native.load(Source(text, "tcomp_threads", (Argument("b", INT32, (2,), (1,), "output"),), 0, (), ()))
 b = (ctypes.c_int32 * 2)()

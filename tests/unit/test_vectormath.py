@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tcomp.backends import toolchain
-from tcomp.backends.toolchain import GCC, Toolchain
-from tcomp.intrinsics import INTRINSICS, c_declarations
-from tcomp.vectormath import VECTORISED
+from tcomp.backends.host import toolchain
+from tcomp.backends.host.toolchain import GCC, Toolchain
+from tcomp.values.intrinsics import INTRINSICS, c_declarations
+from tcomp.values.vectormath import VECTORISED
 
 Run = Callable[..., np.ndarray]
 """Runs a loop, called by its name, over arrays of arguments."""

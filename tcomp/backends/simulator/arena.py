@@ -14,7 +14,7 @@ import numpy as np
 from tcomp.backends.simulator.ffi import BufferStructure
 from tcomp.backends.source import REPORT, Argument, Source
 from tcomp.errors import TargetError
-from tcomp.grammar.limits import MAX_INDICES
+from tcomp.grammar.tree.limits import MAX_INDICES
 
 CHUNK_SHIFT = 16
 """Every buffer has chunks of this many bits' bytes for itself, so an address tells its buffer."""

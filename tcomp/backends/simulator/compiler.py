@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
-from tcomp.backends.processes import run, work_directory
+from tcomp.backends.host.processes import run, work_directory
+from tcomp.backends.host.toolchain import GCC, environment
 from tcomp.backends.simulator.text import FILE, dynamic_names
-from tcomp.backends.toolchain import GCC, environment
-from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.memo import Memo
+from tcomp.storage.cache import store
+from tcomp.storage.memo import Memo
 
 STACK_BYTES = 256 * 1024
 """The stack of one simulated thread; larger frames are refused when the text is compiled."""

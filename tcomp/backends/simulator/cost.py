@@ -2,7 +2,7 @@
 
 A kernel takes the longest of arithmetic, traffic between the multiprocessors and the second-level cache, and passes
 over shared memory, each slowed by multiprocessors that have nothing to do; then what its blocks wait for memory, turn
-after turn; and its launch.  The constants are those by which tiles are chosen (``tcomp.mapping.gpumodel``).
+after turn; and its launch.  The constants are those by which tiles are chosen (``tcomp.mapping.gpu.model``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tcomp.backends.occupancy import occupancy
+from tcomp.backends.cuda.tools.occupancy import occupancy
 from tcomp.backends.simulator.report import KernelCounts, SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Launch, Source
-from tcomp.mapping.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, gpu_of
-from tcomp.mapping.gpumodel import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
+from tcomp.mapping.gpu.model import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
+from tcomp.mapping.machines.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, gpu_of
 
 _FLOPS_IN_A_PASS = 256
 """What a multiprocessor computes while its shared memory serves one wavefront: a cycle of 128 multiply-adds."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tcomp import debug
-from tcomp.backends.processes import work_directory
+from tcomp.backends.host.processes import work_directory
 from tcomp.backends.simulator.text import FILE
 from tcomp.backends.source import Source
 from tcomp.errors import TargetError

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tcomp import debug
-from tcomp.backends import native
-from tcomp.backends.blockloops import LARGEST_GRID
-from tcomp.backends.native import NativeFunction
+from tcomp.backends.cuda.text.blocks import LARGEST_GRID
+from tcomp.backends.host import native
+from tcomp.backends.host.native import NativeFunction
 from tcomp.backends.simulator import compiler, ffi
 from tcomp.backends.simulator.arena import CHUNK_SHIFT, SHARED, Arena
 from tcomp.backends.simulator.compiler import STACK_BYTES
@@ -27,10 +27,10 @@ from tcomp.backends.simulator.report import (
 )
 from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulated_text
 from tcomp.backends.source import Launch, Source
-from tcomp.cache import store
 from tcomp.errors import TargetError
-from tcomp.mapping.options import MOST_THREADS
-from tcomp.memo import MOST_KEPT, Memo
+from tcomp.mapping.options.options import MOST_THREADS
+from tcomp.storage.cache import store
+from tcomp.storage.memo import MOST_KEPT, Memo
 
 MAX_THREADS = 1024
 MAX_DYNAMIC_SHARED = 256 * 1024

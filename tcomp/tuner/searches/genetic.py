@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.background import Background
 from tcomp.tuner.proposals import Proposed, generator
 from tcomp.tuner.ranking import pace

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tcomp.mapping.options import MappingOptions
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.background import Background
 from tcomp.tuner.experience import Experience, differences
 from tcomp.tuner.features import ESTIMATE, Facts, Features, signature

@@ -1,0 +1,324 @@
+"""Typing of expressions: syntax nodes in, nodes of ``tree/function.py`` out."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from tcomp.errors import Span
+from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.conversions import Typed, convert, literal
+from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.function import (
+    Binary,
+    Boundary,
+    Call,
+    Constant,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    Unary,
+)
+from tcomp.values.operators import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INTRINSICS,
+    TYPE_KEYWORDS,
+    DType,
+    arithmetic_type,
+    promote,
+)
+
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_ON_BOOLS = {"+": "||", "*": "&&", "max": "||", "min": "&&"}
+
+
+class Place(Enum):
+    """Where an expression stands, which decides what it may hold."""
+
+    VALUE = auto()
+    EXISTS = auto()
+    BOUND = auto()
+    TARGET = auto()
+    DIMENSION = auto()
+
+
+class ExpressionChecker:
+    """Types the expressions of one statement or of one parameter list.
+
+    Errors go to the report; the ``Typed`` returned then has no nominal type.  Unknown identifiers become index
+    variables of the scope, except in dimensions.
+    """
+
+    def __init__(self, environment: Environment, scope: Scope, report: Report) -> None:
+        self.environment = environment
+        self.scope = scope
+        self.report = report
+
+    def integer(self, expr: syntax.Expr, place: Place) -> Expr:
+        """A subscript, bound or dimension, which must have an integer type."""
+        typed = self.check(expr, place)
+        if typed.nominal is not None and not typed.nominal.is_integer:
+            self.report.error(f"expected integral type but found {typed.nominal}", expr.span)
+        return typed.expr
+
+    def check(self, expr: syntax.Expr, place: Place = Place.VALUE) -> Typed:
+        """The typed form of any expression."""
+        match expr:
+            case syntax.Name():
+                return self._name(expr, place)
+            case syntax.Number():
+                return self._number(expr)
+            case syntax.Apply():
+                return self._apply(expr, place)
+            case syntax.Boundary():
+                return self._boundary(expr, place)
+            case syntax.Cast():
+                return cast(self.check(expr.operand, place), TYPE_KEYWORDS[expr.type])
+            case syntax.Unary():
+                return self._unary(expr.op, self.check(expr.operand, place), expr.span)
+            case syntax.Binary():
+                return self._chain(expr, place)
+            case syntax.Conditional():
+                condition, then = self.check(expr.condition, place), self.check(expr.then, place)
+                return self._select(condition, then, self.check(expr.otherwise, place), expr.span)
+
+    def _chain(self, expr: syntax.Binary, place: Place) -> Typed:
+        """A run of left-associative operators, without recursing along it."""
+        links = [expr]
+        while isinstance(links[-1].lhs, syntax.Binary):
+            links.append(links[-1].lhs)
+        result = self.check(links[-1].lhs, place)
+        for link in reversed(links):
+            result = self._binary(link.op, result, self.check(link.rhs, place), link.span)
+        return result
+
+    def _failed(self, span: Span) -> Typed:
+        return Typed(Constant(0, INT32, span), None)
+
+    def _number(self, expr: syntax.Number) -> Typed:
+        constant = literal(expr.text, expr.span)
+        if constant is None:
+            self.report.error("this integer does not fit in 64 bits", expr.span, "write it with a `.` to make a float")
+            return self._failed(expr.span)
+        if constant.value == float("inf"):
+            self.report.warn("this number is too large for float32 and becomes infinity", expr.span)
+        return Typed(constant, constant.dtype)
+
+    def _name(self, expr: syntax.Name, place: Place) -> Typed:
+        name, environment = expr.name, self.environment
+        if name in self.scope.indices:
+            return Typed(Index(name, INT32, expr.span), INT32)
+        if name in self.scope.lets:
+            return self.scope.lets[name]
+        if name in environment.sizes:
+            return Typed(Size(name, environment.sizes[name], expr.span), environment.sizes[name])
+        if name in environment.constants:
+            return Typed(Size(name, environment.constants[name], expr.span), environment.constants[name])
+        if name in environment.tensors:
+            entry = environment.tensors[name]
+            if entry.rank:
+                self.report.error(
+                    "expected a scalar but found a tensor expression.",
+                    expr.span,
+                    f"`{name}` has {entry.rank} dimensions: write `{name}({', '.join('ijklmnop'[: entry.rank])})`",
+                )
+                return self._failed(expr.span)
+            return self._read(entry, (), expr.span, place)
+        if place is Place.DIMENSION:
+            self.report.error(
+                f"undefined variable {name} used here",
+                expr.span,
+                self.report.did_you_mean(name, environment.scalars())
+                or f"some input must have `{name}` itself as a dimension",
+            )
+            return self._failed(expr.span)
+        self.scope.indices[name] = expr.span
+        return Typed(Index(name, INT32, expr.span), INT32)
+
+    def _apply(self, expr: syntax.Apply, place: Place) -> Typed:
+        name = expr.function.name
+        if name in self.environment.tensors:
+            entry = self.environment.tensors[name]
+            subscripts = tuple(self.integer(argument, place) for argument in expr.arguments)
+            return self._read(entry, subscripts, expr.span, place)
+        if name in BOUNDARIES:
+            self.report.error(f"`{name}` needs subscripts after its arguments", expr.span, f"write `{expr}(...)`")
+            return self._failed(expr.span)
+        arguments = tuple(self.check(argument, place) for argument in expr.arguments)
+        if name in ("min", "max"):
+            return self._call(name, 2, arguments, expr)
+        if name in INTRINSICS:
+            return self._call(name, INTRINSICS[name].arity, arguments, expr)
+        if name in REWRITTEN:
+            return self._call(name, REWRITTEN[name], arguments, expr)
+        if name in self.scope.indices or name in self.scope.lets or self.environment.kind_of(name):
+            self.report.error(f"expected a tensor but found a scalar: `{name}`", expr.function.span)
+        elif name in self.environment.written_later:
+            self.report.error(f"`{name}` is read here, before any statement writes it", expr.function.span)
+        else:
+            hint = self.report.did_you_mean(name, self.environment.callables())
+            self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
+        return self._failed(expr.span)
+
+    def _read(
+        self,
+        entry: TensorEntry,
+        subscripts: tuple[Expr, ...],
+        span: Span,
+        place: Place,
+        boundary: Boundary | None = None,
+    ) -> Typed:
+        if place in (Place.BOUND, Place.DIMENSION):
+            self.report.error("tensor accesses cannot be used in this context", span)
+            return self._failed(span)
+        if place is Place.TARGET:
+            message = "writing to elements chosen by a tensor (scatter) is not supported yet"
+            hint = f"make it a compile-time scalar: `const {entry.dtype} {entry.name}`" if entry.rank == 0 else None
+            self.report.error(message, span, hint)
+            return self._failed(span)
+        entry.read = True
+        if entry.rank is not None and entry.rank != len(subscripts):
+            self.report.error(f"expected {entry.rank} dimensions but found {len(subscripts)} dimensions.", span)
+            return self._failed(span)
+        if not entry.written and place is Place.VALUE:
+            if entry.role == "output":
+                self.environment.needs_content.add(entry.name)
+            elif entry.role == "temporary":
+                self.report.error(f"`{entry.name}` is read here, before any statement writes it", span)
+                return self._failed(span)
+        if entry.dtype is None:
+            if not entry.failed:
+                self.report.error(
+                    f"the type of `{entry.name}` is not known here: it is read before any statement writes it",
+                    span,
+                    f"declare it among the outputs, as in `-> (float(N) {entry.name})`",
+                )
+            return self._failed(span)
+        return Typed(Read(entry.name, subscripts, entry.dtype, span, boundary), entry.dtype)
+
+    def _boundary(self, expr: syntax.Boundary, place: Place) -> Typed:
+        kind = expr.kind.name
+        if kind not in BOUNDARIES:
+            if kind in self.environment.tensors:
+                self.report.error("expected one list of subscripts but found two", expr.span)
+            else:
+                hint = self.report.did_you_mean(kind, BOUNDARIES)
+                self.report.error(f"`{kind}` is not a way to read outside a tensor", expr.kind.span, hint)
+            return self._failed(expr.span)
+        if len(expr.arguments) != BOUNDARIES[kind]:
+            self.report.error(
+                f"expected {BOUNDARIES[kind]} but found {len(expr.arguments)} arguments of `{kind}`", expr.span
+            )
+            return self._failed(expr.span)
+        tensor, *rest = expr.arguments
+        if not isinstance(tensor, syntax.Name) or tensor.name not in self.environment.tensors:
+            known = (name for name, entry in self.environment.tensors.items() if entry.rank)
+            hint = self.report.did_you_mean(tensor.name, known) if isinstance(tensor, syntax.Name) else None
+            self.report.error(f"expected the name of a tensor but found `{tensor}`", tensor.span, hint)
+            return self._failed(expr.span)
+        entry = self.environment.tensors[tensor.name]
+        value = self._exterior(rest[0], entry, place) if rest else None
+        subscripts = tuple(self.integer(subscript, place) for subscript in expr.subscripts)
+        return self._read(entry, subscripts, expr.span, place, Boundary(kind, value))
+
+    def _exterior(self, expr: syntax.Expr, entry: TensorEntry, place: Place) -> Expr:
+        value = self.check(expr, place)
+        if value.nominal is None or entry.dtype is None:
+            return value.expr
+        if promote(entry.dtype, value.nominal) != entry.dtype:
+            self.report.error(narrowing(value.nominal, entry.dtype), expr.span)
+        return convert(value.expr, entry.dtype)
+
+    def _unary(self, op: str, operand: Typed, span: Span) -> Typed:
+        if operand.nominal is None:
+            return operand
+        if op == "!":
+            if not self._expect_bool(operand, span):
+                return self._failed(span)
+            return Typed(Unary("!", operand.expr, BOOL, span), BOOL)
+        if operand.nominal == BOOL:
+            return self._no_arithmetic(op, span)
+        dtype = arithmetic_type(operand.nominal)
+        return Typed(Unary("-", convert(operand.expr, dtype), dtype, span), operand.nominal)
+
+    def _binary(self, op: str, lhs: Typed, rhs: Typed, span: Span) -> Typed:
+        if op in ("&&", "||"):
+            bools = [self._expect_bool(side, side.expr.span) for side in (lhs, rhs)]
+            if not all(bools):
+                return self._failed(span)
+            return Typed(Binary(op, lhs.expr, rhs.expr, BOOL, span), BOOL)
+        if lhs.nominal is None or rhs.nominal is None:
+            return self._failed(span)
+        nominal = promote(lhs.nominal, rhs.nominal)
+        if nominal == BOOL and op not in _COMPARISONS:
+            if op not in _ON_BOOLS:
+                return self._no_arithmetic(op, span)
+            return Typed(Binary(_ON_BOOLS[op], lhs.expr, rhs.expr, BOOL, span), BOOL)
+        dtype = arithmetic_type(nominal)
+        left, right = convert(lhs.expr, dtype), convert(rhs.expr, dtype)
+        if op in _COMPARISONS:
+            return Typed(Binary(op, left, right, BOOL, span), BOOL)
+        if op in ("/", "%") and nominal.is_integer and isinstance(right, Constant) and right.value == 0:
+            self.report.error("division by zero", span)
+            return self._failed(span)
+        return Typed(Binary(op, left, right, dtype, span), nominal)
+
+    def _select(self, condition: Typed, then: Typed, otherwise: Typed, span: Span) -> Typed:
+        is_bool = self._expect_bool(condition, condition.expr.span)
+        if not is_bool or then.nominal is None or otherwise.nominal is None:
+            return self._failed(span)
+        nominal = promote(then.nominal, otherwise.nominal)
+        copies = then.expr.dtype == otherwise.expr.dtype == nominal
+        dtype = nominal if copies else arithmetic_type(nominal)
+        parts = (condition.expr, convert(then.expr, dtype), convert(otherwise.expr, dtype))
+        return Typed(Select(*parts, dtype, span), nominal)
+
+    def _call(self, name: str, arity: int, arguments: tuple[Typed, ...], expr: syntax.Apply) -> Typed:
+        span = expr.span
+        if len(arguments) != arity:
+            self.report.error(f"expected {arity} but found {len(arguments)} arguments of `{name}`", span)
+            return self._failed(span)
+        match name:
+            case "min" | "max":
+                return self._binary(name, arguments[0], arguments[1], span)
+            case "select":
+                condition, then, otherwise = arguments
+                return self._select(condition, then, otherwise, span)
+            case "clamp":
+                value, lower, upper = arguments
+                return self._binary("min", self._binary("max", value, lower, span), upper, span)
+        nominal: DType = BOOL
+        for argument in arguments:
+            if argument.nominal is None:
+                return self._failed(span)
+            nominal = promote(nominal, argument.nominal)
+        if not INTRINSICS[name].keeps_integers:
+            nominal = promote(nominal, FLOAT32)
+        elif nominal == BOOL:
+            nominal = INT32
+        dtype = arithmetic_type(nominal)
+        return Typed(Call(name, tuple(convert(a.expr, dtype) for a in arguments), dtype, span), nominal)
+
+    def _expect_bool(self, typed: Typed, span: Span) -> bool:
+        """True for a bool; reports anything else, unless an error has been reported for it already."""
+        if typed.nominal not in (None, BOOL):
+            self.report.error(f"expected boolean but found {typed.nominal}", span)
+        return typed.nominal == BOOL
+
+    def _no_arithmetic(self, op: str, span: Span) -> Typed:
+        self.report.error(f"`{op}` does not apply to bool", span, "convert to a number first, as in `int32(...)`")
+        return self._failed(span)
+
+
+def cast(operand: Typed, dtype: DType) -> Typed:
+    """A conversion that the program asks for."""
+    return Typed(convert(operand.expr, dtype), None if operand.nominal is None else dtype)
+
+
+def narrowing(found: DType, wanted: DType) -> str:
+    """The message for a value that would lose range or precision silently."""
+    return f"attempting to assign type {found} to narrower type {wanted} without an explicit cast"

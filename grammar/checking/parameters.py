@@ -1,0 +1,99 @@
+"""Checking the head of a definition: inputs, ``const`` parameters, sizes, declared outputs."""
+
+from __future__ import annotations
+
+from tcomp.grammar.checking.expressions import ExpressionChecker, Place
+from tcomp.grammar.checking.names import Environment, Scope, TensorEntry, is_reserved
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.function import Constant, Expr, Size, Unary
+from tcomp.grammar.tree.limits import MAX_INDICES
+from tcomp.values.operators import INT32, TYPE_KEYWORDS
+
+
+def declare_parameters(definition: syntax.Definition, environment: Environment, report: Report) -> None:
+    """Enter the inputs, sizes and outputs of a definition into its environment."""
+    for parameter in definition.inputs:
+        if _is_free(parameter.name, environment, report):
+            _enter_input(parameter, environment, report)
+    _enter_sizes(definition, environment, report)
+    for parameter in definition.inputs:
+        entry = environment.tensors.get(parameter.name.name)
+        if entry is not None and entry.span == parameter.name.span:
+            entry.dims = _dimensions(parameter, environment, report)
+    for parameter in definition.outputs:
+        if _is_free(parameter.name, environment, report):
+            environment.tensors[parameter.name.name] = _output(parameter, environment, report)
+
+
+def _is_free(name: syntax.Name, environment: Environment, report: Report) -> bool:
+    if is_reserved(name.name):
+        report.error(f"'{name}' is a built-in function and cannot be redefined", name.span)
+        return False
+    known = environment.kind_of(name.name)
+    if known:
+        report.error(f"{name} already defined", name.span, f"`{name}` is {known}")
+        if name.name in environment.tensors:
+            environment.tensors[name.name].failed = True
+    return not known
+
+
+def _rank(parameter: syntax.Parameter, report: Report) -> int:
+    rank = len(parameter.dims or ())
+    if rank > MAX_INDICES:
+        report.error(f"a tensor has at most {MAX_INDICES} dimensions, not {rank}", parameter.span)
+    return rank
+
+
+def _enter_input(parameter: syntax.Parameter, environment: Environment, report: Report) -> None:
+    name = parameter.name.name
+    assert parameter.type is not None
+    dtype = TYPE_KEYWORDS[parameter.type]
+    if parameter.const:
+        if not dtype.is_integer:
+            report.error(f"a compile-time scalar must be an integer, not {dtype}", parameter.span)
+            dtype = INT32
+        environment.constants[name] = dtype
+        return
+    environment.tensors[name] = TensorEntry(
+        name, "input", parameter.name.span, dtype, _rank(parameter, report), declared=True, written=True
+    )
+
+
+def _enter_sizes(definition: syntax.Definition, environment: Environment, report: Report) -> None:
+    """Every identifier that is by itself a dimension of an input is a size."""
+    for parameter in definition.inputs:
+        for dim in parameter.dims or ():
+            if not isinstance(dim, syntax.Name) or dim.name in environment.constants:
+                continue
+            if dim.name in environment.tensors:
+                report.error(f"{dim} already defined", dim.span, f"`{dim}` is a tensor, so it cannot name a size")
+            environment.sizes.setdefault(dim.name, INT32)
+
+
+def _dimensions(parameter: syntax.Parameter, environment: Environment, report: Report) -> tuple[Expr, ...]:
+    checker = ExpressionChecker(environment, Scope(), report)
+    dims = []
+    for dim in parameter.dims or ():
+        if isinstance(dim, syntax.Name) and dim.name in environment.sizes:
+            checked: Expr = Size(dim.name, INT32, dim.span)
+        else:
+            checked = checker.integer(dim, Place.DIMENSION)
+        if isinstance(checked, Unary) and isinstance(checked.operand, Constant):
+            report.error("a dimension cannot be negative", dim.span)
+        dims.append(checked)
+    return tuple(dims)
+
+
+def _output(parameter: syntax.Parameter, environment: Environment, report: Report) -> TensorEntry:
+    name, span = parameter.name.name, parameter.name.span
+    if parameter.type is None:
+        return TensorEntry(name, "output", span)
+    entry = TensorEntry(name, "output", span, TYPE_KEYWORDS[parameter.type], _rank(parameter, report), declared=True)
+    known = (*environment.sizes, *environment.constants)
+    unknown = [d for d in parameter.dims or () if isinstance(d, syntax.Name) and d.name not in known]
+    for dim in unknown:
+        report.warn(f"no input has the size {dim}, so the extents of {name} are inferred", dim.span)
+    if not unknown:
+        entry.dims = _dimensions(parameter, environment, report)
+    return entry

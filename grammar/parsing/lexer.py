@@ -1,0 +1,125 @@
+"""Tokens of the language.
+
+A token is a ``lark.Token`` with its character offsets; its type is the name that ``tc.lark`` uses.  Text that is no
+token becomes a token of type ``INVALID``, so that the parser reports it where it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from lark import Token
+from lark.lexer import Lexer, LexerState
+
+from tcomp.errors import CompileError, Diagnostic, SourceText, Span
+from tcomp.values.operators import TYPE_KEYWORDS
+
+MAX_TOKENS = 250_000
+"""Longest program that is read; about 15,000 statements."""
+
+MAX_BLOCKS = 50
+"""Deepest nesting of braces that is read."""
+
+MAX_WORD = 1_000
+"""Longest name or number, in characters."""
+
+KEYWORDS: dict[str, str] = dict.fromkeys(TYPE_KEYWORDS, "TYPE") | {
+    word: word.upper() for word in ("def", "where", "in", "exists", "min", "max")
+}
+"""Words that cannot be identifiers, with the type of their token."""
+
+PUNCTUATION: dict[str, str] = {
+    "<=>": "EQUIVALENT", "->": "ARROW", "<=": "LESSEQUAL", ">=": "GREATEREQUAL", "==": "EQUALS", "!=": "DIFFERS",
+    "&&": "AND", "||": "OR", "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH", "%": "PERCENT", "(": "LPAR",
+    ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "?": "QMARK", ":": "COLON", ",": "COMMA", "=": "EQUAL", ">": "GREATER",
+    "<": "LESS", "!": "BANG",
+}  # fmt: skip
+
+ASSIGNMENTS = tuple(f"{combine}={bang}" for combine in ("+", "*", "min", "max") for bang in ("!", ""))
+
+_TOKEN = re.compile(
+    r"""
+    (?P<SPACE>(?:[ \t\r\n\f\v]++|\#[^\n]*+)++)
+  | (?P<ACCUMULATE>(?:\+|\*|\bmin|\bmax)=!?(?!=))
+  | (?P<WORD>[A-Za-z_][A-Za-z_0-9]*)
+  | (?P<INVALID>[0-9]+\.\.[0-9]*)
+  | (?P<NUMBER>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?
+             |(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+  | (?P<PUNCTUATION>"""
+    + "|".join(re.escape(mark) for mark in PUNCTUATION)
+    + r""")
+  | (?P<OTHER>\.{2,}|[^\x00-\x7f]+|[\x00-\x08\x0e-\x1f\x7f]+|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def tokenize(source: SourceText) -> list[Token]:
+    """All tokens of a text.
+
+    Raises CompileError where the text is longer than ``MAX_TOKENS`` or its braces nest deeper than ``MAX_BLOCKS``.
+    """
+    tokens: list[Token] = []
+    depth = 0
+    for match in _TOKEN.finditer(source.text):
+        kind, value = match.lastgroup, match.group()
+        if kind == "SPACE":
+            continue
+        if kind == "WORD":
+            kind = KEYWORDS.get(value, "WORD")
+        elif kind == "PUNCTUATION":
+            kind = PUNCTUATION[value]
+            if kind == "LBRACE":
+                depth += 1
+            elif kind == "RBRACE":
+                depth = max(0, depth - 1)
+        if kind == "OTHER" or (kind in ("WORD", "NUMBER") and len(value) > MAX_WORD):
+            kind = "INVALID"
+        assert kind is not None
+        span = Span(match.start(), match.end())
+        if depth > MAX_BLOCKS:
+            raise CompileError(Diagnostic(f"braces nest more than {MAX_BLOCKS} deep here", source, span))
+        if len(tokens) >= MAX_TOKENS:
+            raise CompileError(
+                Diagnostic(
+                    f"the program is too long: more than {MAX_TOKENS} tokens",
+                    source,
+                    span,
+                    "split it into several programs",
+                )
+            )
+        tokens.append(Token(kind, value, span.start, end_pos=span.end))
+    _mark_contextual_words(tokens)
+    return tokens
+
+
+def _mark_contextual_words(tokens: list[Token]) -> None:
+    """Turn ``const`` before a type and ``for`` before ``x in`` into keywords; elsewhere they are identifiers."""
+    for k, token in enumerate(tokens):
+        if token.type != "WORD":
+            continue
+        if token.value == "const" and k + 1 < len(tokens) and tokens[k + 1].type == "TYPE":
+            token.type = "CONST"
+        elif token.value == "for" and [t.type for t in tokens[k + 1 : k + 3]] == ["WORD", "IN"]:
+            token.type = "FOR"
+
+
+def span_of(token: Token) -> Span:
+    """Where a token stands in its text."""
+    assert token.start_pos is not None and token.end_pos is not None
+    return Span(token.start_pos, token.end_pos)
+
+
+class TokenList(Lexer):
+    """Hands the parser a list of tokens that exists already."""
+
+    __future_interface__ = 2
+
+    def __init__(self, lexer_conf: object) -> None:
+        pass
+
+    def lex(self, lexer_state: LexerState, parser_state: object) -> Iterator[Token]:
+        """The tokens that were passed to ``Lark.parse`` in place of a text."""
+        return iter(cast(Sequence[Token], lexer_state.text))

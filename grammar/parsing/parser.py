@@ -1,0 +1,189 @@
+"""From text to syntax tree: ``parse``.
+
+The grammar in ``tc.lark`` decides what is legal.  Only when it rejects a text is the text split into definitions and
+statements (``recovery.py``), each parsed on its own, so that every independent error is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, Transformer, UnexpectedToken, v_args
+
+from tcomp.errors import Diagnostic, SourceText, Span
+from tcomp.grammar.parsing.lexer import TokenList, span_of, tokenize
+from tcomp.grammar.parsing.recovery import Recovery
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.diagnostics import compile_error
+from tcomp.grammar.tree.limits import complaint
+from tcomp.grammar.tree.syntax import Expr, Loop, Name, Parameter, Statement
+
+Body = tuple[Statement | Loop, ...]
+
+
+@v_args(inline=True)
+class _TreeBuilder(Transformer[Token, Any]):
+    """Makes syntax nodes as the parser reduces; one method per rule of the grammar."""
+
+    def program(self, *definitions: syntax.Definition) -> tuple[syntax.Definition, ...]:
+        return definitions
+
+    def definition(
+        self,
+        start: Token,
+        word: Token,
+        inputs: tuple[Parameter, ...] | None,
+        outputs: tuple[Parameter, ...] | None,
+        body: Body,
+        end: Token,
+    ) -> syntax.Definition:
+        span = span_of(start).to(span_of(end))
+        return syntax.Definition(_name(word), inputs or (), outputs or (), body, span)
+
+    def inputs(self, *parameters: Parameter) -> tuple[Parameter, ...]:
+        return parameters
+
+    outputs = inputs
+
+    def constant(self, const: Token, kind: Token, word: Token) -> Parameter:
+        return Parameter(_name(word), str(kind), None, True, span_of(const).to(span_of(word)))
+
+    def tensor(self, kind: Token, dims: tuple[Expr, ...] | None, word: Token) -> Parameter:
+        return Parameter(_name(word), str(kind), dims, False, span_of(kind).to(span_of(word)))
+
+    def inferred(self, word: Token) -> Parameter:
+        return Parameter(_name(word), span=span_of(word))
+
+    def dims(self, items: tuple[Expr, ...] | None) -> tuple[Expr, ...]:
+        return items or ()
+
+    def body(self, *items: Statement | Loop) -> Body:
+        return items
+
+    def loop(self, start: Token, index: Token, lower: Expr, upper: Expr, body: Body, end: Token) -> Loop:
+        return Loop(_name(index), lower, upper, body, span_of(start).to(span_of(end)))
+
+    def statement(
+        self,
+        target: Token,
+        subscripts: tuple[tuple[Expr, ...], Span] | None,
+        operator: Token,
+        value: Expr,
+        equivalent: syntax.Equivalent | None,
+        clauses: tuple[syntax.Clause, ...] | None,
+    ) -> Statement:
+        name, end = _name(target), (clauses[-1] if clauses else equivalent or value).span
+        indices = None if subscripts is None else subscripts[0]
+        return Statement(
+            name, indices, str(operator), value, equivalent, clauses or (), name.span.to(end), span_of(operator)
+        )
+
+    def equivalent(self, word: Token, arguments: tuple[Expr, ...] | None, end: Token) -> syntax.Equivalent:
+        return syntax.Equivalent(_name(word), arguments or (), span_of(word).to(span_of(end)))
+
+    def where(self, *clauses: syntax.Clause) -> tuple[syntax.Clause, ...]:
+        return clauses
+
+    def range(self, word: Token, lower: Expr, upper: Expr) -> syntax.Range:
+        return syntax.Range(_name(word), lower, upper, span_of(word).to(upper.span))
+
+    def let(self, word: Token, value: Expr) -> syntax.Let:
+        return syntax.Let(_name(word), value, span_of(word).to(value.span))
+
+    def exists(self, word: Token, read: Expr) -> syntax.Exists:
+        return syntax.Exists(read, span_of(word).to(read.span))
+
+    def subscripts(self, items: tuple[Expr, ...] | None, end: Token) -> tuple[tuple[Expr, ...], Span]:
+        return items or (), span_of(end)
+
+    def expressions(self, *items: Expr) -> tuple[Expr, ...]:
+        return items
+
+    def conditional(self, condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+        return syntax.Conditional(condition, then, otherwise, condition.span.to(otherwise.span))
+
+    def binary(self, lhs: Expr, operator: Token, rhs: Expr) -> Expr:
+        return syntax.Binary(str(operator), lhs, rhs, lhs.span.to(rhs.span))
+
+    def unary(self, operator: Token, operand: Expr) -> Expr:
+        return syntax.Unary(str(operator), operand, span_of(operator).to(operand.span))
+
+    def number(self, token: Token) -> Expr:
+        return syntax.Number(str(token), span_of(token))
+
+    def name(self, word: Token) -> Expr:
+        return _name(word)
+
+    def apply(self, word: Token, arguments: tuple[tuple[Expr, ...], Span]) -> Expr:
+        return syntax.Apply(_name(word), arguments[0], span_of(word).to(arguments[1]))
+
+    def boundary(
+        self, word: Token, arguments: tuple[tuple[Expr, ...], Span], subscripts: tuple[tuple[Expr, ...], Span]
+    ) -> Expr:
+        return syntax.Boundary(_name(word), arguments[0], subscripts[0], span_of(word).to(subscripts[1]))
+
+    def cast(self, kind: Token, operand: Expr, end: Token) -> Expr:
+        return syntax.Cast(str(kind), operand, span_of(kind).to(span_of(end)))
+
+    def parenthesised(self, start: Token, expr: Expr, end: Token) -> Expr:
+        return replace(expr, span=span_of(start).to(span_of(end)))
+
+
+def _name(token: Token) -> Name:
+    return Name(str(token), span_of(token))
+
+
+@cache
+def _lark() -> Lark:
+    """The parser, built when first needed."""
+    grammar = Path(__file__).parents[1].joinpath("tc.lark").read_text(encoding="utf-8")
+    return Lark(
+        grammar,
+        parser="lalr",
+        lexer=TokenList,
+        transformer=_TreeBuilder(),
+        start=["program", "statement"],
+    )
+
+
+def parse_tokens(tokens: Sequence[Token], start: str) -> Any:
+    """The value of rule ``start`` for a list of tokens; raises ``lark.UnexpectedToken``."""
+    return _lark().parse(tokens, start)
+
+
+def parse_recovering(source: SourceText) -> tuple[tuple[syntax.Definition, ...], tuple[Diagnostic, ...]]:
+    """The definitions that parse and are no larger than the limits, and every independent error of the others.
+
+    Raises CompileError at once for a text that is too long or too deeply nested to be read.
+    """
+    tokens = tokenize(source)
+    try:
+        definitions: tuple[syntax.Definition, ...] = parse_tokens(tokens, "program")
+        errors: list[Diagnostic] = []
+    except UnexpectedToken:
+        recovery = Recovery(tokens, source, parse_tokens)
+        definitions, errors = tuple(recovery.definitions), recovery.errors
+    readable = []
+    for definition in definitions:
+        too_large = _too_large(definition, source)
+        errors.extend(too_large)
+        if not too_large:
+            readable.append(definition)
+    return tuple(readable), tuple(errors)
+
+
+def _too_large(definition: syntax.Definition, source: SourceText) -> list[Diagnostic]:
+    complaints = ((expr.span, complaint(expr, syntax.children)) for expr in syntax.expressions(definition))
+    return [Diagnostic(text, source, span, "split the statement") for span, text in complaints if text]
+
+
+def parse(text: str, name: str = "<string>") -> tuple[syntax.Definition, ...]:
+    """The definitions of a text.  Raises CompileError with every independent syntax error."""
+    definitions, errors = parse_recovering(SourceText(text, name))
+    if errors:
+        raise compile_error(errors)
+    return definitions

@@ -1,0 +1,319 @@
+"""Proofs about the elements that a program touches, for given sizes.
+
+Every read lies inside its tensor, and reads an input or an element that an earlier statement has written; every element
+of an output is written; ``=`` writes no element twice.  Interval arithmetic proves nearly all of it; isl decides the
+rest exactly, under the conditions that guard an access.  Subscripts that are not affine are bounded by interval
+arithmetic; indirect ones are left to run-time checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.errors import Diagnostic, Span
+from tcomp.grammar.ranges.accesses import Access
+from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
+from tcomp.grammar.ranges.domains import Box, StatementDomain
+from tcomp.grammar.ranges.products import bounds_of, is_indirect
+from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
+from tcomp.grammar.tree.forms import Form, Interval, interval, to_form
+from tcomp.grammar.tree.function import Binary, Function, Index, walk
+
+_SET = isl.dim_type.set
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function with its ranges solved; one domain and one tuple of reads per statement."""
+
+    function: Function
+    sizes: Mapping[str, int]
+    boxes: Mapping[str, Box]
+    domains: tuple[StatementDomain, ...]
+    reads: tuple[tuple[Access, ...], ...]
+
+
+def prove(program: Program) -> tuple[tuple[Diagnostic, ...], tuple[Diagnostic, ...]]:
+    """Check every access of a program.
+
+    Returns:
+        Accesses outside their tensors (they depend on the sizes), then mistakes of the text: elements read before they
+        are written, handed out unwritten, or written twice by ``=``.
+    """
+    proof = _Proof(program)
+    for number in range(len(program.domains)):
+        proof.statement(number)
+    proof.outputs()
+    return tuple(proof.misfits), tuple(proof.mistakes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Elements written by a statement: a product of intervals, or where that is None, the image of a set."""
+
+    number: int
+    intervals: tuple[Interval, ...] | None
+    points: isl.Set
+    forms: tuple[Form, ...]
+
+
+class _Proof:
+    """``given`` names the tensors all of whose elements exist before the program starts."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.given = {tensor.name for tensor in program.function.inputs} | set(program.function.needs_content)
+        self.misfits: list[Diagnostic] = []
+        self.mistakes: list[Diagnostic] = []
+        self.writes: dict[str, list[_Write]] = {}
+
+    def statement(self, number: int) -> None:
+        """Prove the reads of one statement, then its write, and record what it writes."""
+        statement, domain = self.program.function.statements[number], self.program.domains[number]
+        if not domain.is_empty:
+            for access in self.program.reads[number]:
+                if access.emitted:
+                    self._read(number, access)
+        forms = [to_form(subscript, self.program.sizes) for subscript in statement.subscripts]
+        target = tuple(form for form in forms if form is not None)
+        if statement.reduction is not None and not statement.initialise and not domain.is_empty:
+            self._accumulation(number, target)
+        if statement.reduction is None:
+            self._injective(number, target)
+        self._record(number, target)
+
+    def outputs(self) -> None:
+        """Every element of an output is written, unless the caller passes its content."""
+        for tensor in self.program.function.outputs:
+            if tensor.name in self.program.function.needs_content:
+                continue
+            box = self.program.boxes[tensor.name]
+            everything = tuple(box.interval(d) for d in range(tensor.rank))
+            if 0 in box.extent or self._is_written(tensor.name, everything):
+                continue
+            missing = self._unwritten(tensor.name, _product(everything))
+            if missing.is_empty():
+                continue
+            writers = [write.number for write in self.writes.get(tensor.name, [])]
+            span = self.program.function.statements[writers[-1]].span if writers else tensor.span
+            self._mistake(
+                f"{tensor.name} is handed out with elements that no statement writes, "
+                f"such as {sample_element(tensor.name, missing)}; it is written by "
+                f"{quoted_statements(self.program.function, writers) or 'no statement'}",
+                span,
+                f"write all of {tensor.name} first, with `=` and a `where` range",
+            )
+
+    def _read(self, number: int, access: Access) -> None:
+        """One read: inside the tensor, and of elements that have been written."""
+        read, domain = access.read, self.program.domains[number]
+        box = self.program.boxes[read.tensor]
+        whole = tuple(box.interval(d) for d in range(len(box.extent)))
+        footprint = list(whole)
+        if read.boundary is not None:
+            if 0 in box.extent and read.boundary.kind != "constant_exterior" and self._happens(number, access):
+                text = text_of(self.program.function, read.span)
+                self._misfit(number, access, f"{text} reads {read.tensor}, which has no elements")
+                return
+        else:
+            doubtful: list[int] = []
+            for dimension, form in enumerate(access.forms):
+                if form is None:
+                    self._computed(number, access, dimension)
+                    continue
+                low, high = interval(form, domain.hull)
+                if whole[dimension][0] <= low and high <= whole[dimension][1]:
+                    footprint[dimension] = low, high
+                else:
+                    doubtful.append(dimension)
+            if doubtful and not self._inside(number, access, doubtful):
+                return
+        self._read_is_written(number, access, tuple(footprint))
+
+    def _happens(self, number: int, access: Access) -> bool:
+        return not self._instances(number, access).is_empty()
+
+    def _instances(self, number: int, access: Access) -> isl.Set:
+        """The instances of a statement that perform an access."""
+        points = self.program.domains[number].domain
+        for condition, truth in access.guards:
+            points = points.intersect(where_may_hold(condition, truth, points.get_space(), self.program.sizes))
+        return points
+
+    def _inside(self, number: int, access: Access, dimensions: list[int]) -> bool:
+        """Exact check of the subscripts that interval arithmetic leaves in doubt; False where one is outside."""
+        points = self._instances(number, access)
+        if points.is_empty():
+            return True
+        box = self.program.boxes[access.read.tensor]
+        text = text_of(self.program.function, access.read.span)
+        before = len(self.misfits)
+        for dimension in dimensions:
+            form = access.forms[dimension]
+            assert form is not None
+            values = self._pw_aff(form, points).intersect_domain(points)
+            low, high = values.min_val().to_python(), values.max_val().to_python()
+            first, last = box.interval(dimension)
+            if low >= first and high <= last:
+                continue
+            has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
+            if high > last and low < first:
+                self._misfit(number, access, f"{text} goes from {low} to {high} but {has}")
+            elif high > last:
+                self._misfit(number, access, f"{text} reaches {high} but {has}, {high - last} too far")
+            else:
+                self._misfit(number, access, f"{text} starts at {low} but {has}, {first - low} too early")
+        return len(self.misfits) == before
+
+    def _computed(self, number: int, access: Access, dimension: int) -> None:
+        """A subscript that is not affine: bounded by interval arithmetic, or checked at run time if it is indirect."""
+        subscript = access.read.subscripts[dimension]
+        if is_indirect(subscript):
+            return
+        first, last = self.program.boxes[access.read.tensor].interval(dimension)
+        bounds = bounds_of(subscript, self.program.sizes, self.program.domains[number].hull)
+        if bounds is not None and first <= bounds[0] and bounds[1] <= last:
+            return
+        if not self._happens(number, access):
+            return
+        text = text_of(self.program.function, access.read.span)
+        may = f"may lie anywhere from {bounds[0]} to {bounds[1]}" if bounds else "may have any value"
+        if bounds is None and any(isinstance(e, Binary) and e.op in ("/", "%") for e in walk(subscript)):
+            may = "may divide by zero"
+        has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
+        self._misfit(number, access, f"the subscript of {text} is not affine: it {may} but {has}")
+
+    def _read_is_written(self, number: int, access: Access, footprint: tuple[Interval, ...]) -> None:
+        tensor = access.read.tensor
+        if tensor in self.given or self._is_written(tensor, footprint):
+            return
+        points = self._instances(number, access)
+        if points.is_empty():
+            return
+        forms = (None,) * len(access.forms) if access.read.boundary is not None else access.forms
+        missing = self._unwritten(tensor, self._image(points, forms, footprint))
+        if missing.is_empty():
+            return
+        text = text_of(self.program.function, access.read.span)
+        self._unwritten_mistake(f"{text} reads", number, tensor, missing)
+
+    def _accumulation(self, number: int, target: tuple[Form, ...]) -> None:
+        """``op`` without ``!`` reads what it adds to."""
+        statement, domain = self.program.function.statements[number], self.program.domains[number]
+        footprint = tuple(interval(form, domain.hull) for form in target)
+        if statement.target in self.given or self._is_written(statement.target, footprint):
+            return
+        missing = self._unwritten(statement.target, self._image(domain.domain, target, footprint))
+        if not missing.is_empty():
+            symbol = statement.reduction
+            self._unwritten_mistake(
+                f"`{symbol}=` accumulates into", number, statement.target, missing, f"did you mean `{symbol}=!`?"
+            )
+
+    def _unwritten_mistake(
+        self, what: str, number: int, tensor: str, missing: isl.Set, hint: str | None = None
+    ) -> None:
+        function = self.program.function
+        writers = [write.number for write in self.writes.get(tensor, [])]
+        before = f"only by {quoted_statements(function, writers)}" if writers else "by no statement"
+        self._mistake(
+            f"{what} elements of {tensor} that are not yet written, such as {sample_element(tensor, missing)}; "
+            f"up to here it is written {before}",
+            function.statements[number].span,
+            hint,
+        )
+
+    def _injective(self, number: int, target: tuple[Form, ...]) -> None:
+        """``=`` reaches every element from one instance only: each index alone in a subscript, or as isl proves."""
+        statement, domain = self.program.function.statements[number], self.program.domains[number]
+        plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
+        if plain.issuperset(statement.indices) or domain.is_empty:
+            return
+        image = self._map(domain.domain, target, ((0, 0),) * len(target)).intersect_domain(domain.domain)
+        if image.is_injective():
+            return
+        self._mistake(
+            f"`=` writes elements of {statement.target} more than once",
+            statement.span,
+            "use a reduction such as `+=!`, or subscripts that reach every element once",
+        )
+
+    def _record(self, number: int, target: tuple[Form, ...]) -> None:
+        """Remember what a statement writes, unless it adds nothing."""
+        statement, domain = self.program.function.statements[number], self.program.domains[number]
+        names = statement.indices[: len(statement.indices) - len(statement.reduction_indices)]
+        if any(domain.hull[name][1] < domain.hull[name][0] for name in names):
+            return
+        if not statement.initialise and domain.is_empty:
+            return
+        plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
+        is_product = domain.rectangular and len(plain) == len(target)
+        intervals = tuple(interval(form, domain.hull) for form in target) if is_product else None
+        if intervals is not None and self._is_written(statement.target, intervals):
+            return
+        points = domain.lhs if statement.initialise else domain.domain
+        self.writes.setdefault(statement.target, []).append(_Write(number, intervals, points, target))
+
+    def _is_written(self, tensor: str, intervals: tuple[Interval, ...]) -> bool:
+        """Whether one earlier write covers a product of intervals."""
+        return any(
+            write.intervals is not None
+            and all(a <= c and d <= b for (a, b), (c, d) in zip(write.intervals, intervals, strict=True))
+            for write in reversed(self.writes.get(tensor, []))
+        )
+
+    def _unwritten(self, tensor: str, elements: isl.Set) -> isl.Set:
+        for write in self.writes.get(tensor, []):
+            if write.intervals is not None:
+                elements = elements.subtract(_product(write.intervals))
+            else:
+                elements = elements.subtract(self._image(write.points, write.forms, ((0, 0),) * len(write.forms)))
+        return elements
+
+    def _image(self, points: isl.Set, forms: tuple[Form | None, ...], footprint: tuple[Interval, ...]) -> isl.Set:
+        """The elements that subscripts reach from ``points``; a subscript without a form reaches all its footprint."""
+        return self._map(points, forms, footprint).intersect_domain(points).range()
+
+    def _map(self, points: isl.Set, forms: tuple[Form | None, ...], footprint: tuple[Interval, ...]) -> isl.Map:
+        result = isl.Map.from_domain(isl.Set.universe(points.get_space()))
+        for form, bounds in zip(forms, footprint, strict=True):
+            if form is None:
+                column = isl.Map.from_domain_and_range(isl.Set.universe(points.get_space()), _product((bounds,)))
+            else:
+                column = isl.Map.from_pw_aff(self._pw_aff(form, points))
+            result = result.flat_range_product(column)
+        return result
+
+    def _pw_aff(self, form: Form, points: isl.Set) -> isl.PwAff:
+        value = form_to_pw_aff(form, points.get_space())
+        assert value is not None, "every index variable of the statement is a dimension"
+        return value
+
+    def _misfit(self, number: int, access: Access, message: str) -> None:
+        function = self.program.function
+        sizes = mentioned_sizes(function, function.statements[number], self.program.sizes)
+        hint = "narrow the ranges with `where`, or guard the read with `?:`"
+        self.misfits.append(Diagnostic(f"{message}{sizes}", function.source, access.read.span, hint))
+
+    def _mistake(self, message: str, span: Span, hint: str | None = None) -> None:
+        self.mistakes.append(Diagnostic(message, self.program.function.source, span, hint))
+
+
+def _product(intervals: tuple[Interval, ...]) -> isl.Set:
+    """The elements of a box, in the unnamed space that images of accesses have."""
+    space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(intervals))
+    elements = isl.Set.universe(space)
+    for dimension, (low, high) in enumerate(intervals):
+        elements = elements.lower_bound_val(_SET, dimension, to_val(low, space))
+        elements = elements.upper_bound_val(_SET, dimension, to_val(high, space))
+    return elements
+
+
+def _elements(first: int, last: int) -> str:
+    count = last - first + 1
+    if count == 0:
+        return "no elements"
+    return f"{count} elements" if first == 0 else f"elements {first} to {last}"

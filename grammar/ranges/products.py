@@ -1,0 +1,61 @@
+"""Bounds of integer expressions that are not affine, such as ``A(i * j)``, by interval arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tcomp.grammar.tree.forms import Interval, interval, to_form
+from tcomp.grammar.tree.function import Binary, Cast, Expr, Read, Select, Unary, walk
+
+
+def bounds_of(expr: Expr, sizes: Mapping[str, int], hull: Mapping[str, Interval]) -> Interval | None:
+    """Inclusive bounds of an expression over non-empty index intervals, not always tight.
+
+    None where it reads a tensor or may divide by zero.
+    """
+    form = to_form(expr, sizes)
+    if form is not None:
+        return interval(form, hull)
+    match expr:
+        case Unary(op="-"):
+            inner = bounds_of(expr.operand, sizes, hull)
+            return None if inner is None else (-inner[1], -inner[0])
+        case Binary():
+            lhs, rhs = bounds_of(expr.lhs, sizes, hull), bounds_of(expr.rhs, sizes, hull)
+            return None if lhs is None or rhs is None else _binary_bounds(expr.op, lhs, rhs)
+        case Select():
+            then, otherwise = bounds_of(expr.then, sizes, hull), bounds_of(expr.otherwise, sizes, hull)
+            if then is None or otherwise is None:
+                return None
+            return min(then[0], otherwise[0]), max(then[1], otherwise[1])
+        case Cast() if expr.dtype.kind == "int" and expr.dtype.bits >= 32:
+            return bounds_of(expr.operand, sizes, hull)
+        case _:
+            return None
+
+
+def _binary_bounds(op: str, lhs: Interval, rhs: Interval) -> Interval | None:
+    match op:
+        case "+":
+            return lhs[0] + rhs[0], lhs[1] + rhs[1]
+        case "-":
+            return lhs[0] - rhs[1], lhs[1] - rhs[0]
+        case "*":
+            corners = [a * b for a in lhs for b in rhs]
+            return min(corners), max(corners)
+        case "/" if rhs[0] > 0:
+            corners = [a // b for a in lhs for b in rhs]
+            return min(corners), max(corners)
+        case "%" if rhs[0] > 0:
+            return lhs if lhs[0] >= 0 and lhs[1] < rhs[0] else (0, rhs[1] - 1)
+        case "min":
+            return min(lhs[0], rhs[0]), min(lhs[1], rhs[1])
+        case "max":
+            return max(lhs[0], rhs[0]), max(lhs[1], rhs[1])
+        case _:
+            return None
+
+
+def is_indirect(subscript: Expr) -> bool:
+    """Whether a subscript depends on the content of a tensor, so that only a run-time check can bound it."""
+    return any(isinstance(node, Read) for node in walk(subscript))

@@ -1,0 +1,157 @@
+"""Sizes: binding symbols to the shapes of arrays, and evaluating dimension expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+
+from tcomp.errors import Diagnostic, ShapeError, Span
+from tcomp.grammar.ranges.wording import text_of
+from tcomp.grammar.tree.forms import to_form
+from tcomp.grammar.tree.function import Constant, Expr, Function, Size, Tensor, walk
+
+LARGEST = 1 << 62
+"""Sizes, extents and element counts stay below this, so that 64-bit index arithmetic never overflows."""
+
+Shape = tuple[int, ...]
+
+
+def bind_sizes(function: Function, shapes: Mapping[str, Shape], constants: Mapping[str, int]) -> dict[str, int]:
+    """Unify the declared dimensions of the inputs with the shapes of arrays.
+
+    A dimension that is a size symbol determines it; literals and expressions are checked.
+
+    Args:
+        function: the program.
+        shapes: the shape of every input array by parameter name.
+        constants: the values of the const parameters.
+
+    Returns:
+        The value of every size symbol and const parameter.
+
+    Raises:
+        ShapeError: with every mismatch found: rank, size, literal, expression.
+    """
+    binding = _Binding(function)
+    binding.bind_constants(constants)
+    binding.bind_shapes(shapes)
+    if binding.problems:
+        raise ShapeError(*binding.problems)
+    return binding.sizes
+
+
+def check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes that lack a symbol or const parameter, or hold a value that is negative or too large."""
+    problems = [
+        Diagnostic(f"the size {name} is not given", function.source, _first_mention(function, name))
+        for name in function.sizes
+        if name not in sizes
+    ]
+    problems += [
+        Diagnostic(f"the const parameter {tensor.name} is not given", function.source, tensor.span)
+        for tensor in function.inputs
+        if tensor.role == "const" and tensor.name not in sizes
+    ]
+    for name, value in sizes.items():
+        low = 0 if name in function.sizes else -LARGEST + 1
+        if not _is_integer(value) or not low <= value < LARGEST:
+            problems.append(Diagnostic(_bad_value(name, value, low), function.source, _first_mention(function, name)))
+    if problems:
+        raise ShapeError(*problems)
+
+
+def extents(function: Function, tensor: Tensor, sizes: Mapping[str, int]) -> Shape:
+    """The declared extents of a tensor; ``ShapeError`` where one is negative, undefined or too large."""
+    assert tensor.dims is not None
+    result: list[int] = []
+    for dimension, expr in enumerate(tensor.dims):
+        form = to_form(expr, sizes)
+        what = f"dimension {dimension} of {tensor.name}, {text_of(function, expr.span)},"
+        if form is None or form.terms:
+            raise ShapeError(Diagnostic(f"{what} has no value for these sizes", function.source, expr.span))
+        if not 0 <= form.constant < LARGEST:
+            problem = "negative" if form.constant < 0 else "too large"
+            raise ShapeError(Diagnostic(f"{what} is {problem}: {form.constant}", function.source, expr.span))
+        result.append(form.constant)
+    return tuple(result)
+
+
+class _Binding:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.sizes: dict[str, int] = {}
+        self.problems: list[Diagnostic] = []
+
+    def report(self, message: str, span: Span) -> None:
+        self.problems.append(Diagnostic(message, self.function.source, span))
+
+    def bind_constants(self, constants: Mapping[str, int]) -> None:
+        for tensor in self.function.inputs:
+            if tensor.role != "const":
+                continue
+            value = constants.get(tensor.name)
+            if value is None:
+                self.report(f"the const parameter {tensor.name} is not given", tensor.span)
+            elif not _is_integer(value) or not -LARGEST < value < LARGEST:
+                self.report(_bad_value(tensor.name, value, -LARGEST + 1), tensor.span)
+            else:
+                self.sizes[tensor.name] = int(value)
+
+    def bind_shapes(self, shapes: Mapping[str, Shape]) -> None:
+        fitting: list[tuple[Tensor, int, Expr, int]] = []
+        for tensor in self.function.inputs:
+            if tensor.role == "const" or tensor.dims is None:
+                continue
+            shape = shapes.get(tensor.name)
+            if shape is None:
+                self.report(f"the input {tensor.name} is not given", tensor.span)
+            elif len(shape) != tensor.rank:
+                found = f"expected {tensor.rank} dimensions but found tensor with {len(shape)} dimensions"
+                self.report(f"{tensor.name}: {found}", tensor.span)
+            else:
+                fitting += [(tensor, d, tensor.dims[d], shape[d]) for d in range(tensor.rank)]
+        for _, _, expr, found_size in fitting:
+            if isinstance(expr, Size):
+                self.sizes.setdefault(expr.name, found_size)
+        for tensor, dimension, expr, found_size in fitting:
+            self.check(tensor, dimension, expr, found_size)
+
+    def check(self, tensor: Tensor, dimension: int, expr: Expr, found: int) -> None:
+        """Compare one dimension with its expression, unless a symbol in it has no value because of another problem."""
+        if any(isinstance(node, Size) and node.name not in self.sizes for node in walk(expr)):
+            return
+        form = to_form(expr, self.sizes)
+        where = f"(dimension {dimension} of {tensor.name})"
+        if form is None:
+            self.report(f"{text_of(self.function, expr.span)} has no value for these sizes {where}", expr.span)
+        elif form.constant == found:
+            return
+        elif isinstance(expr, Constant):
+            self.report(f"Constant dimension expected size {form.constant} but found {found} {where}", expr.span)
+        else:
+            name = text_of(self.function, expr.span)
+            previous = f"previous value is {form.constant} but found {found} here"
+            self.report(f"Mismatched sizes for dimension {name} {previous} {where}", expr.span)
+
+
+def _first_mention(function: Function, name: str) -> Span | None:
+    for tensor in (*function.inputs, *function.outputs):
+        if tensor.name == name:
+            return tensor.span
+        for expr in tensor.dims or ():
+            for node in walk(expr):
+                if isinstance(node, Size) and node.name == name:
+                    return node.span
+    return None
+
+
+def _is_integer(value: object) -> bool:
+    """Python and NumPy integers are; booleans and floats are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _bad_value(name: str, value: int, low: int) -> str:
+    """What is wrong with a value that is no integer, below ``low`` or too large."""
+    if not _is_integer(value):
+        return f"{name} must be an integer, not {value!r}"
+    return f"{name} is {'too large' if value >= low else 'too small' if low else 'negative'}: {value}"

@@ -1,0 +1,100 @@
+"""Types of expressions: literals, implied conversions, wider computation of narrow sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tcomp.errors import Span
+from tcomp.grammar.tree.function import Binary, Call, Cast, Constant, Expr, Select, Unary
+from tcomp.values.operators import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
+
+EIGHT_BITS = (INT8, UINT8)
+
+_EXACT_INTEGERS = {FLOAT32: 1 << 24, FLOAT64: 1 << 53}
+"""Up to where every integer has an exact floating-point value."""
+
+_FLOATS = {FLOAT16: (11, -13, 16), BFLOAT16: (8, -125, 128), FLOAT32: (24, -125, 128)}
+"""Bits of a number, and its least exponent and the one beyond its greatest, as a fraction below 1 times 2 to that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A typed expression and its nominal type.
+
+    The two differ for 16-bit floats, which are computed in float32 but remain float16 in name.  ``nominal`` is None
+    where an error below has been reported, so that it is not reported again.
+    """
+
+    expr: Expr
+    nominal: DType | None
+
+
+def literal(text: str, span: Span) -> Constant | None:
+    """The value of a number: float32 if its text has a ``.`` or an exponent, else int32, or int64 where it must.
+
+    None for an integer that fits in no type.  A decimal float is rounded to float32, to infinity if it is too large.
+    """
+    lowered = text.lower()
+    if lowered.startswith("0x"):
+        if "." in lowered or "p" in lowered:
+            return Constant(rounded(_hexadecimal_float(lowered), FLOAT32), FLOAT32, span)
+        digits, base = lowered[2:].lstrip("0"), 16
+    elif "." in lowered or "e" in lowered:
+        return Constant(rounded(float(lowered), FLOAT32), FLOAT32, span)
+    else:
+        digits, base = lowered.lstrip("0"), 10
+    value = int(digits or "0", base) if len(digits) <= 20 else INT64.highest + 1
+    for dtype in (INT32, INT64):
+        if value <= dtype.highest:
+            return Constant(value, dtype, span)
+    return None
+
+
+def _hexadecimal_float(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return math.inf
+
+
+def rounded(value: float, dtype: DType) -> float:
+    """The element of a float type nearest to a number, ties to even; an infinity where it is out of range."""
+    if dtype == FLOAT64 or not math.isfinite(value):
+        return float(value)
+    digits, least, most = _FLOATS[dtype]
+    unit = Fraction(2) ** (max(math.frexp(value)[1], least) - digits)
+    nearest = round(Fraction(value) / unit) * unit
+    return math.copysign(float(nearest) if abs(nearest) < 2**most else math.inf, value)
+
+
+def convert(expr: Expr, dtype: DType) -> Expr:
+    """The expression as ``dtype``: itself, a literal of that type where that is exact, or a Cast."""
+    if expr.dtype == dtype:
+        return expr
+    if dtype == BOOL:
+        return Binary("!=", expr, convert(Constant(0, INT32, expr.span), expr.dtype), BOOL, expr.span)
+    if isinstance(expr, Constant) and expr.dtype.is_integer:
+        if abs(expr.value) <= _EXACT_INTEGERS.get(dtype, 0):
+            return Constant(float(expr.value), dtype, expr.span)
+        if dtype.is_integer and dtype.lowest <= expr.value <= dtype.highest:
+            return Constant(expr.value, dtype, expr.span)
+    return Cast(expr, dtype, expr.span)
+
+
+def widen(expr: Expr, dtype: DType) -> Expr:
+    """An 8-bit computation done in a wider integer type, its leaves converted first."""
+    if expr.dtype not in EIGHT_BITS:
+        return convert(expr, dtype)
+    match expr:
+        case Binary():
+            return replace(expr, lhs=widen(expr.lhs, dtype), rhs=widen(expr.rhs, dtype), dtype=dtype)
+        case Unary():
+            return replace(expr, operand=widen(expr.operand, dtype), dtype=dtype)
+        case Select():
+            return replace(expr, then=widen(expr.then, dtype), otherwise=widen(expr.otherwise, dtype), dtype=dtype)
+        case Call():
+            return replace(expr, arguments=tuple(widen(a, dtype) for a in expr.arguments), dtype=dtype)
+        case _:
+            return convert(expr, dtype)

@@ -1,0 +1,278 @@
+"""The checked program: names resolved, lets inlined, every expression typed, every conversion explicit.
+
+``checking/check.py`` makes these values from the syntax tree; the interpreter, range inference and the polyhedral model
+read them.  They hold no sizes: a ``Function`` is good for all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tcomp.errors import Diagnostic, SourceText, Span
+from tcomp.grammar.tree import syntax
+from tcomp.values.operators import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: float | int | bool
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index variable of the statement, int32 when used as a value."""
+
+    name: str
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size symbol, or a ``const`` parameter: an integer that is known when a kernel is built."""
+
+    name: str
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What a read outside the tensor gives: ``constant_exterior`` (with ``value``), ``repeat_edge``,
+    ``mirror_image``, ``mirror_interior`` or ``repeat_image``."""
+
+    kind: str
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A tensor element; 0-D tensors have no subscripts.  Subscripts are integer expressions that may hold reads."""
+
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    dtype: DType
+    span: Span = field(compare=False)
+    boundary: Boundary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``-`` on a number, ``!`` on a bool; the operand has the type of the node."""
+
+    op: str
+    operand: Expr
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``+ - * / %``, ``min max``, ``< <= > >= == !=`` or ``&& ||``; both operands have one type.
+
+    ``/`` and ``%`` of integers are floor division and its remainder.  Integer arithmetic wraps.
+    """
+
+    op: str
+    lhs: Expr
+    rhs: Expr
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``condition ? then : otherwise``; only the chosen branch is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A built-in function; arguments have the type of the node."""
+
+    intrinsic: str
+    arguments: tuple[Expr, ...]
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A conversion, written or implied: floats to integers truncate, to narrower floats round to nearest even."""
+
+    operand: Expr
+    dtype: DType
+    span: Span = field(compare=False)
+
+
+Expr = Constant | Index | Size | Read | Unary | Binary | Select | Call | Cast
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands of an expression, in evaluation order."""
+    match expr:
+        case Read():
+            value = expr.boundary.value if expr.boundary else None
+            return expr.subscripts if value is None else (*expr.subscripts, value)
+        case Unary():
+            return (expr.operand,)
+        case Binary():
+            return (expr.lhs, expr.rhs)
+        case Select():
+            return (expr.condition, expr.then, expr.otherwise)
+        case Call():
+            return expr.arguments
+        case Cast():
+            return (expr.operand,)
+        case _:
+            return ()
+
+
+def map_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with ``change`` applied to its direct operands; the same object where it has none."""
+    match expr:
+        case Read():
+            boundary = expr.boundary
+            if boundary is not None and boundary.value is not None:
+                boundary = replace(boundary, value=change(boundary.value))
+            return replace(expr, subscripts=tuple(change(s) for s in expr.subscripts), boundary=boundary)
+        case Unary() | Cast():
+            return replace(expr, operand=change(expr.operand))
+        case Binary():
+            return replace(expr, lhs=change(expr.lhs), rhs=change(expr.rhs))
+        case Select():
+            return replace(
+                expr,
+                condition=change(expr.condition),
+                then=change(expr.then),
+                otherwise=change(expr.otherwise),
+            )
+        case Call():
+            return replace(expr, arguments=tuple(change(a) for a in expr.arguments))
+        case _:
+            return expr
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it, parents first."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def with_indices(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+    """The expression with other values of some of its indices, of the types that these have."""
+    if isinstance(expr, Index) and expr.name in places:
+        place = places[expr.name]
+        return place if place.dtype == expr.dtype else Cast(place, expr.dtype, expr.span)
+    return map_children(expr, lambda child: with_indices(child, places))
+
+
+PROVED = ("abs", "relu")
+"""Functions of integers that are affine in pieces."""
+
+
+def depends_on_data(expr: Expr) -> bool:
+    """Whether an integer expression is known only when it runs: it holds tensor elements, functions or floats.
+
+    All other integer expressions are proved about in unbounded integers, so they are computed in 64 bits.  Those of
+    functions that proofs know are ``PROVED``.
+    """
+    return any(
+        isinstance(e, Read) or (isinstance(e, Call) and e.intrinsic not in PROVED) or e.dtype.is_float
+        for e in walk(expr)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``where index in lower:upper`` (half-open); bounds are integer expressions over sizes, literals and indices."""
+
+    index: str
+    lower: Expr
+    upper: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One assignment.
+
+    ``reduction`` is None for ``=``, else a key of ``REDUCTIONS``; ``initialise`` is True for ``op!``.  ``value`` has
+    the type ``accumulator``: the type of the target unless a sum accumulates wider, in which case the target's
+    previous content is widened first and the result is rounded once, when the statement ends.  ``indices`` lists every
+    index variable: those of the left-hand side in order, then the reduction indices in order of discovery.
+    """
+
+    target: str
+    subscripts: tuple[Expr, ...]
+    reduction: str | None
+    initialise: bool
+    value: Expr
+    accumulator: DType
+    ranges: tuple[Range, ...]
+    exists: tuple[Read, ...]
+    indices: tuple[str, ...]
+    reduction_indices: tuple[str, ...]
+    span: Span = field(compare=False)
+
+    def expressions(self) -> Iterator[Expr]:
+        """The value, the left-hand subscripts and the ``exists`` reads."""
+        yield self.value
+        yield from self.subscripts
+        yield from self.exists
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A parameter, output or temporary.
+
+    ``dims`` holds one integer expression over sizes per dimension; None where the extents are inferred from the
+    statements (outputs without annotation, temporaries).  A ``const`` parameter is a 0-D integer whose value is part
+    of the specialisation.
+    """
+
+    name: str
+    dtype: DType
+    rank: int
+    dims: tuple[Expr, ...] | None
+    role: str  # "input", "const", "output" or "temporary"
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A checked ``def``.
+
+    ``sizes`` names the size symbols in order of appearance.  ``needs_content`` names the outputs whose previous
+    content the program reads, so that the caller must pass them as ``out=``.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    temporaries: tuple[Tensor, ...]
+    sizes: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    needs_content: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
+    definition: syntax.Definition
+    source: SourceText
+
+    def __str__(self) -> str:
+        return str(self.definition)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name: inputs (``const`` ones included), outputs, temporaries."""
+        return {t.name: t for t in (*self.inputs, *self.outputs, *self.temporaries)}

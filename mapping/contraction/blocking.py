@@ -1,0 +1,324 @@
+"""Blocks of a reduction: so many steps that the panel of a register tile stays in a near cache.
+
+The register tiles of a panel read it one after another.  If the reduction is long the panel would be read from a far
+cache each time, so all register tiles of a tile run one block of steps after another, and their accumulators go through
+memory in between (K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tcomp.grammar.tree.function import Expr, Read
+from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of
+from tcomp.mapping.contraction.dotproducts import dot_product
+from tcomp.mapping.contraction.registertile import Loads
+from tcomp.mapping.machines.cpu import LINE_BYTES, PAGE, Machine
+from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
+from tcomp.mapping.tiles.strides import access_stride, coefficient
+from tcomp.model.scop import Scop, ScopStatement
+
+PANEL_SHARE, SLACK = 4 / 3, 2.0
+"""Panels of a block against the nearest cache, and how much longer a reduction may be that runs in one block.
+
+A panel is read in order, which hides the second-level cache; what it costs to load and store the accumulators once more
+is a little, too."""
+
+PACKED_SHARE, PACKED_SLACK = 2 / 3, 1.1
+"""The same where the rows are packed block by block."""
+
+FEW_SETS = 4
+"""Steps that are a page apart, and fall into so few sets of the nearest cache, throw each other out of it."""
+
+
+STREAMED_STEPS, STREAMED_ROWS = 12, 2
+"""Steps of a block whose panel is read once or twice from far away, so many register tiles high: as many rows of memory
+as the processor fetches ahead of."""
+
+FAR = 16
+"""Operands of so many times the nearest cache come from far away."""
+
+LINE_STEPS = 16
+"""Steps along which an operand is contiguous that belong into a block together, so that lines are fetched once."""
+
+MANY_STEPS = 16
+"""Steps of a loop that are worth bringing together if each lies far from the one before, though a loop within does not:
+convolutions of 64 or 128 channels take up to an eighth less time."""
+
+NEAR_ROWS, LEAST_BLOCK = 1 / 4, 24
+"""Part of the nearest cache for what the rows of a tile read in a block of steps that lie apart, and such steps at
+least: strided convolutions with 8 to 24 filters are 1.4 to 2.4 times as fast as with all steps at once (one thread of a
+Zen 3).  With a large second cache accumulators that go through memory cost more: all steps at once take 0.80 to 1.03 of
+the time, transposed matrices 0.85 to 0.93 (Zen 5)."""
+
+PANEL_VECTORS, MANY_ROWS = 2, 256
+"""Vectors of a row of the common register tile, and rows from which on it pays to pack what that reads from the second
+cache (Zen 5, two threads: 512^3 takes 0.95 of the time, 640^3 to 896^3 0.97 to 1, with 100 rows 1.03 to 1.09)."""
+
+NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
+"""Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
+
+
+def runs_by_rows(
+    scop: Scop,
+    cluster: Cluster,
+    columns: Columns,
+    sides: tuple[int, int],
+    tile: tuple[int, int],
+    blocks: Mapping[int, int],
+    machine: Machine,
+) -> bool:
+    """Whether register tiles run along the rows of a tile, with one panel for all of its columns.
+
+    ``sides`` are the rows and columns of the tile, ``tile`` those of a register tile, ``blocks`` the sizes of the
+    blocks of the reduction by the positions of its indices.  Results are then written row by row, in the order of
+    memory, and what the rows read is fetched once, so it pays if the panel stays near whatever else a tile reads and
+    writes.  A panel that is packed because its steps lie far apart may take part of the second-level cache, from which
+    each register tile would read its own columns, too: packing all at once fetches whole rows of memory.  Where the
+    reduction runs in blocks, or columns lie apart, it pays if what the rows read does not stay in that cache, and is
+    read along its lines.
+    """
+    main = main_statement(scop, cluster)
+    steps = math.prod(blocks.get(p, main.extents[p]) for p in reduction_positions(cluster, main))
+    dot = dot_product(scop, cluster, columns, machine)
+    itemsize = scop.storages[main.target].dtype.itemsize
+    size = sides[1] * (steps if dot is None else -(-steps // dot.size)) * itemsize
+    if not blocks and size <= NEAR_SHARE * machine.nearest_cache:
+        return True
+    afar, room = is_read_afar(scop, cluster, columns, machine), MIDDLE_SHARE * machine.middle_cache
+    if dot is not None or not (columns.packed or afar) or size > room:
+        return False
+    if not blocks and not columns.packed:
+        return True
+    rows = rows_of(main, columns)
+    if rows is None or sides[0] <= tile[0] or sides[1] <= tile[1]:
+        return False
+    element = scop.storages[rows.tensor].dtype.itemsize
+    along = steps_apart(scop, main, rows, steps_in_order(scop, cluster, columns)) <= element
+    return along and sides[0] * steps * element > machine.middle_cache
+
+
+def reduction_blocks(
+    scop: Scop,
+    cluster: Cluster,
+    columns: Columns,
+    tile: tuple[int, int],
+    extents: Mapping[int, int],
+    rows: int,
+    machine: Machine,
+) -> tuple[tuple[int, int], ...]:
+    """Positions of the reduction indices that run in blocks, outermost first, and the sizes of their blocks.
+
+    A panel serves so many ``rows`` of a tile, which has ``extents`` by the positions of its coordinates, and register
+    tiles of ``tile`` rows and columns.  The innermost loops get what room there is, once those along which an operand
+    is contiguous have a line of it.  Where several values are taken at a time, so many count as one.
+    """
+    main = main_statement(scop, cluster)
+    positions = steps_in_order(scop, cluster, columns)
+    dot = dot_product(scop, cluster, columns, machine)
+    together = {} if dot is None else {dot.step: dot.size}
+    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.extents)}
+    height, width = tile
+    other = rows_of(main, columns)
+    share, slack = PANEL_SHARE, SLACK
+    if dot is not None or (other is not None and steps_collide(scop, main, other, positions)):
+        share, slack = PACKED_SHARE, PACKED_SLACK
+    most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
+    streamed = is_streamed(scop, cluster, columns, machine) and rows <= STREAMED_ROWS * height
+    near = None if dot is not None or other is None else _steps_near(scop, main, other, positions, extents, machine)
+    if streamed:
+        most, slack = STREAMED_STEPS, SLACK
+    elif near is not None and near < most:
+        most, slack = near, 1.0
+    if math.prod(sizes[p] for p in positions) <= slack * most:
+        return ()
+    lines = not streamed or rows > 1
+    least = {p: min(sizes[p], LINE_STEPS) if lines and _in_lines(scop, main, p) else 1 for p in positions}
+    shape = dict(least)
+    for position in reversed(positions):
+        others = math.prod(shape[p] for p in positions if p != position)
+        shape[position] = max(least[position], _even(sizes[position], max(1, most // others)))
+    return tuple((p, shape[p] * together.get(p, 1)) for p in positions if shape[p] < sizes[p])
+
+
+def _steps_near(
+    scop: Scop, main: ScopStatement, read: Read, positions: list[int], extents: Mapping[int, int], machine: Machine
+) -> int | None:
+    """Steps of a block for which what all rows of a tile read stays near; None where that does not matter.
+
+    It does where rows share lines of the cache and neighbouring steps do not: each register tile would touch lines of
+    its own for each of many steps, which nothing fetches ahead.  With the steps of a few channels at a time rows of an
+    image pass by in order.
+    """
+    if machine.middle_is_large:
+        return None
+    itemsize = scop.storages[read.tensor].dtype.itemsize
+    strides = {p: access_stride(scop, read.tensor, read.subscripts, main.indices[p], scop.sizes) for p in extents}
+    if not any(s and abs(s) * itemsize < LINE_BYTES and extents[p] > 1 for p, s in strides.items()):
+        return None
+
+    def touched(steps: Mapping[int, int]) -> int:
+        return itemsize * math.prod(_span(scop, main, s, {**extents, **steps}) for s in read.subscripts)
+
+    if touched({p: main.extents[p] for p in positions}) <= machine.nearest_cache:
+        return None
+    block: dict[int, int] = {}
+    for position in reversed(positions):
+        block[position] = main.extents[position]
+        if touched(block) > NEAR_ROWS * machine.nearest_cache:
+            block[position] = 1
+            inner = math.prod(block.values())
+            return max(int(NEAR_ROWS * machine.nearest_cache / touched(block)), -(-LEAST_BLOCK // inner)) * inner
+    return None
+
+
+def _span(scop: Scop, statement: ScopStatement, subscript: Expr, extents: Mapping[int, int]) -> int:
+    """From the first element that a subscript names to the last, of indices with extents by their positions."""
+    steps = {p: coefficient(subscript, statement.indices[p], scop.sizes) or 0 for p in extents}
+    return 1 + sum(abs(steps[p]) * (extent - 1) for p, extent in extents.items())
+
+
+def _in_lines(scop: Scop, statement: ScopStatement, position: int) -> bool:
+    """Whether neighbouring steps of an index read neighbours of an operand."""
+    index = statement.indices[position]
+    operands = operands_of(statement) or ()
+    return any(abs(access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) or 0) == 1 for r in operands)
+
+
+def steps_in_order(scop: Scop, cluster: Cluster, columns: Columns | None) -> list[int]:
+    """Positions of the reduction indices in the order of their loops, outermost first.
+
+    The operand that is no panel is read where it lies, so that what it reads next should lie next to it.
+    """
+    main = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, main)
+    rows = None if columns is None else rows_of(main, columns)
+    if rows is None:
+        return positions
+    strides = {p: access_stride(scop, rows.tensor, rows.subscripts, main.indices[p], scop.sizes) for p in positions}
+    if any(s is None for s in strides.values()):
+        return positions
+    return sorted(positions, key=lambda p: -abs(strides[p] or 0))
+
+
+def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, machine: Machine) -> Loads:
+    """What the panel of a contraction asks of a step; ``shared`` says whether all rows of a register tile use it."""
+    itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
+    dot = dot_product(scop, cluster, columns, machine)
+    if dot is not None:
+        line = LINE_BYTES // scop.storages[dot.panel.read.tensor].dtype.itemsize
+        return Loads(shared, itemsize, line=line)
+    aligned = _vectors_are_aligned(scop, cluster, columns, machine)
+    depth = _panel_depth(scop, cluster, columns, machine)
+    return Loads(shared, itemsize, depth, aligned, beyond=columns.packed)
+
+
+def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether the columns of every step begin at a line of the cache, or will once they are packed."""
+    if columns.panel is None:
+        return True
+    return _in_whole_lines(scop, columns.panel) or columns.packed or is_read_afar(scop, cluster, columns, machine)
+
+
+def _in_whole_lines(scop: Scop, read: Read) -> bool:
+    """Whether all rows of a tensor begin with a line of the cache if it does."""
+    storage = scop.storages[read.tensor]
+    return all(stride * storage.dtype.itemsize % LINE_BYTES == 0 for stride in storage.strides if stride != 1)
+
+
+def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> int:
+    """Elements that a block of the reduction reads of a panel for each of its columns; 0 where there is no panel.
+
+    A long reduction runs in blocks of as many steps as stay near with a line of columns each.  Windows read an element
+    in several steps.
+    """
+    main = main_statement(scop, cluster)
+    read = columns.panel
+    if read is None:
+        return 0
+    sizes = main.extents
+    depth = 1
+    for subscript in read.subscripts:
+        if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:
+            depth *= _span(scop, main, subscript, {p: sizes[p] for p in reduction_positions(cluster, main)})
+    count = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
+    return depth if count <= SLACK * most else -(-depth * most // count)
+
+
+def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether the steps of a panel lie so far apart that it should be packed for that.
+
+    They do if neighbouring ones do, or where a long loop around these moves far, as one over the channels of an image.
+    Panels whose lines many rows straddle count, too.
+    """
+    main, read = main_statement(scop, cluster), columns.panel
+    if read is None:
+        return False
+    steps = steps_in_order(scop, cluster, columns)
+    loops = [steps, *([p] for p in steps if main.extents[p] >= MANY_STEPS)]
+    apart = max(steps_apart(scop, main, read, loop) for loop in loops)
+    return apart >= machine.far_stride or _is_straddled_by_many(scop, cluster, columns, machine)
+
+
+def _is_straddled_by_many(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether many rows read whole lines from the second cache: those of an array that begins within one take two each.
+
+    That is so where the panel of a register tile does not stay in the nearest cache, and the reduction runs in one
+    block.  The other operand must not lie in memory, for panels are kept where it may be read again for each.
+    """
+    main, steps = main_statement(scop, cluster), steps_in_order(scop, cluster, columns)
+    panel, other = columns.panel, rows_of(main, columns)
+    if panel is None or other is None or not _in_whole_lines(scop, panel):
+        return False
+    count = math.prod(main.extents[p] for p in steps)
+    near = machine.nearest_cache / (PANEL_VECTORS * machine.vector_bytes)
+    if not near < count <= SLACK * PANEL_SHARE * near or machine.overflows(scop.storages[other.tensor].bytes):
+        return False
+    coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, panel, main.indices[p])]
+    rows = math.prod(main.extents[p] for p in coordinates)
+    return rows >= MANY_ROWS and steps_apart(scop, main, panel, steps) >= PAGE // 2
+
+
+def _even(extent: int, most: int) -> int:
+    """The size of blocks of which none is longer than ``most``: of equal ones, if up to twice as many are equal."""
+    least = -(-extent // most)
+    count = next((n for n in range(least, 2 * least) if extent % n == 0), least)
+    return -(-extent // count)
+
+
+def is_streamed(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether the panel comes from far away, in rows that are longer than a tile is wide."""
+    main, read = main_statement(scop, cluster), columns.panel
+    if read is None or columns.packed or scop.storages[read.tensor].bytes < FAR * machine.nearest_cache:
+        return False
+    if dot_product(scop, cluster, columns, machine) is not None:
+        return False
+    return steps_apart(scop, main, read, steps_in_order(scop, cluster, columns)) >= PAGE
+
+
+def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:
+    """Bytes between what neighbouring steps of the innermost loop that moves a read touch; 0 where there is none.
+
+    ``steps`` are the positions of the reduction indices in the order of their loops; loops of one iteration move
+    nothing.
+    """
+    indices = [statement.indices[p] for p in reversed(steps) if statement.extents[p] > 1]
+    strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) for index in indices]
+    return abs(next((s for s in strides if s), 0)) * scop.storages[read.tensor].dtype.itemsize
+
+
+def rows_of(statement: ScopStatement, columns: Columns) -> Read | None:
+    """The operand of a contraction that is not its panel, if it has one."""
+    operands = operands_of(statement)
+    if operands is None or columns.panel is None:
+        return None
+    return operands[0] if operands[1] is columns.panel else operands[1]
+
+
+def steps_collide(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> bool:
+    """Whether steps of the reduction, in the order of their loops, read from few sets of the nearest cache."""
+    apart = steps_apart(scop, statement, read, steps)
+    return apart >= PAGE and math.gcd(apart, PAGE) * FEW_SETS >= PAGE

@@ -1,0 +1,170 @@
+"""The register tile of a contraction: rows by vectors of accumulators, chosen by what a step of the reduction costs.
+
+A step loads the vectors once, broadcasts one operand a row and multiplies and adds every pair.  It takes as long as its
+multiply-adds, its loads or the latency of one multiply-add, whichever is longest (after Low, Igual, Smith and
+Quintana-Orti, "Analytical modeling is enough for high-performance BLIS", TOMS 2016, with loads and edges added).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+
+LATENCY, SPARE = 4, 1
+"""Cycles from one multiply-add to the next on the same register, and what a register tile should have to spare: eight
+accumulators, which would just hide the latency, are slower than twelve."""
+
+PORTS = 2
+"""Multiply-adds, and loads, that begin in a cycle."""
+
+STRADDLING = 4
+"""What a vector that straddles two lines costs, in loads."""
+
+BROADCAST, MANY_REGISTERS = 1.5, 32
+"""What one element for all lanes costs, in loads, where that is an instruction of its own: processors with many
+registers multiply by an element of memory, or by a lane."""
+
+FAR_BYTES = 16
+"""Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
+times that, but with more vectors a step than that products took twice as long.  Where nothing of a panel stays nearer,
+lines count whole: 24 columns of floats, a line and a half, took 1.2 times as long as 16."""
+
+NEAREST_SHARE = 3 / 4
+"""Part of the nearest cache that the lines of a panel may take and stay while rows pass by."""
+
+PLAIN = 9.0
+"""Cycles of a product in loops of its own, in which each accumulator goes through memory (Zen 3)."""
+
+_MOST_ROWS, _MOST_VECTORS = 14, 8
+_EDGE_COST = 1.01
+"""What an edge of its own kind costs beyond its time, since it is more code."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` by ``columns`` accumulators in vectors of ``lanes``; ``cycles`` is what a step of the reduction takes.
+
+    Columns that do not fill the last vector are covered by one that overlaps the vector before it; if there is none,
+    the vector reaches past them.
+    """
+
+    rows: int
+    columns: int
+    lanes: int
+    cycles: float
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row."""
+        return -(-self.columns // self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What the operands of a contraction ask of a step.
+
+    ``shared`` says that a vector that is loaded serves all rows.  ``steps`` are those of the reduction, where many rows
+    read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.  Vectors
+    are ``aligned`` unless they may straddle lines of it.  So many columns lie in a ``line`` of the tensor that they are
+    packed from, which should be read once; 0 where that does not matter.  ``beyond`` says that a vector may reach past
+    the columns, so that a wide one serves columns that do not fill it.
+    """
+
+    shared: bool
+    itemsize: int
+    steps: int = 0
+    aligned: bool = True
+    line: int = 0
+    beyond: bool = False
+
+
+@functools.lru_cache(maxsize=4096)
+def vectorised(rows: int, columns: int, loads: Loads, machine: Machine) -> RegisterTile | None:
+    """The best vectors for a tile of so many rows and columns; None if no vectors of it fit the registers."""
+    best: RegisterTile | None = None
+    width = machine.vector_bytes
+    while width >= 2 * loads.itemsize:
+        lanes = width // loads.itemsize
+        vectors = -(-columns // lanes)
+        taken = rows * vectors + (vectors if loads.shared else 1) + 1
+        fits = lanes <= columns or (loads.beyond and lanes < 2 * columns)
+        if fits and taken <= machine.registers:
+            found = RegisterTile(rows, columns, lanes, _cycles(rows, vectors, width, loads, machine))
+            if best is None or found.cycles < best.cycles:
+                best = found
+        width //= 2
+    return best
+
+
+def single_column(rows: int, loads: Loads, machine: Machine) -> RegisterTile | None:
+    """A tile of one column that others left over, an element for each row; None if they do not fit the registers."""
+    loaded = 1 if loads.shared else rows
+    if rows + loaded + 1 > machine.registers:
+        return None
+    return RegisterTile(rows, 1, 1, max(rows / PORTS, (rows + loaded) / PORTS, LATENCY + SPARE))
+
+
+def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine) -> float:
+    passes = max(1.0, width / machine.datapath_bytes)
+    multiplied = rows * vectors * passes
+    straddling = 1 if loads.aligned or width < LINE_BYTES else STRADDLING
+    loaded = vectors * passes * straddling * (1 if loads.shared else rows)
+    loaded += rows * (1 if machine.registers >= MANY_REGISTERS else BROADCAST)
+    fetched = 0.0
+    lines = (-(-vectors * width // LINE_BYTES) + (not loads.aligned)) * LINE_BYTES
+    if lines * loads.steps > NEAREST_SHARE * machine.nearest_cache:
+        whole = loads.aligned and lines * loads.steps > machine.nearest_cache
+        fetched = (lines if whole else vectors * width) / FAR_BYTES
+    return max(multiplied / PORTS, loaded / PORTS, (LATENCY + SPARE) * passes, fetched)
+
+
+def best_register_tile(
+    rows: int, columns: int, loads: Loads, machine: Machine, cut: tuple[bool, bool] = (False, False)
+) -> RegisterTile | None:
+    """The register tile with which a tile of so many rows and columns takes least time; None if no vector fits.
+
+    Register tiles lie at multiples of their sides.  Where a tile is ``cut`` out of more rows, or columns, it should
+    therefore be a multiple of them, lest every tile begin and end in the midst of one.
+    """
+    best: tuple[tuple[bool, float, int, int], RegisterTile] | None = None
+    widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
+    for height in range(1, min(rows, _MOST_ROWS) + 1):
+        for width in sorted(widths, reverse=True):
+            tile = vectorised(height, width, loads, machine)
+            if tile is None:
+                continue
+            torn = (cut[0] and rows % height != 0) or (cut[1] and columns % width != 0)
+            cycles, area = _cost(tile, rows, columns, loads, machine), tile.rows * tile.columns
+            cost = torn, cycles, -min(tile.columns, loads.line), -area
+            if best is None or cost <= best[0]:
+                best = (cost, tile)
+    return None if best is None else best[1]
+
+
+def _lanes(loads: Loads, machine: Machine) -> list[int]:
+    width, found = machine.vector_bytes, []
+    while width >= 2 * loads.itemsize:
+        found.append(width // loads.itemsize)
+        width //= 2
+    return found
+
+
+def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Machine) -> float:
+    """Cycles of a step for all register tiles together, those at the edges included."""
+    down, below = divmod(rows, tile.rows)
+    across, beside = divmod(columns, tile.columns)
+    total = down * across * tile.cycles
+    for height, width, count in (
+        (below, tile.columns, across),
+        (tile.rows, beside, down),
+        (below, beside, 1),
+    ):
+        if height and width and count:
+            edge = vectorised(height, width, loads, machine)
+            if edge is None and width == 1:
+                edge = single_column(height, loads, machine)
+            cycles = PLAIN * height * width if edge is None else edge.cycles
+            total += count * cycles * _EDGE_COST
+    return total

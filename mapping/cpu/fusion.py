@@ -1,0 +1,63 @@
+"""What fusion asks of tiles on a CPU."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tcomp.mapping.contraction.blocking import rows_of
+from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
+from tcomp.mapping.cpu.tiles import LEAST_PRODUCTS, TILES, tile_sizes
+from tcomp.mapping.fusion.fusion import Tiling
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.tiles.footprint import coordinate_set
+from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.model.scop import Scop, extents
+
+TILE_BYTES = 256 * 1024
+"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
+
+
+def cpu_tiling(machine: Machine) -> Tiling:
+    """What the passes need to know of the processor that a kernel is compiled for."""
+    shared = LEAST_PRODUCTS if machine.threads > 1 else None
+    return Tiling(
+        functools.partial(tile_sizes, machine),
+        TILE_BYTES,
+        TILES,
+        functools.partial(_packed_storages, machine),
+        shared,
+        overflows=functools.partial(_overflows, machine),
+        prepares=True,
+    )
+
+
+def _overflows(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sizes: tuple[int, ...]
+) -> bool:
+    """Whether tiles are strips of rows that take more than the second cache: passes over whole rows then are faster."""
+    main = main_statement(scop, cluster)
+    if main.kind == "update":
+        return False
+    whole = extents(coordinate_set(scop, cluster))
+    tile = dict(zip(members, sizes, strict=True))
+    vector = column_position(scop, cluster, machine.vector_bytes)
+    strips = any(cluster.coordinates[main.name][m] == vector and size < whole[m] for m, size in tile.items())
+    elements = math.prod(tile.get(d, extent) for d, extent in enumerate(whole))
+    return strips and elements * scop.storages[main.target].dtype.itemsize > machine.middle_cache
+
+
+def _packed_storages(machine: Machine, scop: Scop, cluster: Cluster) -> frozenset[str]:
+    """What a cluster packs: the operands of a contraction, and of another update what has a border.
+
+    Making operands takes less than computing with them, wherever they lie; what has a border has vectors only in a
+    panel, which is made of what is in memory.
+    """
+    columns, main = columns_of(scop, cluster, machine.vector_bytes), main_statement(scop, cluster)
+    if columns is None or columns.panel is None:
+        return frozenset()
+    rows = rows_of(main, columns)
+    found = [columns.panel] if columns.packed else []
+    found += [] if rows is None or rows.boundary is None else [rows]
+    return frozenset(r.tensor for r in found if operands_of(main) is not None or r.boundary is not None)

@@ -1,0 +1,170 @@
+"""Pass: pack the operands of contractions, and the panels of other updates with strides and boundaries.
+
+Where neighbouring columns of a register tile do not read neighbouring elements, or the elements of a column lie so far
+apart that each costs a page or a cache line of its own, the panel is copied into a box whose innermost dimension is the
+columns.  The other operand is broadcast from where it lies, unless some of it lies outside its tensor, or its elements
+throw each other out of the cache.  It is the copy that a GPU makes into shared memory (``memory/promotion.py``), at the
+mark around the tiles that use it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import islpy as isl
+
+from tcomp.grammar.tree.function import Read, depends_on_data
+from tcomp.mapping.contraction.blocking import is_read_afar, rows_of, steps_apart, steps_collide, steps_in_order
+from tcomp.mapping.contraction.columns import Columns, columns_of, has_box
+from tcomp.mapping.contraction.dotproducts import dot_product
+from tcomp.mapping.contraction.turning import turned_reads
+from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+from tcomp.mapping.memory.buffers import Place, places
+from tcomp.mapping.memory.groupedcopies import grouped_copies
+from tcomp.mapping.memory.memories import home_of
+from tcomp.mapping.memory.promotion import extents_of_a_run, unfolded_access
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.mapping.tiles.footprint import box_hull
+from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.mapping.tiles.strides import coefficient
+from tcomp.model.scop import Scop, ScopStatement
+
+LEAST_REUSE = 8
+"""Multiply-adds for each element of a panel from which on packing it pays."""
+
+LEAST_REUSE_APART = 1
+"""The same where columns that lie apart, or a boundary, would stop the vectors."""
+
+LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
+"""Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
+
+LEAST_APART = 16 * 1024
+"""The same for one whose steps each lie far from the one before: products of 200 rows then take 0.8 of the time."""
+
+MOST_NEEDED = 16 * 1024 * 1024
+"""The same for a panel without which there would be no vectors."""
+
+LEAST_COLLIDING = 4 * 1024
+"""The same for one whose elements throw each other out."""
+
+
+def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Give updates the copies of their operands."""
+    marks = {p.mark: p for p in places(plan.tree)}
+    numbers = [number for group in plan.groups for number in group.clusters]
+    return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks, machine)))
+
+
+def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) -> Iterator[Copy]:
+    """The panel of an update, and what the rows of a contraction read in a block of the reduction."""
+    statement = main_statement(plan.scop, plan.clusters[number])
+    columns = columns_of(plan.scop, plan.clusters[number], machine.vector_bytes)
+    place = marks.get(f"panel{number}")
+    turned = turned_reads(plan.scop, plan.clusters[number])
+    if turned is not None:
+        tiles = (_boxed(plan, statement, place, read, LEAST_REUSE_APART) for read in turned.reads)
+        yield from (_with_innermost(plan, tile, statement.indices[turned.lanes]) for tile in tiles if tile is not None)
+    if columns is None or columns.panel is None:
+        return
+    grouped = _grouped(plan, statement, marks, columns, machine)
+    if grouped:
+        yield from grouped
+        return
+    read = columns.panel
+    steps = steps_in_order(plan.scop, plan.clusters[number], columns)
+    reuse = LEAST_REUSE_APART if columns.packed else LEAST_REUSE
+    panel = _boxed(plan, statement, place, read, reuse)
+    afar = is_read_afar(plan.scop, plan.clusters[number], columns, machine)
+    least = _least_panel(plan.scop, statement, read, steps, machine)
+    if panel is not None and (columns.packed or (afar and panel.bytes >= least)):
+        panel = _with_innermost(plan, panel, statement.indices[columns.position])
+        *outer, innermost = panel.order
+        outer.sort(key=lambda d: _last_mover(plan, statement, read, steps, d))
+        step = max(1, min(columns.step, panel.shape[innermost]))
+        panel = replace(panel, order=(*outer, innermost), step=step)
+        line = LINE_BYTES // panel.dtype.itemsize
+        yield replace(panel, padding=-panel.run % line if step == 1 and panel.run > line else 0)
+    rows = rows_of(statement, columns)
+    if rows is not None and rows.boundary is not None:
+        yield from filter(None, [_boxed(plan, statement, _around(marks, statement), rows, 0)])
+    elif rows is not None and steps_collide(plan.scop, statement, rows, steps):
+        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, LEAST_REUSE)
+        if block is not None:
+            # Rows that lie a multiple of a page apart would fall into few sets of the cache again.
+            yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
+
+
+def _least_panel(scop: Scop, statement: ScopStatement, read: Read, steps: list[int], machine: Machine) -> int:
+    """Bytes from which on a panel that is packed for distance alone pays, by how far apart its steps lie."""
+    if steps_collide(scop, statement, read, steps):
+        return LEAST_COLLIDING
+    return LEAST_APART if steps_apart(scop, statement, read, steps) >= machine.far_stride else LEAST_PANEL
+
+
+def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:
+    """The innermost place around all register tiles that read the same steps of a reduction."""
+    return [p for p in marks.values() if p.mark.startswith(("group", "block")) and statement.name in p.prefixes][-1]
+
+
+def _grouped(
+    plan: Plan, statement: ScopStatement, marks: dict[str, Place], columns: Columns, machine: Machine
+) -> tuple[Copy, ...]:
+    """The copies of both operands with groups of steps; none where that is not possible."""
+    number = home_of(plan, statement.name)[1]
+    dot = dot_product(plan.scop, plan.clusters[number], columns, machine)
+    panel = marks.get(f"panel{number}")
+    if dot is None or panel is None or statement.name not in panel.prefixes:
+        return ()
+    if not all(_can_be_copied(plan, statement, o.read) for o in (dot.panel, dot.other)):
+        return ()
+    return grouped_copies(plan, statement, dot, columns, panel, _around(marks, statement))
+
+
+def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
+    """Whether what is read stays as it is while the tile of the statement runs, and is known before."""
+    storage = plan.scop.storages[read.tensor]
+    if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
+        return False
+    if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):
+        return False
+    return has_box(plan.scop, read)
+
+
+def _with_innermost(plan: Plan, copy: Copy, index: str) -> Copy:
+    """The copy with that dimension innermost which moves with an index."""
+    innermost = next(d for d, s in enumerate(copy.reads[0].subscripts) if coefficient(s, index, plan.scop.sizes))
+    return replace(copy, order=(*(d for d in copy.order if d != innermost), innermost))
+
+
+def _last_mover(plan: Plan, statement: ScopStatement, read: Read, steps: list[int], dimension: int) -> int:
+    """How deep the innermost loop of a reduction lies that moves a dimension of what is read; -1 if none does."""
+    moved = [coefficient(read.subscripts[dimension], statement.indices[p], plan.scop.sizes) for p in steps]
+    return max((depth for depth, step in enumerate(moved) if step != 0), default=-1)
+
+
+def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read, reuse: int) -> Copy | None:
+    """A copy of what is read below a place, in the order of the tensor; None if it cannot be made or does not pay.
+
+    It pays from so much ``reuse`` of an element on.
+    """
+    if place is None or statement.name not in place.prefixes or not _can_be_copied(plan, statement, read):
+        return None
+    storage = plan.scop.storages[read.tensor]
+    prefix = place.prefixes[statement.name]
+    footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
+    hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
+    count = max(1, math.prod(hull.shape))
+    most = MOST_PANEL if reuse > LEAST_REUSE_APART else MOST_NEEDED
+    if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > most:
+        return None
+    order = tuple(sorted(range(len(hull.shape)), key=lambda d: -abs(storage.strides[d])))
+    return Copy(storage.name, storage.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order)
+
+
+def _is_written_around(plan: Plan, statement: ScopStatement, storage: str) -> bool:
+    """Whether the tile that a statement runs in also writes what it reads."""
+    group, _ = home_of(plan, statement.name)
+    return any(plan.scop.by_name[s].target == storage for c in group.clusters for s in plan.clusters[c].statements)

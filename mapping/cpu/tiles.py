@@ -1,0 +1,391 @@
+"""How large the tiles of a CPU kernel are when the user does not say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.contraction import turning
+from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
+from tcomp.mapping.contraction.columns import (
+    SIDE,
+    TURNED_SIDE,
+    Columns,
+    column_position,
+    columns_of,
+    depends_on,
+    operands_of,
+)
+from tcomp.mapping.contraction.dotproducts import dot_product
+from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
+from tcomp.mapping.contraction.registertile import best_register_tile
+from tcomp.mapping.contraction.turning import turned_reads
+from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
+from tcomp.mapping.machines.cpu import PAGE, Machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.mapping.plan.values import LARGEST, Cluster
+from tcomp.mapping.tiles.footprint import coordinate_set
+from tcomp.mapping.tiles.scans import scanned_position
+from tcomp.mapping.tiles.sizes import (
+    LONG_ROW,
+    even_share,
+    main_statement,
+    reduction_positions,
+    row_coordinate,
+    row_tile,
+    runs_in_long_rows,
+    runs_of,
+)
+from tcomp.mapping.tiles.strides import coefficient, strides_of
+from tcomp.model.scop import Scop, ScopStatement, extents
+
+REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
+"""Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
+
+ROW_TILE, TILES_OF_A_THREAD = 2048, 2
+"""Extent of the vector loop in a tile that runs row by row, and how many such tiles there should be at least."""
+
+POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
+"""The same for a tile that streams: rows long enough for the processor's prefetching, and for whole pages."""
+
+ROWS_TOGETHER = 16
+"""Rows of a tile come in as many, if there are more: short ones share vectors."""
+
+TILE_ELEMENTS = 8192
+"""Elements that a tile of a reduction writes at most: a first-level cache of floats."""
+
+POINTWISE_ELEMENTS = 32768
+"""The same for a tile that streams; what it hands from statement to statement fits the second-level cache."""
+
+PHASES_SHARE = 12
+"""Part of the first-level cache for the rows that several statements pass over: one of so many.
+
+More would fit, but the shorter the passes, the better the processor fetches what comes next meanwhile."""
+
+LEAST_PRODUCTS = 1 << 16
+"""Multiply-adds, in registers, for which a tile of its own does not pay: a microsecond."""
+
+OVERLAPS = 8
+"""How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
+
+TALL_SIDE, NARROW_SIDE, BYTES_OF_A_COLUMN = 512, 128, 8 << 10
+"""The same where a panel is packed only because its steps lie far apart: it should serve more rows, and what is packed
+for the whole tile should stay in the second-level cache, of which each column gets so many bytes: with half a megabyte
+(Zen 3) tiles of 64 columns are up to 1.16 times as fast as those of 128, which are best with twice as much (Zen 5)."""
+
+NEAR_PANEL = 1 / 2
+"""Part of the nearest cache that a panel of more columns may take, where the steps are few: the longer the rows of
+results, the better they are written (8 to 32 steps, 600 to 4,096 rows and columns, one thread of a Zen 3: 1.07 to 1.5
+times as fast as tiles of 64 columns)."""
+
+TOGETHER = 16
+"""Columns, or results, that a tile should have side by side: a line of floats."""
+
+PANEL_ROWS = 128
+"""Rows for which a panel should be packed once, if there are so many."""
+
+ROWS_OF_SUMS, COLUMNS_OF_SUMS = 32, 64
+"""Rows and columns of a tile of dot products at most."""
+
+TILES = 16
+"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
+
+
+def tile_sizes(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions
+) -> tuple[int, ...]:
+    """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
+    whole = extents(coordinate_set(scop, cluster))
+    full = tuple(max(1, whole[m]) for m in members)
+    if options.tile_sizes is not None:
+        given = dict(enumerate(options.tile_sizes))
+        return tuple(min(given.get(m, 0) or extent, LARGEST) for m, extent in zip(members, full, strict=True))
+    main = main_statement(scop, cluster)
+    positions = cluster.coordinates[main.name]
+    scanned = scanned_position(scop, main)
+    if scanned in positions:
+        return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
+    source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
+    if source is not None:
+        own = tuple(source.order[m] for m in members)
+        sizes = _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
+        around = (-(-size // source.steps[m]) for m, size in zip(members, sizes, strict=True))
+        return tuple(min(e, max(source.least[m], s)) for m, e, s in zip(members, full, around, strict=True))
+    columns = columns_of(scop, cluster, machine.vector_bytes)
+    if columns is not None and positions.index(columns.position) in members:
+        return _tiles_of_contraction(machine, scop, cluster, members, columns)
+    sums = None if columns is not None else sum_sides(scop, cluster, operands_of(main) or ())
+    if sums is not None and {sums.column, *([] if sums.row is None else [sums.row])} <= {*members}:
+        return _tiles_of_sums(machine, scop, cluster, members, sums)
+    turned = turned_reads(scop, cluster)
+    if turned is not None:
+        sides = {turned.lanes: turning.LANES, turned.run: turning.RUN}
+        return tuple(min(e, sides.get(positions[m], 1)) for m, e in zip(members, full, strict=True))
+    vector = column_position(scop, cluster, machine.vector_bytes)
+    vectors = [positions[m] == vector for m in members]
+    if main.kind != "update":
+        run = () if vector is None else runs_of(scop, main)[vector]
+        tiled = {positions[m]: number for number, m in enumerate(members)}
+        along = tuple(tiled[p] for p in itertools.takewhile(tiled.__contains__, run))
+        length = math.prod(full[m] for m in along)
+        rows = max(POINTWISE_ROWS, POINTWISE_VECTOR_TILE // max(1, length))
+        room = _room(machine, scop, cluster, members)
+        return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, rows, room))
+    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
+    first = None
+    if vector is not None and vector in positions:
+        width = main.extents[vector]
+        long = min(ROW_TILE, max(LONG_ROW, _share(machine, math.prod(full))), width)
+        if runs_in_long_rows(machine, scop, cluster, vector, long):
+            width = max(LONG_ROW, even_share(width, long, row_tile(machine, scop, main)))
+            return tuple(width if is_vector else 1 for is_vector in vectors)
+        row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))
+        first = members.index(row) if row in members else None
+    along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
+    rows = REDUCTION_ROWS if along else max(REDUCTION_ROWS, POINTWISE_VECTOR_TILE // max(1, steps))
+    sizes = spread(full, along, first, REDUCTION_VECTOR_TILE, rows, TILE_ELEMENTS)
+    return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A contraction, alone in a cluster, of which another cluster reads.
+
+    ``order`` are its coordinates that move with those of the reader, by so many ``steps``.  A tile of the reader should
+    have the ``least`` sizes: all columns where some reduction over them is read, too, and many times what tiles share.
+    """
+
+    cluster: Cluster
+    columns: Columns
+    order: tuple[int, ...]
+    steps: tuple[int, ...]
+    least: tuple[int, ...]
+    work: int
+
+
+def _largest_source(machine: Machine, scop: Scop, cluster: Cluster) -> _Source | None:
+    """The contraction with most work whose results the main statement of a cluster reads around its own coordinates."""
+    main = main_statement(scop, cluster)
+    own = [main.indices[p] for p in cluster.coordinates[main.name]]
+    found: list[_Source] = []
+    for read in (e for e in walk(main.value) if isinstance(e, Read)):
+        update = _contraction_behind(scop, read.tensor)
+        if update is None:
+            continue
+        alone = Cluster(cluster.number, (update.name,), {update.name: tuple(range(update.coordinates))})
+        columns = columns_of(scop, alone, machine.vector_bytes)
+        moved = [_moved_dimension(read, index, scop) for index in own]
+        known = [m for m in moved if m is not None]
+        order = tuple(d for d, _ in known)
+        if columns is not None and len({*order}) == len(own) and columns.position in order:
+            work = math.prod(update.extents)
+            least = [_least(scop, main, read, *moved) for moved in known]
+            if _reads_reduced(scop, main, own[order.index(columns.position)]):
+                least[order.index(columns.position)] = update.extents[columns.position]
+            found.append(_Source(alone, columns, order, tuple(step for _, step in known), tuple(least), work))
+    return max(found, key=lambda source: source.work, default=None)
+
+
+def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: int) -> int:
+    """How long a tile is of which a window's overlap with the next tile is a small part."""
+    sizes = statement.extents
+    inner = statement.indices[statement.coordinates :]
+    steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
+    window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
+    return -(-OVERLAPS * max(0, window - step) // step)
+
+
+def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
+    """Whether a statement reads what a reduction other than a contraction left for all values of an index."""
+    reduced = {s.target for s in scop.statements if s.kind == "update" and recognise_contraction(s) is None}
+    reads = (e for e in walk(statement.value) if isinstance(e, Read) and e.tensor in reduced)
+    return any(not depends_on(scop, read, index) for read in reads)
+
+
+def _contraction_behind(scop: Scop, storage: str) -> ScopStatement | None:
+    """The contraction that a storage holds the results of, or what is made of them element by element."""
+    writers: dict[str, ScopStatement] = {}
+    for statement in scop.statements:
+        if statement.plain and statement.kind in ("update", "assign", "finish"):
+            writers.setdefault(statement.target, statement)
+    seen: set[str] = set()
+    waiting = [storage]
+    while waiting:
+        name = waiting.pop()
+        writer = writers.get(name)
+        if writer is None or name in seen:
+            continue
+        seen.add(name)
+        if writer.kind != "update":
+            reads = (e for e in walk(writer.value) if isinstance(e, Read) and e.subscripts == writer.subscripts)
+            waiting += reversed([read.tensor for read in reads])
+        elif recognise_contraction(writer) is not None:
+            return writer
+    return None
+
+
+def _moved_dimension(read: Read, index: str, scop: Scop) -> tuple[int, int] | None:
+    """The one dimension that moves with an index, and how far; None if there is not one, or it moves backwards."""
+    steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
+    moving = [(d, s) for d, s in enumerate(steps) if s is not None and s > 0]
+    return moving[0] if len(moving) == 1 and [s for s in steps if s != 0] == [moving[0][1]] else None
+
+
+def _tiles_of_contraction(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], columns: Columns
+) -> tuple[int, ...]:
+    """Tiles that reuse a panel over many rows, in whole register tiles, and enough of them for all threads.
+
+    The columns and the rows get up to ``SIDE``, or fewer columns and more rows; so do other coordinates that do not
+    change the panel, together with the rows.  What changes it is not tiled, unless nothing is packed and the rows are
+    few.
+    """
+    main = main_statement(scop, cluster)
+    positions = cluster.coordinates[main.name]
+    whole = tuple(max(1, e) for e in main.extents)
+    column = positions.index(columns.position)
+    row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
+    height, width = 1, whole[columns.position]
+    rows_there = 1 if row is None else whole[positions[row]]
+    loads = panel_loads(scop, cluster, columns, columns.panel is not None, machine)
+    found = best_register_tile(rows_there, width, loads, machine)
+    dot = dot_product(scop, cluster, columns, machine)
+    if dot is not None:
+        return tiles_of_dot_product(machine, scop, cluster, members, columns, dot, row, found)
+    if found is not None:
+        height, width = found.rows, found.columns
+    free = [
+        d
+        for d in members
+        if columns.panel is not None and not depends_on(scop, columns.panel, main.indices[positions[d]])
+    ]
+    units = {column: width, row: height}
+    sizes = dict.fromkeys(members, 1)
+    if rows_there == 1 and is_streamed(scop, cluster, columns, machine):
+        page = PAGE // scop.storages[main.target].dtype.itemsize
+        length = whole[columns.position]
+        sizes[column] = even_share(length, min(page, _share(machine, length)), width)
+        return tuple(sizes[m] for m in members)
+    afar = is_read_afar(scop, cluster, columns, machine)
+    steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
+    column_bytes = steps * scop.storages[main.target].dtype.itemsize
+    near = int(NEAR_PANEL * machine.nearest_cache) // column_bytes
+    narrow = max(TOGETHER, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN), near)
+    tall, side = (TALL_SIDE, narrow) if afar and not columns.packed else (SIDE, SIDE)
+    if columns.results is not None:
+        along = positions.index(columns.results)
+        tall = side = TURNED_SIDE if machine.middle_is_large else TURNED_SIDE // 2
+        if along in members:
+            sizes[along] = units[along] = min(whole[columns.results], TOGETHER)
+    sizes[column] = even_share(whole[columns.position], side, width)
+    left = tall
+    for d in sorted(free, key=lambda d: (d != row, -d)):
+        sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
+        left = max(1, left // sizes[d])
+    if row in members and row not in free:
+        sizes[row] = even_share(whole[positions[row]], SIDE, height)
+    extent = {d: whole[positions[d]] for d in members}
+    packed = columns.packed or afar
+    while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
+        if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
+            break
+        few = packed and math.prod(sizes[d] for d in free) <= PANEL_ROWS
+        across = [d for d in members if d not in free and sizes[d] > units.get(d, 1)] if few else []
+        if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
+            break
+        cut = max(across or members, key=lambda d: (sizes[d] / units.get(d, 1), d))
+        smaller = even_share(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
+        if smaller == sizes[cut]:
+            break
+        sizes[cut] = smaller
+    return tuple(sizes[m] for m in members)
+
+
+def _share(machine: Machine, extent: int) -> int:
+    """How long a tile is at most of which every thread has ``TILES_OF_A_THREAD``, if there are several threads."""
+    return extent if machine.threads == 1 else extent // (TILES_OF_A_THREAD * machine.threads)
+
+
+def _tiles_of_sums(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sides: SumSides
+) -> tuple[int, ...]:
+    """Tiles of dot products, in whole register tiles: all rows for so many columns that there are enough tiles."""
+    main = main_statement(scop, cluster)
+    sizes = main.extents
+    full = {m: max(1, sizes[cluster.coordinates[main.name][m]]) for m in members}
+    rows, columns = 1 if sides.row is None else full[sides.row], full[sides.column]
+    height, width = sum_tile(rows, columns, machine)
+    steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
+    found = dict.fromkeys(members, 1)
+    if sides.row is not None:
+        found[sides.row] = even_share(rows, ROWS_OF_SUMS, height)
+    tiles = math.prod(-(-full[m] // found[m]) for m in members if m != sides.column)
+    least = -(-2 * LEAST_PRODUCTS // (steps * (1 if sides.row is None else found[sides.row])))
+    found[sides.column] = even_share(columns, min(COLUMNS_OF_SUMS, max(least, columns * tiles // TILES)), width)
+    return tuple(found[m] for m in members)
+
+
+def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes with the outermost loops cut until there are ``TILES`` tiles, enough to balance the threads."""
+    cut = list(sizes)
+    for d in range(len(full)):
+        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
+            cut[d] = _together((cut[d] + 1) // 2)
+    return tuple(cut)
+
+
+def _together(rows: int) -> int:
+    """So many rows or a few less, of which those that share vectors do not leave some over."""
+    return rows if rows < ROWS_TOGETHER else rows - rows % ROWS_TOGETHER
+
+
+def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
+    return math.prod(-(-extent // size) for extent, size in zip(full, sizes, strict=True))
+
+
+def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...]) -> int:
+    """How many elements of its tiled coordinates a tile of a streaming cluster may have.
+
+    After reductions, several statements pass over each row one after another, and it should stay in the nearest cache
+    meanwhile.  A contraction among them rather needs the rows, if it reads something for several of them.
+    """
+    whole = extents(coordinate_set(scop, cluster))
+    untiled = math.prod(max(1, extent) for d, extent in enumerate(whole) if d not in members)
+    updates = [s for s in scop.statements if s.kind == "update"]
+    room = POINTWISE_ELEMENTS
+    if updates and not any(recognise_contraction(s) is not None and _reuses(scop, s) for s in updates):
+        itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
+        room = machine.nearest_cache // (PHASES_SHARE * itemsize)
+    return max(1, room // untiled)
+
+
+def _reuses(scop: Scop, statement: ScopStatement) -> bool:
+    """Whether a statement reads something for several elements: a sum of squares of each row does not."""
+    every = strides_of(scop, statement)[: statement.coordinates]
+    return any(0 in strides[1:] for strides, extent in zip(every, statement.extents, strict=False) if extent > 1)
+
+
+def spread(
+    full: tuple[int, ...], run: tuple[int, ...], first: int | None, wide: int, rows: int, elements: int
+) -> tuple[int, ...]:
+    """Sizes up to ``full``: ``wide`` for the vector loop, and ``rows`` in all over the others.
+
+    The vector loop is the first of a ``run`` of loops, from the innermost outwards, that walk through memory as one and
+    share its ``wide``.  Loop ``first`` takes its rows before the others, of which inner ones come first.  A loop that
+    fits whole is not tiled and costs no rows, as long as the tile stays under ``elements``.
+    """
+    sizes = [1] * len(full)
+    for d in sorted(range(len(full)), key=lambda d: (run.index(d) if d in run else len(run), d != first, -d)):
+        if run and d == run[0]:
+            sizes[d] = full[d] if full[d] <= wide * 3 // 2 else wide
+        else:
+            sizes[d] = max(1, min(full[d], max(rows, wide) if d in run else rows, elements))
+            if sizes[d] < full[d]:
+                sizes[d] = _together(sizes[d])
+                rows = max(1, rows // sizes[d])
+        wide = wide // sizes[d] if sizes[d] == full[d] else 1
+        elements //= sizes[d]
+    return tuple(sizes)

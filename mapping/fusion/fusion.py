@@ -1,0 +1,339 @@
+"""Pass: tile the last cluster of a chain and pull its producers into the tiles (post-tiling fusion by footprint).
+
+Working backwards, every cluster whose consumers all belong to a group is a candidate.  Its footprint decides: where no
+instance belongs to two tiles it joins for free; where neighbours overlap, tile members on which the footprint does not
+depend are given up (the grid shrinks, nothing is recomputed), and what overlap is left must stay under
+``recompute_limit``.  Otherwise the intermediate is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
+from tcomp.mapping.tiles.footprint import (
+    box_hull,
+    box_volume,
+    coordinate_dependences,
+    coordinate_map,
+    coordinate_set,
+    follow,
+    tiling,
+    volume,
+)
+from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.mapping.tiles.splitting import is_part
+from tcomp.model.scop import Scop, by_statements, extents, storage_of
+
+FEW_TILES = 4
+"""Tiles below which most threads of any processor have nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """What a target asks of tiles.
+
+    ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
+    one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
+    or all that there were.  ``packs`` names the storages of which a cluster packs panels.  A cluster of
+    ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
+    cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory, and
+    ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
+    Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.
+    """
+
+    sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
+    tile_bytes: int
+    parallel_instances: int
+    packs: Callable[[Scop, Cluster], frozenset[str]] = lambda scop, cluster: frozenset()
+    shared_instances: int | None = None
+    starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
+    overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
+    prepares: bool = False
+
+
+class _Fuser:
+    """The facts about a plan that every candidate asks for."""
+
+    def __init__(self, tiling: Tiling, plan: Plan, options: MappingOptions) -> None:
+        self.tiling = tiling
+        self.scop: Scop = plan.scop
+        self.clusters = plan.clusters
+        self.options = options
+        self.stored = plan.stored
+        home = {s: c.number for c in plan.clusters for s in c.statements}
+        pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}
+        self.successors = {c.number: {b for a, b in pairs if a == c.number and b != a} for c in plan.clusters}
+        memory = {(home[a], home[b]) for a, b in by_statements(plan.scop.anti.union(plan.scop.output))}
+        self.conflicts = {pair for pair in memory if pair[0] != pair[1]}
+        self.needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
+        self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
+        self.notes: list[str] = []
+        self._handed_on: dict[int, dict[str, isl.Map]] = {}
+        self._known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
+
+    def grow(self, root: int, free: set[int]) -> Group:
+        """The group of ``root`` with every producer among ``free`` that may join."""
+        cluster = self.clusters[root]
+        members = tuple(range(cluster.rank))
+        current = self._root_group(root, members, self.tiling.sizes(self.scop, cluster, members, self.options))
+        if self.options.fusion_strategy == "min":
+            return current
+        for candidate in sorted(free - {root}, reverse=True):
+            consumers = self.successors[candidate]
+            inside = set(current.clusters)
+            if consumers and consumers <= inside and self._is_packed(candidate, consumers):
+                self._note(candidate, "what reads it packs it, strides or boundaries included")
+                continue
+            if consumers and consumers <= inside and self._is_spread(candidate):
+                self._note(candidate, "its results are spread over elements, and have tiles of their own")
+                continue
+            if (
+                self._is_stored(candidate)
+                or not consumers
+                or not consumers <= inside
+                or any((candidate, c) in self.conflicts for c in inside)
+            ):
+                continue
+            joined = self._join(current, candidate)
+            if isinstance(joined, Group):
+                current = joined
+            else:
+                self._note(candidate, joined)
+        stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
+        return self.grow(root, free - stray) if stray else current
+
+    def _note(self, candidate: int, why: str) -> None:
+        names = " ".join(self.clusters[candidate].statements)
+        self.notes.append(f"{names} stays outside the tiles of its consumers: {why}")
+
+    def _is_packed(self, number: int, consumers: set[int]) -> bool:
+        """Whether one of its consumers packs what a cluster computes: panels are made of what is in global memory."""
+        written = {self.scop.by_name[s].target for s in self.clusters[number].statements}
+        return any(self.tiling.packs(self.scop, self.clusters[c]) & written for c in consumers)
+
+    def _is_spread(self, number: int) -> bool:
+        """Whether a cluster's coordinates are not those of the elements that it finishes."""
+        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
+        return any(s.kind == "finish" and not s.plain for s in statements)
+
+    def _is_stored(self, number: int) -> bool:
+        """Whether a cluster's results must go through global memory, to a later kernel."""
+        return any(self.scop.by_name[s].target in self.stored for s in self.clusters[number].statements)
+
+    def _fellow_writers(self, number: int) -> set[int]:
+        """Clusters that write a storage which this one writes: if tiles have copies of it, all must be inside."""
+        targets = {self.scop.by_name[s].target for s in self.clusters[number].statements}
+        return {c.number for c in self.clusters for s in c.statements if self.scop.by_name[s].target in targets}
+
+    def _root_group(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> Group:
+        tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()
+        return Group((root,), members, sizes, {root: Footprint(tiles, True, 1.0, ())})
+
+    def _join(self, current: Group, candidate: int) -> Group | str:
+        """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join."""
+        order = (candidate, *current.clusters)
+        members, sizes = current.members, current.sizes
+        if self._would_idle(current, candidate):
+            return "too few tiles would run in parallel"
+        growing = self.options.tile_sizes is None
+        while True:
+            trial = self._footprints(order, members, sizes)
+            given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
+            if given_up:
+                if growing and self.tiling.prepares and self._prepares(candidate, order[-1]):
+                    return "it makes operands of a contraction, once for all tiles"
+                if self._loses_parts(order[-1], {members[d] for d in given_up}):
+                    return "the parts of a reduction would run in one tile"
+                members = tuple(m for d, m in enumerate(members) if d not in given_up)
+                sizes = self.tiling.sizes(self.scop, self.clusters[order[-1]], members, self.options)
+                if not self._enough_parallelism(order[-1], members):
+                    return "too few tiles would run in parallel"
+                if growing and self.tiling.overflows(self.scop, self.clusters[order[-1]], members, sizes):
+                    return "no cache holds what their tiles would share"
+                continue
+            if not all(self._keeps_outputs(number, f) for number, f in trial.items()):
+                return "an output would be written by several tiles, or in part"
+            if worst(trial) > self.options.recompute_limit:
+                grown = self._grown(order, members, sizes, worst(trial)) if growing else None
+                if grown is None:
+                    return f"its instances would run {worst(trial):.2f} times"
+                sizes = grown
+            elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
+                box = tuple(max(1, extent) for extent in box_hull(trial[candidate].tiles).shape)
+                if self.tiling.starves(self.scop, self.clusters[candidate], box):
+                    return "their tiles are too narrow for what it reads"
+                return Group(order, members, sizes, trial)
+            else:
+                growing = False
+                smaller = _halved(sizes)
+                if smaller is None:
+                    return f"a tile of it takes {self.tile_bytes(trial)} bytes"
+                sizes = smaller
+
+    def _grown(
+        self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], ratio: float
+    ) -> tuple[int, ...] | None:
+        """The sizes with that one doubled which saves most recomputation; None if none does, or too few tiles stay."""
+        full = [self._extents(order[-1])[m] for m in members]
+        best: tuple[float, tuple[int, ...]] | None = None
+        for d, (extent, size) in enumerate(zip(full, sizes, strict=True)):
+            larger = (*sizes[:d], min(extent, 2 * size), *sizes[d + 1 :])
+            tiles = volume(tuple(-(-e // s) for e, s in zip(full, larger, strict=True)))
+            if size >= extent or tiles < self.tiling.parallel_instances:
+                continue
+            found = worst(self._footprints(order, members, larger))
+            if found < ratio and (best is None or found < best[0]):
+                best = (found, larger)
+        return None if best is None else best[1]
+
+    def _footprints(
+        self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> dict[int, Footprint]:
+        """The footprint of each cluster of a group.
+
+        A cluster joins only after all of its consumers, so its footprint stays what it is while the group grows.
+        """
+        root = order[-1]
+        known = self._known.setdefault((root, members, sizes), {})
+        if root not in known:
+            known[root] = self._root_group(root, members, sizes).footprints[root]
+        full = self._extents(root)
+        count = 1.0
+        for m, s in zip(members, sizes, strict=True):
+            count *= max(1.0, full[m] / s)
+        found: dict[int, Footprint] = {}
+        for number in reversed(order):
+            if number not in known:
+                consumers = {c: f.tiles for c, f in found.items()}
+                known[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
+            found[number] = known[number]
+        return found
+
+    def _would_idle(self, current: Group, candidate: int) -> bool:
+        """Whether a cluster has work for many threads, but the tiles of a group are for few."""
+        full = self._extents(current.root)
+        tiles = volume(tuple(-(-full[m] // s) for m, s in zip(current.members, current.sizes, strict=True)))
+        most = self.tiling.shared_instances
+        if most is None or not self.options.parallel or tiles >= FEW_TILES:
+            return False
+        instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
+        return instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
+
+    def _prepares(self, number: int, root: int) -> bool:
+        """Whether a cluster does nothing but change elements that a contraction then reads."""
+        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
+        read = [self.scop.storages[storage_of(r)].role for s in statements for r in s.reads]
+        changes = all(s.kind == "assign" for s in statements) and "temporary" not in read
+        return changes and recognise_contraction(main_statement(self.scop, self.clusters[root])) is not None
+
+    def _loses_parts(self, root: int, given_up: set[int]) -> bool:
+        """Whether what is given up tells the parts of a reduction, which are there for threads to share."""
+        main = main_statement(self.scop, self.clusters[root])
+        return is_part(main) and any(self.clusters[root].coordinates[main.name][d] == 0 for d in given_up)
+
+    def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
+        full = self._extents(root)
+        before, after = volume(full), volume(tuple(full[m] for m in members))
+        if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(full)):
+            return False
+        return after >= min(before, self.tiling.parallel_instances)
+
+    def _extents(self, root: int) -> tuple[int, ...]:
+        return extents(self.coordinates[root])
+
+    def _keeps_outputs(self, number: int, footprint: Footprint) -> bool:
+        """Whether each output element that the cluster writes is written by exactly one tile."""
+        if not self._writes_output(number):
+            return True
+        return footprint.partition and bool(self.coordinates[number].is_subset(footprint.tiles.range()))
+
+    def _writes_output(self, number: int) -> bool:
+        targets = [self.scop.by_name[s].target for s in self.clusters[number].statements]
+        return any(self.scop.storages[t].role != "temporary" for t in targets)
+
+    def tile_bytes(self, footprints: Mapping[int, Footprint]) -> int:
+        """Bytes of the intermediates that one tile hands from cluster to cluster."""
+        total = 0
+        for number, footprint in footprints.items():
+            for storage, relation in self._shared(number).items():
+                elements = footprint.tiles.apply_range(relation)
+                total += volume(box_hull(elements).shape) * self.scop.storages[storage].dtype.itemsize
+        return total
+
+    def _shared(self, number: int) -> dict[str, isl.Map]:
+        if number not in self._handed_on:
+            readers = self.successors[number]
+            self._handed_on[number] = shared_storages(self.scop, self.clusters, number, readers)
+        return self._handed_on[number]
+
+
+def worst(footprints: Mapping[int, Footprint]) -> float:
+    """The largest recompute ratio."""
+    return max(f.ratio for f in footprints.values())
+
+
+def shared_storages(scop: Scop, clusters: tuple[Cluster, ...], number: int, readers: set[int]) -> dict[str, isl.Map]:
+    """Temporaries that a cluster writes and others read, each with the map from coordinates to elements."""
+    cluster = clusters[number]
+    read_elsewhere = {
+        r.get_tuple_name(isl.dim_type.out)
+        for c in readers
+        for s in clusters[c].statements
+        for r in scop.by_name[s].reads
+    }
+    result: dict[str, isl.Map] = {}
+    coordinates = coordinate_map(scop, cluster)
+    for name in cluster.statements:
+        statement = scop.by_name[name]
+        if statement.target in read_elsewhere and scop.storages[statement.target].role == "temporary":
+            elements = isl.UnionMap.from_map(statement.write.reset_tuple_id(isl.dim_type.out))
+            relation = coordinates.reverse().apply_range(elements)
+            found = relation.extract_map(
+                isl.Space.alloc(relation.get_ctx(), 0, cluster.rank, len(statement.subscripts))
+            )
+            result[statement.target] = (
+                found if statement.target not in result else result[statement.target].union(found)
+            )
+    return result
+
+
+def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes with the largest halved; None if all are 1."""
+    if not sizes or max(sizes) <= 1:
+        return None
+    largest = max(range(len(sizes)), key=lambda d: sizes[d])
+    return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
+
+
+def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not."""
+    fuser = _Fuser(tiling, plan, options)
+    free = {c.number for c in plan.clusters}
+    found = []
+    while free:
+        group = fuser.grow(max(free), free)
+        found.append(group)
+        free -= set(group.clusters)
+    return tuple(_in_order(found, fuser.successors)), tuple(fuser.notes)
+
+
+def _in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[Group]:
+    """Groups so that producers come before consumers; where nothing decides, in textual order."""
+    home = {c: position for position, g in enumerate(groups) for c in g.clusters}
+    needs: dict[int, set[int]] = {position: set() for position in range(len(groups))}
+    for cluster, consumers in successors.items():
+        for consumer in consumers:
+            if home[consumer] != home[cluster]:
+                needs[home[consumer]].add(home[cluster])
+    ordered: dict[int, Group] = {}
+    while len(ordered) < len(groups):
+        ready = [p for p in range(len(groups)) if p not in ordered and needs[p] <= ordered.keys()]
+        first = min(ready, key=lambda p: groups[p].root)
+        ordered[first] = groups[first]
+    return list(ordered.values())

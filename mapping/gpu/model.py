@@ -1,0 +1,183 @@
+"""What a tile of a contraction costs on a device: an estimate that ranks tiles, not a prediction.
+
+A multiprocessor works on its resident blocks at a time, a tile of steps after another.  Each takes the longer of
+arithmetic, slowed by the reads from shared memory that a thread's share of elements needs for each multiplication, and
+of what operands need to arrive; then threads wait for each other.  All together take no less than the traffic (Roller,
+OSDI 2022, and tritonBLAS rank tiles in this manner).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcomp.mapping.machines.gpu import BASE_REGISTERS, REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
+
+L2_ADVANTAGE = 2.5
+"""How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""
+
+STEP_LATENCY = 0.7e-6
+"""Seconds from asking for a tile of operands to having it in shared memory; arithmetic may hide them."""
+
+BARRIER_SECONDS = 0.1e-6
+"""What threads wait for each other around a tile of steps."""
+
+HALF_BUSY_THREADS, HALF_BUSY_WIDE_THREADS = 180, 60
+"""Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100.
+
+Fewer where a thread has so many elements that all steps of a tile are unrolled: one has much to do meanwhile.
+"""
+
+LAUNCH_SECONDS = 3e-6
+"""From one kernel of a stream to the next."""
+
+PARTS = (2, 4, 8, 16)
+"""Into how many parts the steps of a contraction may be split."""
+
+CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
+"""Rows and columns that a block may compute of a contraction, the most reuse first."""
+
+BLOCK_THREADS = 256
+"""Threads of a block where the user gives none."""
+
+FETCHED_ELEMENTS = 16
+"""Elements of the operands of a contraction that a thread fetches at a time: enough of them must be on their way."""
+
+WIDE_SHARE = 128
+"""Elements that a thread has of a tile that is large enough: more multiplications for each read of shared memory."""
+
+LEAST_STEPS, LEAST_WIDE_STEPS, MOST_STEPS = 16, 8, 128
+"""Steps of a contraction between two fetches at least, where few threads have ``WIDE_SHARE`` elements, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """The tile of a block: ``rows`` by ``columns`` elements by ``threads``, of each ``share`` (rows, columns) elements.
+
+    ``steps`` is how much of the reduction is fetched at a time; ``itemsize`` in bytes.
+    """
+
+    rows: int
+    columns: int
+    threads: int
+    share: tuple[int, int]
+    steps: int
+    itemsize: int
+
+    @property
+    def busy(self) -> float:
+        """The share of a multiprocessor's cycles in which it multiplies, as reads from shared memory leave it.
+
+        Of a warp's multiplications four start in a cycle, but one of its passes over the banks, and however many
+        elements a thread reads at a time, each costs one.
+        """
+        products, reads = self.share[0] * self.share[1], sum(self.share)
+        return products / 4 / max(products / 4 + reads / 16, reads * max(1, self.itemsize // REGISTER_BYTES))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of both operands."""
+        return (self.rows + self.columns) * self.steps * self.itemsize
+
+    @property
+    def kept(self) -> int:
+        """Registers of a thread for its accumulators."""
+        return self.share[0] * self.share[1] * max(1, self.itemsize // REGISTER_BYTES)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread."""
+        return BASE_REGISTERS + self.kept + sum(self.share) * max(1, self.itemsize // REGISTER_BYTES)
+
+    @property
+    def half_busy(self) -> int:
+        """Threads with which a multiprocessor reaches half of what it could."""
+        return HALF_BUSY_WIDE_THREADS if is_wide(self.kept) else HALF_BUSY_THREADS
+
+
+def contraction_threads(elements: int, itemsize: int) -> int:
+    """Threads for so many elements of a tile: so few that each has ``WIDE_SHARE`` where these fill its registers."""
+    wide = elements // WIDE_SHARE
+    if itemsize > REGISTER_BYTES or wide < BLOCK_THREADS // 2:
+        return BLOCK_THREADS
+    return min(BLOCK_THREADS, wide)
+
+
+def fetched_steps(threads: int, elements: int, share: int) -> int:
+    """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands.
+
+    ``share`` is how many elements of the result a thread has.
+    """
+    few = threads < BLOCK_THREADS and share >= WIDE_SHARE
+    least = LEAST_WIDE_STEPS if few else LEAST_STEPS
+    return max(least, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
+
+
+def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
+    """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits."""
+    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > gpu.registers_per_thread:
+        return 0
+    return min(
+        gpu.threads_per_multiprocessor // tile.threads,
+        gpu.registers_per_multiprocessor // (tile.registers * tile.threads),
+        gpu.shared_per_multiprocessor // max(1, tile.shared_bytes),
+        gpu.blocks_per_multiprocessor,
+    )
+
+
+def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> float:
+    """Seconds for ``blocks`` tiles of a contraction with ``steps`` steps each; infinite where none fits."""
+    resident = resident_blocks(gpu, tile)
+    if resident == 0:
+        return math.inf
+    multiprocessors, flops = gpu.multiprocessors, gpu.flops / gpu.multiprocessors
+    step = 2.0 * tile.rows * tile.columns * min(tile.steps, steps) / (tile.busy * flops)
+    tiles = -(-steps // tile.steps)
+
+    def turn(at_a_time: int) -> float:
+        if not at_a_time:
+            return 0.0
+        filled = at_a_time * tile.threads / (at_a_time * tile.threads + tile.half_busy)
+        return tiles * (max(at_a_time * step / filled, STEP_LATENCY) + BARRIER_SECONDS) + STEP_LATENCY
+
+    full, rest = divmod(blocks, multiprocessors * resident)
+    traffic = blocks * (tile.rows + tile.columns) * steps * tile.itemsize / (L2_ADVANTAGE * gpu.bandwidth)
+    return max(full * turn(resident) + turn(-(-rest // multiprocessors)), traffic)
+
+
+def parts_of_contraction(gpu: Gpu, work: Work, most: int) -> int:
+    """Into how many parts, of ``most``, to split the steps of a contraction; 1 if that does not pay."""
+    candidates = [1, *(p for p in PARTS if p <= most)]
+    return min(candidates, key=lambda parts: (_seconds_in_parts(gpu, work, parts), parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A contraction: ``batches`` products of ``rows`` by ``columns`` elements over ``steps``; ``itemsize`` in bytes."""
+
+    batches: int
+    rows: int
+    columns: int
+    steps: int
+    itemsize: int
+
+
+def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
+    moved = 0 if parts == 1 else 2 * parts * work.batches * work.rows * work.columns * work.itemsize
+    steps = -(-work.steps // parts)
+    return min(
+        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(work)
+    ) + (LAUNCH_SECONDS + moved / gpu.bandwidth if parts > 1 else 0.0)
+
+
+def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
+    """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
+    for rows, columns in CONTRACTION_TILES:
+        own = min(rows, work.rows), min(columns, work.columns)
+        threads = contraction_threads(own[0] * own[1], work.itemsize)
+        share = math.sqrt(own[0] * own[1] / threads)
+        each = max(1, round(share)), max(1, math.ceil(share))
+        steps = fetched_steps(threads, sum(own), math.prod(each))
+        tile = TileShape(*own, threads, each, steps, work.itemsize)
+        yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])

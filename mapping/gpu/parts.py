@@ -1,0 +1,53 @@
+"""Pass: split the long reductions whose elements are too few to keep all multiprocessors busy."""
+
+from __future__ import annotations
+
+import math
+
+from tcomp.mapping.gpu.dealing import Sides, sides_of
+from tcomp.mapping.gpu.model import Work, parts_of_contraction
+from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Cluster, Plan
+from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
+from tcomp.mapping.tiles.splitting import split_clusters
+from tcomp.model.scop import Scop
+
+LEAST_WORK = 1 << 22
+"""Instances of an update from which on a second kernel costs less than idle multiprocessors."""
+
+LEAST_STEPS, LEAST_PART = 256, 64
+"""Steps that a part has at least, and those of a contraction."""
+
+
+def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
+    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options), apart=True)
+
+
+def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:
+    """Into how many parts the reduction of a cluster is split."""
+    statement = main_statement(scop, cluster)
+    positions = reduction_positions(cluster, statement)
+    if statement.kind != "update" or not statement.plain or not positions or statement.domain.is_empty():
+        return 1
+    sizes = statement.extents
+    longest = max(sizes[p] for p in positions)
+    if options.split_reduction is not None:
+        return min(options.split_reduction, longest)
+    steps = math.prod(sizes[p] for p in positions)
+    elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
+    sides = sides_of(scop, cluster)
+    if sides is not None:
+        return parts_of_contraction(gpu, _work(scop, cluster, sides, steps), min(longest, steps // LEAST_PART))
+    if elements * steps < LEAST_WORK or 2 * elements > gpu.multiprocessors:
+        return 1
+    return max(1, min(gpu.multiprocessors // elements, steps // LEAST_STEPS, longest))
+
+
+def _work(scop: Scop, cluster: Cluster, sides: Sides, steps: int) -> Work:
+    statement = main_statement(scop, cluster)
+    sizes, positions = statement.extents, cluster.coordinates[statement.name]
+    rows, columns = (math.prod(sizes[positions[d]] for d in side) for side in (sides.rows, sides.columns))
+    elements = math.prod(sizes[p] for p in positions)
+    return Work(elements // (rows * columns), rows, columns, steps, scop.storages[statement.target].dtype.itemsize)

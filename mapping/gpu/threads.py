@@ -1,0 +1,93 @@
+"""Which thread of a block runs an instance, as maps: what barriers are decided by and threads are proved with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.machines.gpu import WARP
+from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.plan.values import Phase, Plan
+from tcomp.model.scop import ScopStatement, map_from_text
+
+Ends = tuple[isl.Map, isl.Map]
+"""For two statements, instance to the number of a thread in its block."""
+
+_WARP_OF_THREAD = isl.Map(f"{{ [t] -> [floor(t/{WARP})] }}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadMaps:
+    """For each statement, instance to the number of a thread in its block.
+
+    ``threads`` run the instance; ``leaders`` have the result of a reduction that threads share, and otherwise are the
+    same.  ``phase_of`` gives the phase of a statement.
+    """
+
+    threads: Mapping[str, isl.Map]
+    leaders: Mapping[str, isl.Map]
+    phase_of: Mapping[str, Phase]
+
+    @classmethod
+    def of(cls, plan: Plan) -> ThreadMaps:
+        """The threads of a plan whose tiles are dealt."""
+        marks = {p.mark: p for p in places(plan.tree)}
+        threads: dict[str, isl.Map] = {}
+        leaders: dict[str, isl.Map] = {}
+        phase_of: dict[str, Phase] = {}
+        for phase in plan.phases.values():
+            for statement, prefix in marks[phase.lanes].prefixes.items():
+                depth = prefix.dim(isl.dim_type.out)
+                threads[statement] = prefix.apply_range(_number(phase, depth, set()))
+                leaders[statement] = prefix.apply_range(_number(phase, depth, shared_dimensions(plan, phase)))
+                phase_of[statement] = phase
+        return cls(threads, leaders, phase_of)
+
+    def crossing(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
+        """Those pairs of instances of which the second is run by another thread than has what the first left."""
+        return between_threads(self.ends(plan, source, sink), pairs)
+
+    def beyond_warps(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
+        """Those pairs of which the second is run in another warp than the first."""
+        return between_warps(self.ends(plan, source, sink), pairs)
+
+    def ends(self, plan: Plan, source: str, sink: str) -> Ends:
+        """The threads that have what the first statement leaves, and that need it for the second."""
+        return self.leaders[source], self.touching(plan.scop.by_name[sink], plan.scop.by_name[source].target)
+
+    def touching(self, statement: ScopStatement, storage: str) -> isl.Map:
+        """The threads that read or write a storage when they run a statement."""
+        return self.leaders[statement.name] if statement.target == storage else self.threads[statement.name]
+
+
+def between_threads(ends: Ends, pairs: isl.Map) -> isl.Map:
+    """Those pairs of instances of which the second's thread is another one than the first's."""
+    return pairs.subtract(ends[0].apply_range(ends[1].reverse()))
+
+
+def between_warps(ends: Ends, pairs: isl.Map) -> isl.Map:
+    """Those pairs of instances of which the second's thread is in another warp than the first's."""
+    writer, reader = (m.apply_range(_WARP_OF_THREAD) for m in ends)
+    return pairs.subtract(writer.apply_range(reader.reverse()))
+
+
+def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:
+    """Dimensions of the threads along which a phase shares a reduction."""
+    if phase.mark not in plan.operations:
+        return set()
+    return {s.dimension for s in plan.dealt[phase.cluster].shares}
+
+
+def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:
+    """Values of the bands around a thread to its number; its coordinates along ``leading`` count as 0."""
+    members = len(phase.dimensions)
+    names = [f"i{d}" for d in range(depth)]
+    terms = [
+        f"{math.prod(phase.shape[dimension + 1 :])}*i{depth - members + position}"
+        for position, dimension in enumerate(phase.dimensions)
+        if dimension not in leading
+    ]
+    return map_from_text(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}")

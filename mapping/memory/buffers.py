@@ -1,0 +1,151 @@
+"""Pass: where temporaries live.
+
+A temporary shrinks to the innermost marked place whose instances never hand its values to each other: the loops around
+that place move a box over it, which is the footprint of the place, and a box of one element is a register.  What no
+place can hold is a global array in the arena.  This is the one promotion mechanism for every kind of buffer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.mapping.contraction.columns import columns_of
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Buffer, Cluster, Plan
+from tcomp.mapping.tiles.footprint import box_hull
+from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.mapping.tiles.strides import coefficient
+from tcomp.model.scop import Scop, ScopStatement, Storage, maps_of, sets_of, union_map
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A mark of the tree: the instances below it, and what the band members around it are for each."""
+
+    mark: str
+    prefixes: Mapping[str, isl.Map]
+
+    def prefix(self, statements: Iterable[str]) -> isl.UnionMap:
+        """Instance to the values of the band members around, for some statements."""
+        return union_map([self.prefixes[s] for s in statements])
+
+    def holds(self, values: Mapping[tuple[str, str], isl.Map]) -> bool:
+        """Whether no value is handed from one instance of the place to another."""
+        return all(
+            source in self.prefixes
+            and sink in self.prefixes
+            and passed.is_subset(self.prefixes[source].apply_range(self.prefixes[sink].reverse()))
+            for (source, sink), passed in values.items()
+        )
+
+
+class _Tree:
+    """A schedule as a key: trees are the same if they are one object, which nothing ever changes."""
+
+    def __init__(self, tree: isl.Schedule) -> None:
+        self.tree = tree
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tree) and self.tree is other.tree
+
+    def __hash__(self) -> int:
+        return id(self.tree)
+
+
+def places(tree: isl.Schedule) -> tuple[Place, ...]:
+    """All marks of a schedule, outer ones first."""
+    return _places(_Tree(tree))
+
+
+@functools.lru_cache(maxsize=4)
+def _places(key: _Tree) -> tuple[Place, ...]:
+    start = isl.Set("{ [] }")
+    everywhere = {s.get_tuple_name(): isl.Map.from_domain_and_range(s, start) for s in sets_of(key.tree.get_domain())}
+    return tuple(_marks_below(key.tree.get_root(), everywhere))
+
+
+def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map]) -> Iterator[Place]:
+    """The marks at a node and below it, where the band members around are ``prefixes`` of the instances.
+
+    isl would collect them anew for each mark, from the root on.
+    """
+    match node.get_type():
+        case isl.schedule_node_type.mark:
+            yield Place(node.mark_get_id().get_name(), prefixes)
+        case isl.schedule_node_type.band:
+            rows = node.band_get_partial_schedule_union_map()
+            prefixes = {
+                name: prefix.flat_range_product(row)
+                for name, prefix in prefixes.items()
+                for row in maps_of(rows)
+                if row.get_space().domain().is_equal(prefix.get_space().domain())
+            }
+        case isl.schedule_node_type.filter:
+            prefixes = {
+                name: inside
+                for name, prefix in prefixes.items()
+                for part in sets_of(node.filter_get_filter())
+                if part.get_space().is_equal(prefix.get_space().domain())
+                and not (inside := prefix.intersect_domain(part)).is_empty()
+            }
+    for child in range(node.n_children()):
+        yield from _marks_below(node.child(child), prefixes)
+
+
+def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Give every temporary its smallest scope."""
+    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
+    temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
+    buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
+    running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
+    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
+    for name, order in turned.items():
+        if buffers[name].space == "tile":
+            buffers[name] = replace(buffers[name], order=order)
+    return replace(plan, buffers=buffers)
+
+
+def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The accumulators of a contraction whose columns are no neighbours in them, and the order in which they are."""
+    columns = columns_of(scop, cluster, vector_bytes)
+    if columns is not None and columns.results is not None:
+        main = main_statement(scop, cluster)
+        index = main.indices[columns.position]
+        dimensions = range(len(main.subscripts))
+        along = next(d for d in dimensions if coefficient(main.subscripts[d], index, scop.sizes))
+        yield main.target, (*(d for d in dimensions if d != along), along)
+
+
+def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
+    users = scop.users[storage.name]
+    writers = [s for s in users if s.target == storage.name]
+    if writers:
+        for place in reversed(available):
+            if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
+                return boxed(storage, place, writers)
+    return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
+
+
+def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:
+    """The buffer of a storage at a place: a register for one element unless a box is ``always`` wanted."""
+    relation = None
+    for writer in writers:
+        access = place.prefixes[writer.name].reverse().apply_range(writer.write)
+        step = own_element(access, len(storage.box.extent))
+        relation = step if relation is None else relation.union(step)
+    assert relation is not None
+    hull = box_hull(relation)
+    if not always and (all(extent <= 1 for extent in hull.shape) or relation.is_single_valued()):
+        return Buffer(storage.name, storage.dtype, "register", (), (), None, place.mark)
+    return Buffer(storage.name, storage.dtype, "tile", hull.shape, (), hull.lower, place.mark)
+
+
+def own_element(access: isl.Map, rank: int) -> isl.Map:
+    """The access without the tile that stands in front of the elements of an expanded storage."""
+    extra = access.dim(isl.dim_type.out) - rank
+    return access.project_out(isl.dim_type.out, 0, extra).reset_tuple_id(isl.dim_type.out)

@@ -1,0 +1,171 @@
+"""Pass: where temporaries live on a GPU.
+
+As on every target a temporary belongs to the innermost mark across whose instances none of its values passes
+(``buffers.py``).  A GPU has three memories there: what no two threads hand to each other is private to its thread, in
+registers if the compiler can keep it there; the rest is shared by the threads of the block; and what does not fit into
+shared memory is a tile per block in global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.tree.function import Expr, Index, Read, walk
+from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.memory.buffers import Place, boxed, places
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Buffer, Deal, Group, Plan
+from tcomp.mapping.tiles.footprint import box_hull
+from tcomp.model.scop import ScopStatement, Storage
+
+SCRATCH_BYTES = 2048
+"""Room for the partial results of warps, 32 of 8 bytes for each of several reductions."""
+
+PRIVATE_BYTES = 4096
+"""What a thread may keep of one temporary.  Registers hold a quarter of it; for the rest the driver sets memory aside
+for every thread that the device can run at a time, 1 GiB on the largest, and beyond 512 KiB a kernel is refused."""
+
+BLOCK_LEVEL = ("group", "round")
+"""Marks that all threads of a block reach together."""
+
+
+def place_in_memories(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Give every temporary its smallest scope and its memory."""
+    available = [p for p in places(plan.tree) if p.mark.startswith((*BLOCK_LEVEL, "point"))]
+    placer = _Placer(plan, options, available)
+    buffers = {s.name: placer.place(s) for s in plan.scop.storages.values() if s.role == "temporary"}
+    return replace(plan, buffers=_within_budget(plan, buffers, shared_budget(gpu, options)))
+
+
+def shared_budget(gpu: Gpu, options: MappingOptions) -> int:
+    """Bytes of shared memory that a block may use for tiles; warps that share a reduction need some more."""
+    most = gpu.shared_per_block - SCRATCH_BYTES
+    return min(most, gpu.usual_shared_bytes if options.max_shared_memory is None else options.max_shared_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Which thread of a tile owns an element, per dimension: the deal and the lower corner, None where it is alone."""
+
+    shape: tuple[int, ...]
+    dimensions: tuple[tuple[Deal, str] | None, ...]
+
+
+def ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
+    """The owner of an element that a statement accesses; None unless it is the thread that runs the instance."""
+    group, number = home_of(plan, statement.name)
+    cluster, dealt = plan.clusters[number], plan.dealt[number]
+    lower = box_hull(group.footprints[number].tiles).lower
+    found: list[tuple[Deal, str] | None] = []
+    named: set[int] = set()
+    for subscript in subscripts:
+        d = _coordinate(statement, cluster.coordinates[statement.name], subscript)
+        if d is None:
+            return None
+        named.add(d)
+        found.append((dealt.deals[d], str(lower.get_at(d))))
+    spread = {d for d, own in enumerate(dealt.deals) if own.dimension is not None}
+    return Ownership(dealt.shape, tuple(found)) if spread <= named else None
+
+
+def _coordinate(statement: ScopStatement, coordinates: tuple[int, ...], subscript: Expr) -> int | None:
+    if not isinstance(subscript, Index) or subscript.name not in statement.indices:
+        return None
+    position = statement.indices.index(subscript.name)
+    return coordinates.index(position) if position in coordinates else None
+
+
+def home_of(plan: Plan, statement: str) -> tuple[Group, int]:
+    """The group and the cluster of a statement."""
+    for group in plan.groups:
+        for number in group.clusters:
+            if statement in plan.clusters[number].statements:
+                return group, number
+    raise KeyError(statement)
+
+
+def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ownership | None:
+    """The common ownership of a storage if every access of these statements is by the thread that owns the element."""
+    seen: set[Ownership | None] = set()
+    for statement in statements:
+        if statement.target == storage:
+            seen.add(ownership(plan, statement, statement.subscripts))
+        for e in walk(statement.value):
+            if isinstance(e, Read) and e.tensor == storage:
+                shared = statement.kind == "update" and plan.dealt[home_of(plan, statement.name)[1]].shares
+                seen.add(None if shared or e.boundary is not None else ownership(plan, statement, e.subscripts))
+    return seen.pop() if len(seen) == 1 else None
+
+
+class _Placer:
+    def __init__(self, plan: Plan, options: MappingOptions, available: list[Place]) -> None:
+        self.plan = plan
+        self.options = options
+        self.available = available
+
+    def place(self, storage: Storage) -> Buffer:
+        """The buffer of one temporary."""
+        scop = self.plan.scop
+        users = scop.users[storage.name]
+        writers = [s for s in users if s.target == storage.name]
+        names = {s.name for s in users}
+        if writers:
+            handed_on = scop.values_through[storage.name]
+            for place in reversed(self.available):
+                if names <= set(place.prefixes) and place.holds(handed_on):
+                    found = self._in_place(storage, place, users, writers)
+                    if found is not None:
+                        return found
+        return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
+
+    def _in_place(
+        self, storage: Storage, place: Place, users: list[ScopStatement], writers: list[ScopStatement]
+    ) -> Buffer | None:
+        """The buffer at a place; None if it is larger than what a thread may keep and belongs to one."""
+        tile = boxed(storage, place, writers)
+        if not place.mark.startswith(BLOCK_LEVEL):
+            return tile if tile.bytes <= PRIVATE_BYTES else None
+        owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
+        if owner is not None and place.mark.startswith("round"):
+            return replace(tile, space="register", shape=(), lower=None)
+        if owner is not None:
+            deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
+            shape = tuple(d.elements for d in deals)
+            lower = self._dealt_corner(users[0], storage)
+            private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals)
+            if private.bytes <= PRIVATE_BYTES:
+                return private
+        return replace(boxed(storage, place, writers, always=True), space="shared")
+
+    def _dealt_corner(self, user: ScopStatement, storage: Storage) -> isl.MultiAff:
+        """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""
+        group, number = home_of(self.plan, user.name)
+        corner = box_hull(group.footprints[number].tiles).lower
+        subscripts = user.subscripts if user.target == storage.name else next(
+            e.subscripts for e in walk(user.value) if isinstance(e, Read) and e.tensor == storage.name
+        )  # fmt: skip
+        coordinates = self.plan.clusters[number].coordinates[user.name]
+        space = isl.Space.alloc(corner.get_ctx(), 0, corner.dim(isl.dim_type.in_), len(subscripts))
+        lower = isl.MultiAff.zero(space)
+        for position, subscript in enumerate(subscripts):
+            d = _coordinate(user, coordinates, subscript)
+            assert d is not None
+            lower = lower.set_at(position, corner.get_at(d))
+        return lower
+
+
+def _within_budget(plan: Plan, buffers: Mapping[str, Buffer], budget: int) -> dict[str, Buffer]:
+    """The buffers with the largest of each group moved to global memory until what is shared fits."""
+    result = dict(buffers)
+    for group in plan.groups:
+        statements = {s for c in group.clusters for s in plan.clusters[c].statements}
+        own = [b for b in buffers.values() if b.space == "shared" and
+               any(s.target == b.storage for s in plan.scop.statements if s.name in statements)]  # fmt: skip
+        for b in sorted(own, key=lambda b: (-b.bytes, b.storage)):
+            if sum(result[o.storage].bytes for o in own if result[o.storage].space == "shared") <= budget:
+                break
+            result[b.storage] = replace(b, space="block")
+    return result

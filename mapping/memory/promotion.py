@@ -1,0 +1,202 @@
+"""Pass: what the threads of a block fetch into shared memory before a phase (``docs/promotion.md``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
+from tcomp.mapping.memory.banks import fetch_order, without_conflicts
+from tcomp.mapping.memory.buffers import Place, places
+from tcomp.mapping.memory.memories import home_of, shared_budget
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.mapping.tiles.footprint import BoxHull, box_hull
+from tcomp.mapping.tiles.strides import access_stride
+from tcomp.model.accesses import Frame, element_map
+from tcomp.model.scop import Scop, ScopStatement, Storage
+
+SHORTEST_RUN = 8
+"""Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
+
+LEAST_REUSE = 2.0
+"""Reads of a fetched element that make fetching it worth while."""
+
+
+def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Fetch the operands of reductions that the threads of a block read more than once, while there is room."""
+    if not options.use_shared_memory:
+        return plan
+    room = shared_budget(gpu, options)
+    marks = {p.mark: p for p in places(plan.tree)}
+    copies: list[Copy] = []
+    for group in plan.groups:
+        left = room - sum(
+            b.bytes for b in plan.buffers.values() if b.space == "shared" and _in_group(plan, b.storage, group.clusters)
+        )
+        found = [c for number in group.clusters for c in _candidates(plan, number, marks)]
+        for copy in sorted(found, key=lambda c: c.bytes):
+            if copy.bytes <= left:
+                copies.append(copy)
+                left -= copy.bytes
+    return replace(plan, copies=tuple(copies))
+
+
+def _in_group(plan: Plan, storage: str, clusters: tuple[int, ...]) -> bool:
+    names = {s for c in clusters for s in plan.clusters[c].statements}
+    return any(s.target == storage for s in plan.scop.statements if s.name in names)
+
+
+def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:
+    """Copies worth making for a cluster: what is read again and again, or by lanes that lie far apart."""
+    form = plan.dealt[number].form
+    for name in plan.clusters[number].statements:
+        statement = plan.scop.by_name[name]
+        if form == "serial" and statement.kind == "update":
+            phase = next(p for p in plan.phases.values() if p.mark in marks and name in marks[p.mark].prefixes)
+            prefix = marks[phase.mark].prefixes[name]
+            instances = math.prod(extents_of_a_run(prefix))
+            for operand in operands(plan, statement, prefix):
+                reuse = instances / max(1, math.prod(operand.hull.shape))
+                if reuse >= LEAST_REUSE:
+                    yield without_conflicts(plan, operand.copy(plan, phase.mark, name), reuse)
+
+        elif form == "pointwise" and statement.kind == "assign":
+            yield from _transposed(plan, statement, marks)
+
+
+def _transposed(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:
+    """Copies of what neighbouring lanes read far apart, but neighbouring elements of the box lie together."""
+    phase = next(p for p in plan.phases.values() if statement.name in marks[p.lanes].prefixes)
+    prefix = marks[phase.mark].prefixes[statement.name]
+    instances = math.prod(extents_of_a_run(prefix))
+    lane = index_of_lanes(plan, statement)
+    if lane is None:
+        return
+    for operand in operands(plan, statement, prefix):
+        strides = plan.scop.storages[operand.storage].strides
+        apart = [access_stride(plan.scop, operand.storage, r.subscripts, lane, plan.scop.sizes) for r in operand.reads]
+        runs = max((e for e, s in zip(operand.hull.shape, strides, strict=True) if abs(s) == 1), default=1)
+        box = math.prod(operand.hull.shape)
+        if runs >= SHORTEST_RUN and box <= instances and all(s is not None and abs(s) > 1 for s in apart):
+            yield without_conflicts(plan, operand.copy(plan, phase.mark, statement.name), instances / box)
+
+
+def index_of_lanes(plan: Plan, statement: ScopStatement) -> str | None:
+    """The index of a statement that neighbouring threads run along."""
+    number = home_of(plan, statement.name)[1]
+    dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[statement.name]
+    innermost = len(dealt.shape) - 1
+    found = [d for d, own in enumerate(dealt.deals) if own.dimension == innermost]
+    return statement.indices[coordinates[found[0]]] if found else None
+
+
+def extents_of_a_run(prefix: isl.Map) -> tuple[int, ...]:
+    """The box of the instances that run below a mark each time control reaches it."""
+    return box_hull(prefix.reverse().reset_tuple_id(isl.dim_type.out)).shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """References of a statement to one storage whose footprints overlap, and the box around them."""
+
+    storage: str
+    reads: tuple[Read, ...]
+    hull: BoxHull
+
+    def copy(self, plan: Plan, mark: str, statement: str) -> Copy:
+        """The copy of the box at a mark, in the order of the tensor."""
+        storage, shape = plan.scop.storages[self.storage], self.hull.shape
+        order = tuple(range(len(shape)))
+        vector = vector_of(storage, self.hull)
+        return Copy(self.storage, storage.dtype, mark, statement, self.reads, shape, self.hull.lower, order, 0, vector)
+
+
+def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[Operand]:
+    """The groups of references that can be fetched: affine, to what nothing in the group of the statement writes.
+
+    Those that never happen, under a guard that never holds, have no box to fetch.
+    """
+    group, _ = home_of(plan, statement.name)
+    written = {plan.scop.by_name[s].target for c in group.clusters for s in plan.clusters[c].statements}
+    exprs = [e for e in walk(statement.value) if isinstance(e, Read)]
+    for storage in dict.fromkeys(e.tensor for e in exprs):
+        own = [e for e in exprs if e.tensor == storage]
+        maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
+        in_memory = plan.scop.storages[storage].role != "temporary" or plan.buffers[storage].space == "global"
+        if storage in written or not in_memory or any(depends_on_data(s) for e in own for s in e.subscripts):
+            continue
+        if any(e.boundary is not None and e.boundary.kind != "constant_exterior" for e in own):
+            continue
+        if not own[0].subscripts or not maps:
+            continue
+        footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
+        yield from (operand for operand in _grouped(storage, own, footprints) if 0 not in operand.hull.shape)
+
+
+def vector_of(storage: Storage, hull: BoxHull) -> int:
+    """How many neighbouring elements of a box a thread may fetch at a time.
+
+    They must lie together in the tensor; every row of the tensor, of the box and of the space between must be a whole
+    number of vectors, so that none is half outside.  Where the tensor begins is looked at when the kernel runs.
+    """
+    vector = VECTOR_BYTES // storage.dtype.itemsize
+    fastest = fetch_order(hull.shape, storage.strides)[-1]
+    rest = [
+        s for d, (s, e) in enumerate(zip(storage.strides, storage.box.extent, strict=True)) if d != fastest and e > 1
+    ]
+    corner = hull.lower.get_at(fastest)
+    steps = [corner.get_coefficient_val(isl.dim_type.in_, d).to_python() for d in range(corner.dim(isl.dim_type.in_))]
+    start = corner.get_constant_val().to_python() - storage.box.origin[fastest]
+    whole = (hull.shape[fastest], storage.box.extent[fastest], start, *steps, *rest)
+    return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1
+
+
+def references(statement: ScopStatement, storage: str) -> list[Read]:
+    """The places of a statement's right-hand side that read a storage, in the order of the text."""
+    return [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
+
+
+def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:
+    """The access relations of some of the references of a statement to a storage."""
+    exprs = references(statement, storage)
+    maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
+    if len(exprs) != len(maps):
+        return maps
+    return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
+
+
+def unfolded_access(scop: Scop, statement: ScopStatement, read: Read) -> isl.Map:
+    """Instance to what a read names, be it in the tensor or outside; subscripts must be affine."""
+    domain = statement.domain
+    for position, index in enumerate(statement.indices):
+        domain = domain.set_dim_name(isl.dim_type.set, position, index)
+    frame = Frame(domain, scop.sizes, {name: storage.box for name, storage in scop.storages.items()})
+    return element_map(frame, read.tensor, read.subscripts)
+
+
+def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:
+    """References joined where their footprints overlap, or where they are spelled alike, transitively.
+
+    A copy says what it holds by the text of its references, which under other guards may read other elements.
+    """
+    if len(reads) != len(footprints):
+        union = footprints[0]
+        for f in footprints[1:]:
+            union = union.union(f)
+        yield Operand(storage, tuple(reads), box_hull(union))
+        return
+    groups: list[tuple[list[Read], isl.Map]] = []
+    for read, footprint in zip(reads, footprints, strict=True):
+        touching = [g for g in groups if read in g[0] or not g[1].is_disjoint(footprint)]
+        joined = ([read], footprint)
+        for g in touching:
+            groups.remove(g)
+            joined = (g[0] + joined[0], g[1].union(joined[1]))
+        groups.append(joined)
+    for own, footprint in groups:
+        yield Operand(storage, tuple(dict.fromkeys(own)), box_hull(footprint))

@@ -1,0 +1,349 @@
+"""Mapping options, each declared once: values, default, help, where and when it matters.
+
+The command line, the tuner, the cache key and the docs read these declarations.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+from tcomp.errors import Diagnostic, TcompError
+from tcomp.mapping.options.declarations import (
+    BlockShape,
+    Choice,
+    Condition,
+    Flag,
+    Integer,
+    Integers,
+    Option,
+    Ratio,
+    declaration,
+    declare,
+)
+
+FUSION_STRATEGIES = ("max", "preserve3coincident", "min")
+
+POINT_FUSIONS = ("max", "min")
+
+DISTRIBUTIONS = ("vectors", "cyclic", "blocked")
+
+CPU_TARGETS = ("cpu",)
+"""Where the options of a processor's cores and registers matter."""
+
+GPU_TARGETS = ("cuda", "simulator")
+"""Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
+
+MOST_THREADS = (1024, 1024, 64)
+"""Threads that a block may have in x, y, z; 1024 in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingOptions:
+    """How a program is laid on the machine; every legal value gives the same results.
+
+    Methods give changed copies, under the names that Tensor Comprehensions has for them; ``dataclasses.replace`` sets
+    any field.  ``str`` is source to paste.
+    """
+
+    tile_sizes: tuple[int, ...] | None = declare(
+        Integers(0),
+        None,
+        "tile sizes of the outer band, outermost first; 0 leaves a loop untiled; None lets the model choose",
+        method="tile",
+        original="tile",
+        planted=True,
+    )
+    fusion_strategy: str = declare(
+        Choice(FUSION_STRATEGIES),
+        "max",
+        "what fusion by footprint may merge: everything, while three coincident loops stay, or nothing",
+        method="outer_schedule_fusion_strategy",
+        original="outerScheduleFusionStrategy",
+        planted=True,
+    )
+    register_tile: tuple[int, int] | None = declare(
+        Integers(1, 2, 2, "be rows and vector extent"),
+        None,
+        "rows and vector extent of a reduction's register tile; None fits them to the registers",
+        targets=CPU_TARGETS,
+        planted=True,
+    )
+    recompute_limit: float = declare(
+        Ratio(1),
+        1.5,
+        "largest ratio of recomputed to original instances that fusion accepts; 1 has nothing computed twice",
+        when=(Condition("fusion_strategy", ("max", "preserve3coincident")),),
+        planted=True,
+    )
+    threads: tuple[int, ...] | None = declare(
+        BlockShape(MOST_THREADS, 1024),
+        None,
+        "threads of a block in x, y, z, the innermost loop on x; None lets the model choose; on a processor how many "
+        "threads run a kernel at most, None all cores",
+        method="map_to_threads",
+        original="mapToThreads",
+        planted=True,
+        granted=CPU_TARGETS,
+    )
+    blocks: tuple[int, ...] | None = declare(
+        Integers(1, 1, 3),
+        None,
+        "most blocks of a grid in x, y, z; blocks that are fewer than tiles run several in turn",
+        targets=GPU_TARGETS,
+        method="map_to_blocks",
+        original="mapToBlocks",
+    )
+    reduction_tile: int | None = declare(
+        Integer(1, 64),
+        None,
+        "steps of a reduction between two fetches into shared memory; None lets the model choose",
+        targets=GPU_TARGETS,
+        when=(Condition("use_shared_memory", (True,)),),
+    )
+    distribution: str = declare(
+        Choice(DISTRIBUTIONS),
+        "vectors",
+        "whether the elements of one thread lie apart (neighbours on neighbouring threads), in a contraction as many"
+        " together as it reads at a time, or all together",
+        targets=GPU_TARGETS,
+        planted=True,
+    )
+    point_fusion: str = declare(
+        Choice(POINT_FUSIONS),
+        "max",
+        "whether the statements of one cluster run together on each element, or one after another",
+        targets=GPU_TARGETS,
+        method="intra_tile_schedule_fusion_strategy",
+        original="intraTileScheduleFusionStrategy",
+        planted=True,
+    )
+    match_reductions: bool = declare(
+        Flag(),
+        True,
+        "let the threads of a block share one reduction",
+        targets=GPU_TARGETS,
+        method="match_library_calls",
+        original="matchLibraryCalls",
+        planted=True,
+    )
+    split_reduction: int | None = declare(
+        Integer(1, 8),
+        None,
+        "parts of a reduction that different blocks compute and a second kernel combines; None lets the model choose",
+        targets=GPU_TARGETS,
+        planted=True,
+    )
+    unroll: int | None = declare(
+        Integer(1, 1024),
+        None,
+        "copies of a loop body that unrolling may make; None lets the model choose",
+        targets=GPU_TARGETS,
+        method="with_unroll",
+        original="unroll",
+    )
+    use_shared_memory: bool = declare(
+        Flag(),
+        True,
+        "fetch what threads of a block read repeatedly into shared memory",
+        targets=GPU_TARGETS,
+        method="with_shared_memory",
+        original="useSharedMemory",
+    )
+    prefetch: bool = declare(
+        Flag(),
+        True,
+        "ask for the next tile of operands while threads work on this one",
+        targets=GPU_TARGETS,
+        when=(Condition("use_shared_memory", (True,)),),
+    )
+    use_private_memory: bool = declare(
+        Flag(),
+        True,
+        "keep the elements that only one thread needs in its registers",
+        targets=GPU_TARGETS,
+        method="with_private_memory",
+        original="usePrivateMemory",
+    )
+    max_shared_memory: int | None = declare(
+        Integer(0, 48 << 10),
+        None,
+        "bytes of shared memory that a block may take; None leaves as much to a second block",
+        targets=GPU_TARGETS,
+        method="with_max_shared_memory",
+        original="maxSharedMemory",
+    )
+    parallel: bool = declare(Flag(), True, "run the outer coincident loops on several threads", targets=CPU_TARGETS)
+    fast_math: bool = declare(Flag(), False, "let the compiler break IEEE rules beyond sums")
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = declaration(option.metadata).check(option.name, getattr(self, option.name))
+            object.__setattr__(self, option.name, value)
+
+    def tile(self, *sizes: int) -> MappingOptions:
+        """These options with tile sizes for the outer band, outermost first."""
+        return replace(self, tile_sizes=sizes)
+
+    def map_to_threads(self, *threads: int) -> MappingOptions:
+        """These options with a shape for the threads of a block, in x, y, z."""
+        return replace(self, threads=threads)
+
+    def map_to_blocks(self, *blocks: int) -> MappingOptions:
+        """These options with a largest grid, in x, y, z."""
+        return replace(self, blocks=blocks)
+
+    def fuse(self, strategy: str) -> MappingOptions:
+        """The short name of ``outer_schedule_fusion_strategy``."""
+        return self.outer_schedule_fusion_strategy(strategy)
+
+    def schedule_fusion_strategy(self, strategy: str) -> MappingOptions:
+        """These options with another fusion strategy, both between clusters and within each."""
+        return self.outer_schedule_fusion_strategy(strategy).intra_tile_schedule_fusion_strategy(strategy)
+
+    def outer_schedule_fusion_strategy(self, strategy: str) -> MappingOptions:
+        """These options with another strategy for fusing clusters."""
+        return replace(self, fusion_strategy=strategy)
+
+    def intra_tile_schedule_fusion_strategy(self, strategy: str) -> MappingOptions:
+        """These options with another way to order the statements of a tile.
+
+        The statements of a cluster share all coincident loops, so that ``preserve3coincident`` is ``max`` here.
+        """
+        return replace(self, point_fusion="max" if strategy == "preserve3coincident" else strategy)
+
+    def match_library_calls(self, match: bool) -> MappingOptions:
+        """These options with reductions shared by threads, or not."""
+        return replace(self, match_reductions=match)
+
+    def with_unroll(self, copies: int) -> MappingOptions:
+        """These options with at most so many copies of a loop body."""
+        return replace(self, unroll=copies)
+
+    def with_shared_memory(self, use: bool) -> MappingOptions:
+        """These options with operands fetched into shared memory, or not."""
+        return replace(self, use_shared_memory=use)
+
+    def with_private_memory(self, use: bool) -> MappingOptions:
+        """These options with elements kept in registers, or not."""
+        return replace(self, use_private_memory=use)
+
+    def with_max_shared_memory(self, count: int) -> MappingOptions:
+        """These options with at most so many bytes of shared memory for a block."""
+        return replace(self, max_shared_memory=count)
+
+    def to_json(self) -> str:
+        """All options as a JSON object with sorted keys."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def to_source(self) -> str:
+        """The Python expression that makes equal options: those that differ from their defaults."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return f"MappingOptions({', '.join(f'{name}={_source(value)}' for name, value in changed.items())})"
+
+    def __str__(self) -> str:
+        return self.to_source()
+
+    @classmethod
+    def from_json(cls, text: str) -> MappingOptions:
+        """The inverse of ``to_json``; options left out have their defaults.
+
+        Raises TcompError for text that is not an object of known options.
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TcompError(f"mapping options are not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise TcompError(f"mapping options must be a JSON object with keys among {', '.join(sorted(OPTIONS))}")
+        for name in values:
+            _known_option(name)
+        return cls(**values)
+
+    @classmethod
+    def from_text(cls, text: str) -> MappingOptions:
+        """Options from a text such as ``mlp,tile=32x32,use_shared_memory=false``.
+
+        It may start with the name of a set; ``tile``, ``map_to_threads`` and the like stand for the options that these
+        methods set, and ``model`` for leaving the choice to the model.  Raises TcompError.
+        """
+        first, *rest = (part.strip() for part in text.split(","))
+        result = cls()
+        if "=" in first or not first:
+            rest = [first, *rest]
+        else:
+            result = cls.named(first)
+        for part in filter(None, rest):
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if not equals:
+                raise TcompError(f"{part!r} is not OPTION=VALUE, as in tile=32x32")
+            name = _METHODS.get(name, name)
+            _known_option(name)
+            result = replace(result, **{name: OPTIONS[name].read(name, value)})  # type: ignore[arg-type]  # read checks it
+        return result
+
+    @classmethod
+    def named(cls, name: str) -> MappingOptions:
+        """One of the sets that Tensor Comprehensions ships, which serve to compare with it.
+
+        Those who only want a good start leave the options out: the model then chooses.  Raises TcompError.
+        """
+        found = NAMED.get(name)
+        if found is None:
+            raise TcompError(
+                Diagnostic(f"there is no set of options {name!r}", hint=_hint(name, NAMED, "the sets are"))
+            )
+        return found
+
+
+OPTIONS: Mapping[str, Option] = {f.name: declaration(f.metadata) for f in fields(MappingOptions)}
+"""Every option by name, in order."""
+
+_METHODS = {option.method: name for name, option in OPTIONS.items() if option.method} | {"fuse": "fusion_strategy"}
+
+
+def matters(options: MappingOptions, name: str, target: str) -> bool:
+    """Whether, on a target such as ``cuda:sm_90`` and with these other options, an option may change the code.
+
+    Where it does not, a search need not try its values.
+    """
+    option = OPTIONS[name]
+    return option.is_for(target) and all(getattr(options, c.option) in c.values for c in option.when)
+
+
+_BASE = MappingOptions(
+    fusion_strategy="preserve3coincident",
+    match_reductions=False,
+    unroll=1,
+    use_shared_memory=False,
+    use_private_memory=False,
+)
+
+NAMED: Mapping[str, MappingOptions] = {
+    "naive": _BASE.tile(32, 32, 32).map_to_threads(32, 8).map_to_blocks(256, 256),
+    "pointwise": _BASE.tile(32, 32, 32).map_to_threads(32, 4, 4).map_to_blocks(100, 100, 100).with_unroll(128),
+    "mlp": _BASE.fuse("max").tile(1).map_to_threads(128).map_to_blocks(128),
+    "conv": _BASE.tile(4, 8, 8, 8).map_to_threads(4, 16, 4).map_to_blocks(256, 256, 256),
+    "group_conv": _BASE.tile(1, 1).map_to_threads(4, 16, 4).map_to_blocks(256, 256),
+}
+"""The sets of Tensor Comprehensions, by name, with the values that they have there."""
+
+
+def _known_option(name: str) -> None:
+    if name not in OPTIONS:
+        hint = _hint(name, OPTIONS, "the options are")
+        raise TcompError(Diagnostic(f"there is no mapping option {name!r}", hint=hint))
+
+
+def _hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The known name that was probably meant, or, after ``otherwise``, all of them."""
+    names = list(known)
+    near = [k for k in names if k.startswith(f"{name}_")] or difflib.get_close_matches(name, names, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"
+
+
+def _source(value: object) -> str:
+    return 'float("inf")' if value == math.inf else repr(value)

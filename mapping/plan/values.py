@@ -1,0 +1,320 @@
+"""A ``Plan``: when and where the instances of a ``Scop`` run.  Every pass is a function ``Plan -> Plan``.
+
+``tree`` is the schedule.  ``clusters`` say which statements share a coincident band, ``groups`` which clusters share a
+tile, ``buffers`` where temporaries live, ``operations`` which subtrees are opaque to polyhedral code generation.
+``text/writer.py`` prints a plan, ``text/reader.py`` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import islpy as isl
+
+from tcomp.grammar.tree.function import Read
+from tcomp.mapping.plan.operations import TileOperation
+from tcomp.model.scop import Scop, contiguous_strides
+from tcomp.values.operators import DType
+
+LARGEST = 1 << 40
+"""No number in a plan is larger."""
+
+SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
+"""Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
+at the last element of a copy with groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Statements that isl schedules under one coincident, permutable band.
+
+    ``coordinates`` gives, for each statement, which of its indices are the members of that band, outermost first.
+    """
+
+    number: int
+    statements: tuple[str, ...]
+    coordinates: Mapping[str, tuple[int, ...]]
+
+    @property
+    def rank(self) -> int:
+        """Number of coincident members."""
+        return len(next(iter(self.coordinates.values())))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footprint:
+    """The coordinates of one cluster that each tile runs.
+
+    ``tiles`` maps a tile to coordinates.  ``partition`` says that no coordinate belongs to two tiles; otherwise
+    ``ratio`` is how many instances run for each one needed once.  ``free`` lists the tile members on which the
+    footprint does not depend: tiling them only repeats work.
+    """
+
+    tiles: isl.Map
+    partition: bool
+    ratio: float
+    free: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Clusters that share the tiles of the last one, the root, in execution order.
+
+    ``members`` are the coordinates of the root that the tile loops run over, ``sizes`` their tile sizes;
+    ``footprints`` give what each cluster runs in a tile.
+    """
+
+    clusters: tuple[int, ...]
+    members: tuple[int, ...]
+    sizes: tuple[int, ...]
+    footprints: Mapping[int, Footprint]
+
+    @property
+    def root(self) -> int:
+        """The cluster that was tiled; the others follow its tiles."""
+        return self.clusters[-1]
+
+    @property
+    def expanded(self) -> tuple[int, ...]:
+        """Clusters whose instances carry the tile in front because neighbouring tiles recompute some of them."""
+        return tuple(c for c in self.clusters if not self.footprints[c].partition)
+
+    @property
+    def recompute(self) -> float:
+        """The largest ratio of instances run to instances needed."""
+        return max(f.ratio for f in self.footprints.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """How one coordinate of a tile is dealt to threads.
+
+    Position ``u`` of a tile of ``extent`` belongs to thread ``u / vector % threads`` along ``dimension`` of the thread
+    shape (None: one thread has it all) and is element ``u / (vector * threads) * vector + u % vector`` of that thread.
+    A vector of 1 deals cyclically; one as long as a thread's share deals in blocks.
+    """
+
+    extent: int
+    threads: int
+    vector: int
+    dimension: int | None
+
+    @property
+    def chunks(self) -> int:
+        """Rounds of dealing."""
+        return -(-self.extent // (self.threads * self.vector))
+
+    @property
+    def elements(self) -> int:
+        """Elements that one thread has at most."""
+        return self.chunks * self.vector
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A reduction index at ``position`` of the update, which ``threads`` share along ``dimension`` of their shape."""
+
+    position: int
+    threads: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """How one cluster runs on the threads of a block.
+
+    ``form`` is "pointwise", "serial" (each thread reduces its own elements) or "shared" (threads reduce together).
+    ``deals`` has one entry per coordinate, ``shares`` the reduction indices of the form "shared"; ``shape`` are the
+    extents of the threads, outermost first.
+    """
+
+    form: str
+    deals: tuple[Deal, ...]
+    shares: tuple[Share, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads in all."""
+        return math.prod(self.shape)
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The extents of the tile, one per coordinate."""
+        return tuple(d.extent for d in self.deals)
+
+    @property
+    def group(self) -> int:
+        """Neighbouring threads that share one reduction."""
+        return math.prod(s.threads for s in self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the threads of a block do between two places where they may wait for each other: all below ``mark``.
+
+    ``shape`` are the extents of the threads that the phase was dealt to, outermost first; the band below the mark has
+    one member for each of ``dimensions``, and threads whose other coordinates are not 0 rest.  The mark ``lanes``
+    stands below that band.
+    """
+
+    mark: str
+    lanes: str
+    cluster: int
+    shape: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StepGroups:
+    """How a copy holds the steps of a sum of products for instructions that take ``size`` of them at a time.
+
+    ``dimension`` is subscripted by the reduction index at position ``step`` of the statement.  So many neighbours along
+    it lie together, inside all other dimensions, and zeros fill up the last group.  ``flipped`` says that the copy has
+    the highest bit of every element inverted: what is signed becomes unsigned and larger by half the range, what is
+    unsigned becomes signed and smaller by as much.  To make up for that in the other operand, a copy has sums behind
+    its box where ``summed`` is not None: for each place along these dimensions, that of all elements.
+    """
+
+    dimension: int
+    size: int
+    step: int
+    flipped: bool = False
+    summed: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """A box of a tensor that the threads of a block fetch together whenever control reaches ``mark``.
+
+    Below the mark ``statement`` takes ``reads`` of ``storage`` from shared memory.  The box has its first element at
+    ``lower``, an affine function of the loops around the mark.  In shared memory its dimensions stand in ``order``,
+    outermost first, and ``padding`` elements follow each row.  A thread fetches ``vector`` elements at a time, which
+    are neighbours in the tensor.  Of the innermost dimension, elements that are ``step`` apart stand side by side: all
+    whose distance from the corner divides by it, then those with a rest of 1, and so on.  On a CPU one thread makes the
+    copy, in memory of its own; elements may be converted to a ``dtype`` that holds every value of theirs, and steps of
+    a reduction may lie in ``groups``.
+    """
+
+    storage: str
+    dtype: DType
+    mark: str
+    statement: str
+    reads: tuple[Read, ...]
+    shape: tuple[int, ...]
+    lower: isl.MultiAff
+    order: tuple[int, ...]
+    padding: int = 0
+    vector: int = 1
+    step: int = 1
+    groups: StepGroups | None = None
+
+    @property
+    def panel(self) -> str:
+        """What tells it on a CPU from all storages, and from the other copies of a plan, in C as well."""
+        around = "" if self.mark.startswith("panel") else f"_{self.mark}"
+        return f"{self.storage}_of_{self.statement}{around}"
+
+    @property
+    def run(self) -> int:
+        """Elements of the innermost dimension that stand side by side."""
+        return -(-self.shape[self.order[-1]] // self.step)
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """Extents of the array in shared memory, outermost first, padding included, groups whole."""
+        extents = [*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding]
+        if self.groups is not None:
+            place, size = self.order.index(self.groups.dimension), self.groups.size
+            extents[place] = -(-extents[place] // size) * size
+        return tuple(extents)
+
+    @property
+    def box_bytes(self) -> int:
+        """Size of the array in shared memory."""
+        return math.prod(self.room) * self.dtype.itemsize
+
+    @property
+    def sums_offset(self) -> int:
+        """Bytes from the array to the sums behind it."""
+        return -(-self.box_bytes // SUM_ALIGNMENT) * SUM_ALIGNMENT
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory, with what stands behind the array."""
+        if self.groups is None:
+            return self.box_bytes
+        kept = self.groups.summed
+        return self.sums_offset + (0 if kept is None else math.prod(self.shape[d] for d in kept) * SUM_BYTES) + OVERHANG
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """Where a temporary lives.
+
+    ``space`` is "global" (one copy, in the arena), "tile" (declared at ``mark``, a box that moves with the loops around
+    it) or "register" (one element, declared at ``mark``).  On a GPU a tile is "shared" (by the threads of a block),
+    "block" (a block has it in global memory) or "private" (each thread has its own elements of it, as ``deals`` says).
+    ``shape`` is the box; its first element has the logical coordinates ``origin`` (global) or ``lower``, an affine
+    function of the loops around the mark (all tiles).  In memory its dimensions stand in ``order``, outermost first, or
+    as they are if that is empty.
+    """
+
+    storage: str
+    dtype: DType
+    space: str
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    lower: isl.MultiAff | None
+    mark: str
+    deals: tuple[Deal, ...] = ()
+    order: tuple[int, ...] = ()
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each dimension lie."""
+        order = self.order or tuple(range(len(self.shape)))
+        by_order = contiguous_strides(tuple(self.shape[d] for d in order))
+        return tuple(by_order[order.index(d)] for d in range(len(self.shape)))
+
+    @property
+    def bytes(self) -> int:
+        """Size of the box in bytes."""
+        count = self.dtype.itemsize
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule with what its passes decided.
+
+    ``program`` is the Scop as it was built, or rewritten; ``scop`` is that or, after fusion, what tiles run of it
+    (``tiles/expand.py``).  ``outlined`` are parts of statements that are computed ahead of them
+    (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
+    (``fusion/inlining.py``).  What is in ``stored`` must go through global memory.  On a GPU ``phases`` and ``dealt``
+    say how work is dealt to threads, ``copies`` what is fetched into shared memory, and ``barriers`` at the entry of
+    which marks threads wait: for their "block" or their "warp".
+    """
+
+    program: Scop
+    scop: Scop
+    tree: isl.Schedule
+    clusters: tuple[Cluster, ...]
+    groups: tuple[Group, ...] = ()
+    buffers: Mapping[str, Buffer] = field(default_factory=lambda: MappingProxyType({}))
+    operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
+    phases: Mapping[str, Phase] = field(default_factory=lambda: MappingProxyType({}))
+    outlined: tuple[tuple[str, int], ...] = ()
+    inlined: tuple[str, ...] = ()
+    stored: frozenset[str] = frozenset()
+    dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))
+    copies: tuple[Copy, ...] = ()
+    barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    notes: tuple[str, ...] = ()

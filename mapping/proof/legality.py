@@ -1,0 +1,207 @@
+"""Proof that a plan computes what its Scop says: checked on the final tree, not on how passes meant it.
+
+Shown with isl, in the manner of translation validation: what tiles run reads the values that the program reads.  Every
+dependence of that runs forward under the flattened schedule.  Instances of different tiles of a group, which may run at
+the same time, depend on each other in no way, reductions included.  Every value that passes through a buffer is read
+within the same instance of the place that declares the buffer, and every access of a tile buffer lies inside its box.
+"""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from tcomp.errors import LegalityError
+from tcomp.mapping.memory.buffers import Place, own_element, places
+from tcomp.mapping.plan.tree import nodes_of
+from tcomp.mapping.plan.values import Buffer, Plan
+from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories
+from tcomp.model.scop import Scop, ScopStatement, map_from_text, maps_of
+
+
+def prove(plan: Plan, step: str) -> None:
+    """Raise LegalityError, naming the pass, two statement instances and the storage, if the plan is illegal."""
+    scop = plan.scop
+    if scop is not plan.program:
+        prove_expansion(plan.program, scop, step)
+    _prove_once(plan.tree, step)
+    _prove_order(scop, plan.tree, step)
+    marks = {p.mark: p for p in places(plan.tree)}
+    for place in marks.values():
+        if place.mark.startswith("group"):
+            _prove_tiles_independent(scop, place, step)
+    for buffer in plan.buffers.values():
+        _prove_room(plan, buffer, marks.get(buffer.mark), step)
+    prove_memories(plan, step)
+
+
+def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
+    """Show that what tiles run is the program: every read finds the value that it finds in the program.
+
+    An instance that runs, with or without a tile in front, must get its values from tile instances of exactly those
+    instances of the program that it depends on there; and what writes the caller's arrays must run exactly once.
+    """
+    for original in program.statements:
+        placed = expanded.by_name.get(original.name)
+        complete = placed is not None and not placed.tile_rank and original.domain.is_subset(placed.domain)
+        if program.storages[original.target].role != "temporary" and not complete:
+            raise LegalityError(
+                f"pass '{step}' does not run every instance of {original.name} once, which writes an output"
+            )
+    sources: dict[str, dict[str, None]] = {}
+    for source, sink in (*program.values_between, *expanded.values_between):
+        sources.setdefault(sink, {})[source] = None
+    for name, statement in expanded.by_name.items():
+        for source in (s for s in sources.get(name, {}) if s in program.by_name):
+            if not _reads_what_it_should(program, expanded, source, statement):
+                raise LegalityError(f"pass '{step}' lets {name} read other values of {source} than the program does")
+
+
+def _reads_what_it_should(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> bool:
+    wanted = program.values_between.get((source, sink.name))
+    found = expanded.values_between.get((source, sink.name))
+    if found is not None:
+        found = found.apply_domain(_without_tile(expanded.by_name[source]))
+    if wanted is not None:
+        wanted = wanted.apply_range(_without_tile(sink).reverse())
+    if wanted is None or found is None:
+        return all(relation is None or bool(relation.is_empty()) for relation in (wanted, found))
+    return bool(wanted.is_equal(found))
+
+
+def _without_tile(statement: ScopStatement) -> isl.Map:
+    """Instance to the instance of the program that it runs."""
+    names = [f"i{d}" for d in range(len(statement.indices))]
+    text = f"{statement.name}[{', '.join(names)}] -> {statement.name}[{', '.join(names[statement.tile_rank :])}]"
+    return map_from_text(f"{{ {text} }}").intersect_domain(statement.domain)
+
+
+def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
+    dates = tree.get_map()
+    missing = scop.domain.subtract(dates.domain())
+    if not missing.is_empty():
+        raise LegalityError(f"pass '{step}' drops instances that the program runs, such as {_example_set(missing)}")
+    for statement in scop.statements:
+        own = dates.intersect_domain(isl.UnionSet.from_set(statement.domain))
+        if not own.is_injective():
+            raise LegalityError(f"pass '{step}' runs several instances of {statement.name} at one date")
+    timed = scop.dependences.apply_domain(dates).apply_range(dates)
+    reversed_in_time = [m.intersect(isl.Map.lex_ge(m.get_space().domain())) for m in maps_of(timed)]
+    wrong = [m for m in reversed_in_time if not m.is_empty()]
+    if wrong:
+        pair = dates.apply_range(isl.UnionMap.from_map(wrong[0])).apply_range(dates.reverse())
+        broken = maps_of(scop.dependences.intersect(pair))[0]
+        raise LegalityError(
+            f"pass '{step}' reverses a dependence on {_carrier(scop, broken)}: "
+            f"{broken.wrap().sample_point()} must run in this order"
+        )
+
+
+def _prove_once(tree: isl.Schedule, step: str) -> None:
+    """No instance runs twice: bands are functions, so only two filters of a sequence could let it."""
+    for node in nodes_of(tree):
+        if node.get_type() == isl.schedule_node_type.sequence:
+            before = isl.UnionSet("{ }")
+            for child in range(node.n_children()):
+                own = node.child(child).filter_get_filter()
+                twice = before.intersect(own).intersect(node.get_domain())
+                if not twice.is_empty():
+                    raise LegalityError(f"pass '{step}' runs {_example_set(twice)} more than once")
+                before = before.union(own)
+
+
+def _carrier(scop: Scop, dependence: isl.Map) -> str:
+    """The storage through which instances of two statements depend on each other."""
+    source, sink = (scop.by_name[dependence.get_tuple_name(t)] for t in (isl.dim_type.in_, isl.dim_type.out))
+    read = {r.get_tuple_name(isl.dim_type.out) for r in sink.all_reads}
+    return source.target if source.target in read else sink.target
+
+
+def _prove_tiles_independent(scop: Scop, place: Place, step: str) -> None:
+    for (source, sink), pairs in scop.pairs_in_order.items():
+        if source in place.prefixes and sink in place.prefixes:
+            crossing = _leaving(place, source, sink, pairs)
+            if crossing is not None:
+                raise LegalityError(
+                    f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other "
+                    f"through {_carrier(scop, pairs)}"
+                )
+
+
+def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None:
+    """A pair of instances that lie in different instances of a place, or None."""
+    leaving = pairs
+    if source in place.prefixes and sink in place.prefixes:
+        together = place.prefixes[source].apply_range(place.prefixes[sink].reverse())
+        if pairs.is_subset(together):
+            return None
+        leaving = pairs.subtract(together)
+    return str(leaving.wrap().sample_point())
+
+
+def prove_complete(plan: Plan, step: str) -> None:
+    """Raise LegalityError if a temporary of a final plan has no buffer, or threads do not wait for each other."""
+    for statement in plan.scop.statements:
+        storage = plan.scop.storages[statement.target]
+        if storage.role == "temporary" and storage.name not in plan.buffers:
+            raise LegalityError(f"pass '{step}' gives the temporary {storage.name} no buffer")
+    prove_barriers(plan, step)
+
+
+def _prove_room(plan: Plan, buffer: Buffer, place: Place | None, step: str) -> None:
+    """Values stay within the place that declares the buffer, and every element written lies in its box.
+
+    What is read has been written, so reads lie in the box too.  What threads of a GPU keep for themselves is proved
+    thread by thread (``threads.py``).
+    """
+    scop = plan.scop
+    writers = [s for s in scop.statements if s.target == buffer.storage]
+    if place is None:
+        if buffer.space != "global":
+            raise LegalityError(f"pass '{step}' declares {buffer.storage} at a place {buffer.mark!r} that is not there")
+        for writer in writers:
+            everywhere = isl.Map.from_domain_and_range(isl.Set("{ [] }"), writer.domain)
+            _prove_box(buffer, everywhere.apply_range(writer.write), step)
+        return
+    for (source, sink), passed in scop.values_through[buffer.storage].items():
+        leaving = _leaving(place, source, sink, passed)
+        if leaving is not None:
+            raise LegalityError(
+                f"pass '{step}' declares {buffer.storage} at {place.mark}, which its value outlives: {leaving}"
+            )
+    if plan.phases and kept_by_threads(buffer):
+        return
+    for writer in writers:
+        _prove_box(buffer, place.prefixes[writer.name].reverse().apply_range(writer.write), step)
+
+
+def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
+    """``writes`` maps an instance of the place to the elements written in it."""
+    extra = writes.dim(isl.dim_type.out) - len(buffer.shape)
+    if buffer.space == "register":
+        if not writes.is_single_valued():
+            raise LegalityError(f"pass '{step}' makes {buffer.storage} a register, but it holds several elements")
+        return
+    corner = buffer.lower
+    ranks = None if corner is None else (corner.dim(isl.dim_type.in_), corner.dim(isl.dim_type.out))
+    if extra < 0 or ranks not in (None, (writes.dim(isl.dim_type.in_), len(buffer.shape))):
+        raise LegalityError(f"pass '{step}' gives {buffer.storage} a box of the wrong rank")
+    if extra and not writes.project_out(isl.dim_type.out, extra, len(buffer.shape)).is_single_valued():
+        raise LegalityError(f"pass '{step}' lets tiles that have a {buffer.storage} of their own share one")
+    elements = own_element(writes, len(buffer.shape))
+    offsets = elements
+    if buffer.lower is not None:
+        offsets = elements.sum(isl.Map.from_multi_aff(buffer.lower).intersect_domain(elements.domain()).neg())
+    box = isl.Set.universe(offsets.get_space().range())
+    for d, extent in enumerate(buffer.shape):
+        low = buffer.origin[d] if buffer.lower is None else 0
+        box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(low))
+        box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(low + extent - 1))
+    outside = offsets.subtract(isl.Map.from_domain_and_range(offsets.domain(), box))
+    if not outside.is_empty():
+        raise LegalityError(
+            f"pass '{step}' gives {buffer.storage} a box of {list(buffer.shape)}, but {outside.sample()} is outside"
+        )
+
+
+def _example_set(instances: isl.UnionSet) -> str:
+    return str(instances.sample_point())

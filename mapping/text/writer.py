@@ -1,0 +1,150 @@
+"""A ``Plan`` as text that people read, change and give back (``reader.py``).
+
+The text is TOML.  ``tree`` is the schedule as isl writes schedule trees, one node a line; tables of clusters, groups,
+buffers and so on follow, one for each fact that the tree does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import islpy as isl
+
+from tcomp.mapping.memory.promotion import references
+from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
+from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
+
+Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]
+
+
+def plan_text(plan: Plan, stage: str) -> str:
+    """The plan after the pass ``stage``."""
+    lines = [f"stage = {_toml(stage)}"]
+    if plan.notes:
+        lines.append(f"notes = {_toml(plan.notes)}")
+    lines += ["tree = '''", tree_text(plan.tree).rstrip("\n"), "'''"]
+    for name, rows in _tables(plan).items():
+        for row in rows:
+            lines += ["", f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
+    return "\n".join(lines) + "\n"
+
+
+def tree_text(tree: isl.Schedule) -> str:
+    """A schedule tree as isl prints it, one node a line, without what tells its code generator how to print loops."""
+    printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT).set_yaml_style(isl.yaml_style.BLOCK)
+    text: str = printer.print_schedule(tree).get_str()
+    return "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("options:"))
+
+
+def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
+    return {
+        "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
+        "inlined": [{"statement": name} for name in plan.inlined],
+        "split": [_split(plan, storage) for storage in sorted(plan.stored)],
+        "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
+        "group": [_group(group) for group in plan.groups],
+        "buffer": [_buffer(buffer) for buffer in plan.buffers.values()],
+        "operation": [{"mark": o.mark, "kind": o.kind, "statement": o.statement} for o in plan.operations.values()],
+        "phase": [_phase(phase) for phase in plan.phases.values()],
+        "dealt": [_dealt(cluster, dealt) for cluster, dealt in sorted(plan.dealt.items())],
+        "copy": [_copy(plan, copy) for copy in plan.copies],
+        "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
+    }
+
+
+def _split(plan: Plan, storage: str) -> dict[str, Value]:
+    row: dict[str, Value] = {
+        "statement": split_statement(plan.program, storage),
+        "parts": plan.program.storages[storage].box.extent[0],
+    }
+    return row | {"apart": 1} if accumulates_apart(plan.program, storage) else row
+
+
+def _group(group: Group) -> dict[str, Value]:
+    row: dict[str, Value] = {"clusters": group.clusters, "members": group.members, "sizes": group.sizes}
+    if group.expanded:
+        row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
+    return row
+
+
+def _buffer(buffer: Buffer) -> dict[str, Value]:
+    row: dict[str, Value] = {"storage": buffer.storage, "space": buffer.space}
+    if buffer.mark:
+        row["mark"] = buffer.mark
+    if buffer.space != "register":
+        row["shape"] = buffer.shape
+    if buffer.order:
+        row["order"] = buffer.order
+    if buffer.lower is not None:
+        row["lower"] = str(buffer.lower)
+    elif buffer.origin:
+        row["origin"] = buffer.origin
+    if buffer.deals:
+        row["deals"] = _deals(buffer.deals)
+    return row
+
+
+def _phase(phase: Phase) -> dict[str, Value]:
+    return {
+        "mark": phase.mark,
+        "lanes": phase.lanes,
+        "cluster": phase.cluster,
+        "shape": phase.shape,
+        "dimensions": phase.dimensions,
+    }
+
+
+def _dealt(cluster: int, dealt: Dealt) -> dict[str, Value]:
+    shares = [{"position": s.position, "threads": s.threads, "dimension": s.dimension} for s in dealt.shares]
+    row: dict[str, Value] = {"cluster": cluster, "form": dealt.form, "shape": dealt.shape}
+    return row | {"deals": _deals(dealt.deals), "shares": shares}
+
+
+def _deals(deals: Iterable[Deal]) -> list[Value]:
+    return [
+        {"extent": d.extent, "threads": d.threads, "vector": d.vector}
+        | ({} if d.dimension is None else {"dimension": d.dimension})
+        for d in deals
+    ]
+
+
+def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
+    known = references(plan.scop.by_name[copy.statement], copy.storage)
+    row: dict[str, Value] = {
+        "storage": copy.storage,
+        "mark": copy.mark,
+        "statement": copy.statement,
+        "reads": [known.index(read) for read in copy.reads],
+        "shape": copy.shape,
+        "lower": str(copy.lower),
+        "order": copy.order,
+        "padding": copy.padding,
+        "vector": copy.vector,
+    }
+    if copy.step != 1:
+        row["step"] = copy.step
+    if copy.dtype != plan.scop.storages[copy.storage].dtype:
+        row["dtype"] = copy.dtype.name
+    if copy.groups is not None:
+        row["groups"] = _groups(copy.groups)
+    return row
+
+
+def _groups(groups: StepGroups) -> dict[str, Value]:
+    row: dict[str, Value] = {"dimension": groups.dimension, "size": groups.size, "step": groups.step}
+    if groups.flipped:
+        row["flipped"] = 1
+    return row if groups.summed is None else row | {"summed": groups.summed}
+
+
+def _toml(value: Value) -> str:
+    """A value as TOML on one line; JSON's escapes in strings are TOML's."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key} = {_toml(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return repr(value)

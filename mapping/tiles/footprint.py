@@ -1,0 +1,192 @@
+"""What one tile needs of each producer: the relations behind post-tiling fusion.
+
+From the tile of a root cluster, the flow dependences are followed back to the producer instances that the tile needs,
+``tile^-1 . reads . writes^-1`` (Zhao and Di, MICRO 2020, describe fusion by such upwards exposed footprints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.plan.tree import rows
+from tcomp.mapping.plan.values import Cluster, Footprint
+from tcomp.model.scop import Scop, extents, map_from_text, maps_of, union_map, union_set
+
+
+def coordinate_map(scop: Scop, cluster: Cluster) -> isl.UnionMap:
+    """Instance to cluster coordinates."""
+    parts = [(scop.by_name[s], cluster.coordinates[s]) for s in cluster.statements]
+    return rows(parts).intersect_domain(union_set([scop.by_name[s].domain for s in cluster.statements]))
+
+
+def coordinate_set(scop: Scop, cluster: Cluster) -> isl.Set:
+    """All coordinates of a cluster."""
+    return as_set(coordinate_map(scop, cluster).range(), cluster.rank)
+
+
+def as_map(relation: isl.UnionMap, inputs: int, outputs: int) -> isl.Map:
+    """The part of a union map between two unnamed spaces, as a map."""
+    ctx = relation.get_ctx()
+    space = isl.Space.alloc(ctx, 0, inputs, outputs)
+    return relation.extract_map(space)
+
+
+def as_set(elements: isl.UnionSet, rank: int) -> isl.Set:
+    """The part of a union set in an unnamed space, as a set."""
+    return elements.extract_set(isl.Space.set_alloc(elements.get_ctx(), 0, rank))
+
+
+def coordinate_dependences(
+    scop: Scop, clusters: tuple[Cluster, ...], flow: isl.UnionMap
+) -> dict[tuple[int, int], isl.Map]:
+    """For each consumer and producer cluster, consumer coordinates to the producer coordinates they read from."""
+    home = {s: c.number for c in clusters for s in c.statements}
+    pieces: dict[tuple[int, int], list[isl.Map]] = {}
+
+    for piece in maps_of(flow):
+        producer = home[piece.get_tuple_name(isl.dim_type.in_)]
+        consumer = home[piece.get_tuple_name(isl.dim_type.out)]
+        if producer != consumer:
+            pieces.setdefault((consumer, producer), []).append(piece)
+    maps = {c.number: coordinate_map(scop, c) for c in clusters}
+    result = {}
+    for (consumer, producer), found in pieces.items():
+        backward = union_map(found).reverse()
+        relation = maps[consumer].reverse().apply_range(backward).apply_range(maps[producer])
+        result[consumer, producer] = as_map(relation, clusters[consumer].rank, clusters[producer].rank).coalesce()
+    return result
+
+
+def tiling(rank: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> isl.Map:
+    """Coordinates to tile, one member per tiled coordinate."""
+    inputs = ", ".join(f"i{d}" for d in range(rank))
+    outputs = ", ".join(f"floor(i{m}/{s})" for m, s in zip(members, sizes, strict=True))
+    return map_from_text(f"{{ [{inputs}] -> [{outputs}] }}")
+
+
+def follow(
+    consumers: Mapping[int, isl.Map],
+    producer: int,
+    needs: Mapping[tuple[int, int], isl.Map],
+    needed: isl.Set,
+    tile_count: float,
+) -> Footprint:
+    """The footprint of ``producer`` given the tiles of its consumers; ``needed`` are all its coordinates.
+
+    Where tiles overlap, a tile runs the whole box around what it needs: the exact set, a union of shifted and pierced
+    pieces that grows from stencil to stencil, would save few instances and cost isl minutes.
+    ``tile_count`` is the number of tiles, a partial one counted by the part that it fills.
+    """
+    relation = None
+    for consumer, tiles in consumers.items():
+        need = needs.get((consumer, producer))
+        if need is not None:
+            step = tiles.apply_range(need)
+            relation = step if relation is None else relation.union(step)
+    assert relation is not None
+    relation = relation.coalesce().intersect_range(needed)
+    members = relation.dim(isl.dim_type.in_)
+    if relation.is_injective():
+        return Footprint(relation, True, 1.0, ())
+    hull = box_hull(relation)
+    boxed = hull.relation().intersect_domain(relation.domain()).intersect_range(needed)
+    around = hull.relation().intersect_domain(_bounds(relation.domain())).intersect_range(_bounds(needed))
+    free = tuple(d for d in range(members) if _is_free(around, d))
+    return Footprint(boxed, False, tile_count * volume(hull.shape) / max(1, box_volume(needed)), free)
+
+
+def _bounds(points: isl.Set) -> isl.Set:
+    """Everything within the bounds of some points, without the holes between them, which cost isl seconds."""
+    return isl.Set.from_basic_set(points.remove_divs().simple_hull())
+
+
+def _is_free(relation: isl.Map, member: int) -> bool:
+    """Whether tiles that differ only in one member need the same coordinates."""
+    relaxed = relation.drop_constraints_involving_dims(isl.dim_type.in_, member, 1)
+    tiles = relation.domain()
+    return bool(relaxed.intersect_domain(tiles).is_subset(relation))
+
+
+def box_volume(points: isl.Set) -> int:
+    """Number of points of the bounding box."""
+    return volume(extents(points))
+
+
+def volume(shape: tuple[int, ...]) -> int:
+    """Number of elements of a box."""
+    result = 1
+    for extent in shape:
+        result *= extent
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxHull:
+    """A box of constant shape, moving with the tile, that holds every image of a relation."""
+
+    lower: isl.MultiAff
+    shape: tuple[int, ...]
+
+    def relation(self) -> isl.Map:
+        """Tile to every point of its box."""
+        offsets = isl.Set.universe(self.lower.get_space().range())
+        for d, extent in enumerate(self.shape):
+            offsets = offsets.lower_bound_val(isl.dim_type.set, d, isl.Val(0))
+            offsets = offsets.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
+        corner = isl.Map.from_multi_aff(self.lower)
+        return corner.sum(isl.Map.from_domain_and_range(corner.domain(), offsets))
+
+
+def box_hull(relation: isl.Map) -> BoxHull:
+    """The smallest such box whose lower corner is one affine function of the tile.
+
+    For each dimension every affine lower bound of the relation is a candidate corner; the one from which the relation
+    reaches least far wins (the method of isl's fixed box hull, which islpy does not expose).
+    """
+    inputs, outputs = relation.dim(isl.dim_type.in_), relation.dim(isl.dim_type.out)
+    lower = isl.MultiAff.zero(relation.get_space())
+    shape = []
+    for d in range(outputs):
+        single = relation.project_out(isl.dim_type.out, d + 1, outputs - d - 1).project_out(isl.dim_type.out, 0, d)
+        corner, extent = _reach(single.reset_tuple_id(isl.dim_type.out) if outputs > 1 else single, inputs)
+        lower = lower.set_at(d, corner)
+        shape.append(extent)
+    return BoxHull(lower, tuple(shape))
+
+
+def _reach(single: isl.Map, inputs: int) -> tuple[isl.Aff, int]:
+    """The best affine lower bound of a relation with one output, and the extent counted from it."""
+    tile_space = isl.LocalSpace.from_space(single.get_space().domain())
+    if single.is_empty():
+        return isl.Aff.zero_on_domain(tile_space), 0
+    points = single.wrap().flatten()
+    point_space = isl.LocalSpace.from_space(points.get_space())
+    best: tuple[isl.Aff, int] | None = None
+    for coefficients, constant in _lower_bounds(single, points, inputs):
+        gap = isl.Aff.var_on_domain(point_space, isl.dim_type.set, inputs).set_constant_val(isl.Val(-constant))
+        corner = isl.Aff.zero_on_domain(tile_space).set_constant_val(isl.Val(constant))
+        for t, coefficient in enumerate(coefficients):
+            gap = gap.set_coefficient_val(isl.dim_type.in_, t, isl.Val(-coefficient))
+            corner = corner.set_coefficient_val(isl.dim_type.in_, t, isl.Val(coefficient))
+        extent = points.max_val(gap).to_python() + 1
+        if best is None or extent < best[1]:
+            best = (corner, extent)
+    assert best is not None
+    return best
+
+
+def _lower_bounds(single: isl.Map, points: isl.Set, inputs: int) -> list[tuple[tuple[int, ...], int]]:
+    """Affine lower bounds ``coefficients . tile + constant`` of the output; the constant one always exists."""
+    bounds = [((0,) * inputs, points.dim_min_val(inputs).to_python())]
+    for constraint in single.remove_divs().simple_hull().get_constraints():
+        own = constraint.get_coefficient_val(isl.dim_type.out, 0).to_python()
+        tile = tuple(constraint.get_coefficient_val(isl.dim_type.in_, t).to_python() for t in range(inputs))
+        constant = constraint.get_constant_val().to_python()
+        if own == 1 and any(tile):
+            bounds.append((tuple(-c for c in tile), -constant))
+        elif own == -1 and constraint.is_equality() and any(tile):
+            bounds.append((tile, constant))
+    return bounds

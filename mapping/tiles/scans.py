@@ -1,0 +1,45 @@
+"""Cumulative reductions: each result combines what the one before it did, and some more.
+
+``Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1`` runs over half a square of instances.  A backend may run each step
+once instead and hand the value on from one result to the next.  It reads nothing that the instances at the same place
+do not read, so the proofs of the plan hold for it; that the value is the same is shown here.
+"""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from tcomp.mapping.plan.operations import indices_in, recognise_contraction
+from tcomp.model.scop import Scop, ScopStatement
+
+
+def scanned_position(scop: Scop, statement: ScopStatement) -> int | None:
+    """The position of an index of an update along which it is a cumulative reduction, None if there is none.
+
+    All steps of a result must be steps of those at greater values of the index, with the same terms: no term names
+    the index.  Some results have more steps than others.
+    """
+    if statement.kind != "update" or not statement.plain or statement.reduction_rank != 1:
+        return None
+    if recognise_contraction(statement) is not None:
+        return None
+    start = next((s for s in scop.statements if s.kind == "init" and s.target == statement.target), None)
+    if start is None or start.indices != statement.indices[:-1]:
+        return None
+    used = indices_in(statement.value)
+    candidates = range(statement.coordinates - 1, statement.tile_rank - 1, -1)
+    return next((p for p in candidates if statement.indices[p] not in used and _grows(start, statement, p)), None)
+
+
+def _grows(start: ScopStatement, update: ScopStatement, position: int) -> bool:
+    """Whether the steps of each element are among those of elements further on, and not always all of them."""
+    names = [f"i{d}" for d in range(len(update.indices))]
+    further = [*names]
+    further[position] = "further"
+    inside, there = ", ".join(names), ", ".join(further)
+    later = isl.Map(f"{{ {update.name}[{inside}] -> {update.name}[{there}] : further > i{position} }}")
+    element = isl.Map(f"{{ {start.name}[{', '.join(names[:-1])}] -> {update.name}[{inside}] }}")
+    everywhere = start.domain.apply(element)
+    handed_on = update.domain.apply(later).intersect(everywhere)
+    earlier = update.domain.apply(later.reverse()).intersect(everywhere)
+    return bool(handed_on.is_subset(update.domain)) and not earlier.is_subset(update.domain)

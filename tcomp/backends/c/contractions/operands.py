@@ -1,0 +1,74 @@
+"""Where a contraction finds its operands and accumulators: in tensors, in packed copies, in copies with groups."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.c.contractions.dotproducts import GroupedOperand
+from tcomp.backends.c.contractions.groupedpanels import sum_of, sums_strides
+from tcomp.backends.c.contractions.registertiles import Place
+from tcomp.backends.c.loops.nests import Nest
+from tcomp.backends.spelling import CopiedBox, Speller, loop_text
+from tcomp.grammar.tree.function import Expr, Read, depends_on_data
+from tcomp.loops.ir import LoopExpr, substitute
+from tcomp.mapping.plan.values import Plan
+from tcomp.model.scop import ScopStatement
+from tcomp.values.operators import INT32
+
+
+@dataclass(frozen=True, slots=True)
+class OperandPlaces:
+    """The places of what a statement accesses, where the iterators of its register tile have values given.
+
+    ``speller`` makes one for a statement whose indices have the C text given; ``grouped`` are the operands that lie in
+    copies with groups, too.
+    """
+
+    statement: ScopStatement
+    nest: Nest
+    plan: Plan
+    speller: Callable[[str, Mapping[str, str]], Speller]
+    grouped: Mapping[Read, GroupedOperand]
+
+    def place(self, read: Read | None, corner: Mapping[str, LoopExpr]) -> Place | None:
+        """The place of a read, or of the target; None where it has none of its own."""
+        speller, scop = self._at(corner), self.plan.scop
+        storage = self.statement.target if read is None else read.tensor
+        subscripts = self.statement.subscripts if read is None else read.subscripts
+        buffer = self.plan.buffers.get(storage)
+        if any(depends_on_data(s) for s in subscripts) or (buffer is not None and buffer.space == "register"):
+            return None
+        panel = None if read is None else speller.panels.get(read)
+        if panel is not None:
+            return _element(panel, speller, subscripts)
+        if read is not None and read.boundary is not None:
+            return None
+        text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
+        own = scop.storages[storage]
+        return Place(text, own.dtype, own.strides if buffer is None else buffer.strides)
+
+    def copied(self, read: Read, corner: Mapping[str, LoopExpr]) -> Place:
+        """The place of a read in a copy with groups."""
+        return _element(self.grouped[read].panel, self._at(corner), read.subscripts)
+
+    def sums(self, read: Read, corner: Mapping[str, LoopExpr]) -> Place:
+        """The place of the sum that belongs to a read, behind a copy with groups."""
+        speller, panel = self._at(corner), self.grouped[read].panel
+        offsets = [f"{speller.subscript(s)} - {panel.corner(d)}" for d, s in enumerate(read.subscripts)]
+        return Place(sum_of(panel, offsets), INT32, sums_strides(panel))
+
+    def _at(self, corner: Mapping[str, LoopExpr]) -> Speller:
+        arguments = [functools.reduce(_substituted, corner.items(), a) for a in self.nest.call.arguments]
+        indices = {i: loop_text(a) for i, a in zip(self.statement.indices, arguments, strict=True)}
+        return self.speller(self.statement.name, indices)
+
+
+def _element(panel: CopiedBox, speller: Speller, subscripts: tuple[Expr, ...]) -> Place:
+    text = panel.element([speller.subscript(s) for s in subscripts])
+    return Place(text, panel.copy.dtype, panel.strides, panel.steps)
+
+
+def _substituted(expr: LoopExpr, iterator: tuple[str, LoopExpr]) -> LoopExpr:
+    return substitute(expr, *iterator)

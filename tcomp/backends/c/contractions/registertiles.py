@@ -1,0 +1,340 @@
+"""Register tiles of sums of products in vector types: what the ``contract`` operation becomes on a CPU.
+
+The accumulators of a tile are loaded into registers, all steps of the reduction run over them, and they are stored
+again.  Whatever the program's indices are called and however many there are, a step is the same: along the columns of
+the tile each operand is a vector or one element, along its rows it moves by a fixed stride or stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
+from tcomp.backends.c.vectors.types import PartialVector, vector_type
+from tcomp.backends.c.vectors.widening import WIDENED, narrowed, widened, widened_type
+from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
+from tcomp.backends.prelude import FREE_REGISTERS
+from tcomp.backends.spelling import loop_text
+from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
+from tcomp.loops.indexing import constant_extent, step_of
+from tcomp.loops.ir import For, Let, LoopExpr, LoopNode
+from tcomp.mapping.contraction.registertile import Loads, RegisterTile, single_column, vectorised
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.tiles.strides import coefficient
+from tcomp.model.scop import ScopStatement
+from tcomp.values.operators import DType
+
+TORN = " /* not all rows and columns */"
+"""Tells readers of a kernel that another version runs whole tiles."""
+
+_SHORT = ("int16", "uint16")
+_ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64", *_SHORT)
+_LOADED = (*_ARITHMETIC, *WIDENED)
+"""Types of accumulators, those among them of 16 bits, and types of operands.  Vectors of 16 bits are made of no others:
+widening goes to 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions.
+
+    The stride of a dimension is the distance between elements that are ``steps`` apart in it, if that is given.
+    """
+
+    text: str
+    dtype: DType
+    strides: tuple[int, ...]
+    steps: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile.
+
+    ``again`` says that neighbouring steps read what other rows have read before.
+    """
+
+    place: Place
+    row: int
+    column: int
+    name: str
+    again: bool = False
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether neighbouring columns read neighbouring elements."""
+        return self.column == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """An update whose register tiles can be spelled in vectors.
+
+    ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
+    that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
+    that is given, else to the accumulators.
+    """
+
+    statement: ScopStatement
+    dtype: DType
+    nest: Nest
+    machine: Machine
+    sizes: Mapping[str, int]
+    place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
+    from_zero: bool = False
+    result: Read | None = None
+
+    def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
+        """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
+        operands = self._operands()
+        target = self._target(None, "tc_c")
+        result = self._target(self.result, "tc_r")
+        if operands is None or target is None or result is None:
+            return None
+        rows = (1,) if self.nest.row is None else extents_of(self.nest.row)
+        columns = extents_of(self.nest.column)
+        beyond = all(o.place.steps is not None for o in operands if o.is_vector)
+        beyond &= result.place.dtype == self.dtype
+        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
+        sides = [self.nest.column] if self.nest.row is None else [self.nest.column, self.nest.row]
+        known = all(constant_extent(side.lower, side.upper) is not None for side in sides)
+        sizes = [(r, c) for r in rows for c in columns if self.nest.may_have(r, c)]
+        found = [self._vectors(r, c, loads) for r, c in sizes]
+        if (self.nest.torn or any(found)) and all(o.place.dtype == self.dtype for o in (*operands, target, result)):
+            found = [
+                single_column(r, loads, self.machine) if tile is None and c == 1 else tile
+                for (r, c), tile in zip(sizes, found, strict=True)
+            ]
+        tiles = [tile for tile in found if tile is not None][: 1 if known else None]
+        if not tiles:
+            return None
+        whole = None not in found and all(map(has_no_others, sides))
+        return list(self._spelled(tiles, (target, result), operands, None if known or whole else fallback))
+
+    def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
+        """The vectors of a register tile; None if it is no case for them."""
+        return vectorised(rows, columns, loads, self.machine)
+
+    def _operands(self) -> tuple[Operand, Operand] | None:
+        value = self.statement.value
+        if not isinstance(value, Binary) or value.op != "*" or value.dtype != self.dtype:
+            return None
+        found = [self._operand(side, f"tc_{name}") for side, name in ((value.lhs, "a"), (value.rhs, "b"))]
+        first, second = found
+        if first is None or second is None or not (first.is_vector or second.is_vector):
+            return None
+        return first, second
+
+    def _operand(self, expr: Expr, name: str) -> Operand | None:
+        wanted = expr.dtype
+        while isinstance(expr, Cast) and _widens(expr, wanted):
+            expr = expr.operand
+        if not isinstance(expr, Read) or expr.dtype.name not in _LOADED:
+            return None
+        place = self.place(expr, self.nest.corner())
+        if place is None:
+            return None
+        row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
+        if row is None or column not in (0, 1):
+            return None
+        if column and self.dtype.name in _SHORT and place.dtype != self.dtype:
+            return None
+        again = not column and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
+        return Operand(place, row, column, name, again)
+
+    def _meets(self, loop: For | Let, row: int, read: Read, place: Place) -> bool:
+        """Whether a step of a loop reads in one row, ``row`` elements from the last, what another reads elsewhere."""
+        if not isinstance(loop, For) or not row or self.nest.row is None:
+            return False
+        step, rows = self._stride(loop, read.subscripts, place), max(extents_of(self.nest.row), default=1)
+        extent = constant_extent(loop.lower, loop.upper)
+        if not step or extent is None:
+            return False
+        together = math.lcm(step, row)
+        return together // abs(step) < extent and together // abs(row) < rows
+
+    def _target(self, written: Read | None, name: str) -> Operand | None:
+        """What is written, as ``place`` takes it, if its columns are neighbours in memory."""
+        place = self.place(written, self.nest.corner())
+        if place is None or self.dtype.name not in _ARITHMETIC:
+            return None
+        row, column = (
+            self._stride(loop, self.statement.subscripts, place) for loop in (self.nest.row, self.nest.column)
+        )
+        return Operand(place, row, column, name) if row is not None and column == 1 else None
+
+    def _stride(self, loop: For | None, subscripts: tuple[Expr, ...], place: Place) -> int | None:
+        """Elements between what neighbouring iterations of a loop touch; None if that is not constant."""
+        if loop is None:
+            return 0
+        moved = self._moved_by(loop)
+        if moved is None:
+            return None
+        known: list[int] = []
+        for subscript in subscripts:
+            steps = [(coefficient(subscript, index, self.sizes), times) for index, times in moved.items()]
+            if any(step is None for step, _ in steps):
+                return None
+            known.append(sum(step * times for step, times in steps if step is not None))
+        apart = place.steps or (1,) * len(known)
+        if any(step % unit for step, unit in zip(known, apart, strict=True)):
+            return None
+        return sum(step // unit * stride for step, unit, stride in zip(known, apart, place.strides, strict=True))
+
+    def _moved_by(self, loop: For) -> dict[str, int] | None:
+        """The indices that move with the iterator of a loop, and how far; None if that is not constant.
+
+        There may be several: where an index has one value for each of another, isl makes no loop of it.
+        """
+        moved: dict[str, int] = {}
+        for index, argument in zip(self.statement.indices, self.nest.call.arguments, strict=True):
+            step = step_of(argument, loop.iterator)
+            if step is None:
+                return None
+            if step:
+                moved[index] = step
+        return moved
+
+    def _spelled(
+        self,
+        tiles: list[RegisterTile],
+        targets: tuple[Operand, Operand],
+        operands: tuple[Operand, Operand],
+        fallback: Callable[[LoopNode], list[str]] | None,
+    ) -> Iterator[str]:
+        depth = 0
+        for loop in self.nest.outer:
+            yield "  " * depth + loop_head(loop)
+            depth += 1
+        row, column = self.nest.row, self.nest.column
+        inside = "  " * depth
+        if fallback is not None or len(tiles) > 1:
+            height = "1" if row is None else f"{loop_text(row.upper)} - {loop_text(row.lower)}"
+            yield f"{inside}const long tc_rows = {height};"
+            yield f"{inside}const long tc_columns = {loop_text(column.upper)} - {loop_text(column.lower)};"
+        for tile in tiles if fallback is not None else tiles[:-1]:
+            yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
+            yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
+            yield f"{inside}}} else"
+        last = self._tile(tiles[-1], targets, operands) if fallback is None else fallback(self.nest.inner)
+        yield f"{inside}{{{TORN if self.nest.torn else ''}"
+        yield from (f"{inside}  {line}" for line in last)
+        yield f"{inside}}}"
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
+
+    def _tile(
+        self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
+    ) -> Iterator[str]:
+        """All steps of one register tile.  ``targets`` are where accumulators are loaded from and stored to."""
+        target, result = targets
+        vector = vector_type(self.dtype, tile.lanes)
+        offsets = [max(0, min(v * tile.lanes, tile.columns - tile.lanes)) for v in range(tile.vectors)]
+        cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        partial = PartialVector(self.dtype, tile.columns, tile.lanes) if tile.columns < tile.lanes else None
+        element = C_STORAGE_TYPES[self.dtype.name]
+        yield FREE_REGISTERS
+        if not self.from_zero:
+            yield f"const {element} *{target.name} = &{target.place.text};"
+            yield _forgotten(target.name, "volatile ")
+        for r, v in cells:
+            where = f"{target.name} + {r * target.row + offsets[v]}"
+            value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
+            yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
+        yield from heads_of_steps(self.nest, tile.rows)
+        depth = len(self.nest.steps)
+        inside = "  " * depth
+        first, second = operands
+        for o in operands:
+            constant = "" if o.again else "const "
+            yield f"{inside}const {C_STORAGE_TYPES[o.place.dtype.name]} *{constant}{o.name} = &{o.place.text};"
+            if o.again:
+                yield f"{inside}{_forgotten(o.name)}"
+            if not o.row:
+                yield from (inside + line for line in self._loads(o, 0, tile, offsets))
+        for r in range(tile.rows):
+            for o in operands:
+                if o.row:
+                    yield from (inside + line for line in self._loads(o, r, tile, offsets))
+            for v in range(tile.vectors):
+                a, b = (_part(o, r, v) for o in (first, second))
+                yield f"{inside}{_cell(r, v)} += {a} * {b};"
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
+        yield f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
+        for r, v in cells:
+            offset, cell = r * result.row + offsets[v], _cell(r, v)
+            if partial is None:
+                yield stored(result, offset, cell, self.dtype, tile.lanes)
+            else:
+                yield partial.stored(f"{result.name} + {offset}", cell)
+
+    def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
+        """One row of an operand, in registers."""
+        start = row * operand.row
+        if not operand.is_vector:
+            c = C_VALUE_TYPES[self.dtype.name]
+            yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, start, self.dtype)};"
+            return
+        vector = vector_type(self.dtype, tile.lanes)
+        for v, offset in enumerate(offsets):
+            loaded = _loaded(operand, start + offset, self.dtype, tile.lanes, not operand.row and tile.rows > 1)
+            yield f"const {vector} {_part(operand, row, v)} = {loaded};"
+
+
+def _forgotten(pointer: str, volatile: str = "") -> str:
+    """The C statement after which a compiler does not know what it has read from there already.
+
+    Kept in registers for steps to come, that would drive accumulators out of them.  A ``volatile`` one stays behind
+    those before it: of accumulators that two versions of a tile load, gcc loaded some before both, kept them in memory
+    while no register was to be used, and one of them there in the loop, which took twice as long.
+    """
+    return f'__asm__ {volatile}("" : "+r"({pointer}));'
+
+
+def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:
+    """The C statement that stores a vector of a type, rounded to the elements that are there."""
+    place = f"{result.name} + {offset}"
+    if result.place.dtype == dtype:
+        return f"*({vector_type(dtype, lanes)} *)({place}) = {cell};"
+    return narrowed(place, cell, result.place.dtype, lanes)
+
+
+def _widens(cast: Cast, wanted: DType) -> bool:
+    """Whether a conversion on the way to a type is one of every lane alone, without saturation, that may be skipped."""
+    source, result = cast.operand.dtype, cast.dtype
+    if source.kind == "int" and result.kind == "uint" and result != wanted:
+        return False
+    if result.kind == "float":
+        return source.kind in ("float", "int", "uint") and source.name in _LOADED and source.bits < result.bits
+    return source.kind in ("int", "uint") and source.bits < result.bits
+
+
+def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
+    text = f"{operand.name}[{offset}]"
+    if operand.place.dtype.name == "bfloat16":
+        return f"tc_from_bfloat16({text})"
+    return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
+
+
+def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int, kept: bool) -> str:
+    """A vector of an operand, in a type; ``kept`` in a register, since gcc would rather read it for every use."""
+    own, place = operand.place.dtype, f"{operand.name} + {offset}"
+    vector = vector_type(dtype, lanes)
+    if own.name in WIDENED and own != dtype:
+        wide = widened(place, own, lanes)
+        return wide if widened_type(own) == dtype else f"__builtin_convertvector({wide}, {vector})"
+    raw = f"*(const {'volatile ' if kept else ''}{vector_type(own, lanes)} *)({place})"
+    return raw if own == dtype else f"__builtin_convertvector({raw}, {vector})"
+
+
+def _cell(row: int, vector: int) -> str:
+    return f"tc_c{row}_{vector}"
+
+
+def _part(operand: Operand, row: int, vector: int) -> str:
+    """The register that holds what an operand gives to one cell."""
+    row = row if operand.row else 0
+    return f"{operand.name}{row}_{vector}" if operand.is_vector else f"{operand.name}{row}"

@@ -1,0 +1,117 @@
+"""The ``scan`` tile operation on the CPU: a value that grows from one element to the next.
+
+Around the loop over elements there are the value and the next step; at each element the steps that are new are
+combined with the value, and the value with the element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.dialect import C_VALUE_TYPES, combine, constant_text, load, store
+from tcomp.backends.spelling import Speller, loop_text
+from tcomp.loops.ir import Block, Execute, For, If, LoopNode, Scope, Variable, substitute, variables, walk
+from tcomp.mapping.plan.operations import TileOperation
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.tiles.scans import scanned_position
+from tcomp.model.scop import ScopStatement
+from tcomp.values.operators import REDUCTIONS
+
+VALUE, NEXT = "tc_running", "tc_next"
+"""The C names of what is combined so far, and of the first step that is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A loop over elements, at ``mark`` in which a loop over ``steps`` runs ``call``s of an update."""
+
+    mark: str
+    steps: For
+    call: Execute
+
+
+def scan_below(loop: For, plan: Plan) -> Scan | None:
+    """The scan along a loop; None if there is none, or if its steps are not counted alike for all elements, or the loop
+    goes from row to row, as in a plan that is skewed.
+
+    The mark of a scan may also be around what starts its elements.
+    """
+    if loop.step != 1:
+        return None
+    for scope, operation in _operations(loop.body, plan):
+        steps = scope.body
+        if operation.kind != "scan" or not isinstance(steps, For) or not isinstance(steps.body, Execute):
+            continue
+        if [n.statement for n in walk(loop.body) if isinstance(n, Execute)].count(operation.statement) != 1:
+            return None
+        position = scanned_position(plan.scop, plan.scop.by_name[operation.statement])
+        arguments = steps.body.arguments
+        fixed = variables(steps.lower) | variables(arguments[-1])
+        fixed = fixed.union(*(variables(a) for place, a in enumerate(arguments[:-1]) if place != position))
+        alike = steps.step == 1 and loop.iterator not in fixed
+        if alike and position is not None and arguments[position] == Variable(loop.iterator):
+            return Scan(scope.name, steps, steps.body)
+    return None
+
+
+def _operations(node: LoopNode, plan: Plan) -> Iterator[tuple[Scope, TileOperation]]:
+    """The operations that run once in a node, and not in a loop inside it."""
+    match node:
+        case Scope():
+            if node.name in plan.operations:
+                yield node, plan.operations[node.name]
+            else:
+                yield from _operations(node.body, plan)
+        case Block():
+            for child in node.children:
+                yield from _operations(child, plan)
+        case If():
+            yield from _operations(node.then, plan)
+        case _:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class RunningValue:
+    """Spells a scan.  ``speller`` spells expressions where indices have the C text given."""
+
+    scan: Scan
+    plan: Plan
+    speller: Callable[[Mapping[str, str]], Speller]
+
+    @property
+    def _statement(self) -> ScopStatement:
+        return self.plan.scop.by_name[self.scan.call.statement]
+
+    @property
+    def _reduction(self) -> str:
+        assert self._statement.reduction is not None
+        return self._statement.reduction
+
+    def declared(self) -> list[str]:
+        """What stands in front of the loop over elements."""
+        dtype = self.plan.scop.storages[self._statement.target].dtype
+        identity = constant_text(REDUCTIONS[self._reduction].identity(dtype), dtype)
+        lower = loop_text(self.scan.steps.lower)
+        return [f"{C_VALUE_TYPES[dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {lower};"]
+
+    def steps(self) -> list[str]:
+        """What runs at one element: most often a single step, which compilers would take for a long loop."""
+        statement, steps = self._statement, self.scan.steps
+        dtype = self.plan.scop.storages[statement.target].dtype
+        arguments = [substitute(a, steps.iterator, Variable(NEXT)) for a in self.scan.call.arguments]
+        speller = self.speller({n: loop_text(a) for n, a in zip(statement.indices, arguments, strict=True)})
+        target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        term = combine(self._reduction, VALUE, speller.value(statement.value), dtype)
+        result = combine(self._reduction, load(target, dtype), VALUE, dtype)
+        upper = loop_text(steps.upper)
+        return [
+            f"for (; {NEXT} < {upper} - 1; {NEXT}++)",
+            f"  {VALUE} = {term};",
+            f"if ({NEXT} < {upper}) {{",
+            f"  {VALUE} = {term};",
+            f"  {NEXT}++;",
+            "}",
+            f"{target} = {store(result, dtype)};",
+        ]

@@ -1,0 +1,285 @@
+"""Kernels that run on a CUDA device, loaded and launched through CuPy.
+
+What is called here is in CuPy's documentation of ``cupy.cuda`` and the CUDA driver API's of ``cuLaunchKernel``.  All of
+it is the same in CuPy 13 and 14.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tcomp.arrays.devices import (
+    CudaDevice,
+    Memory,
+    Place,
+    cuda_device,
+    cupy_module,
+    current_place,
+    driver_version,
+    runs_on,
+)
+from tcomp.backends.cuda.tools.images import Image, compile_image
+from tcomp.backends.host.native import describe
+from tcomp.backends.runtime import CallLayout, DirectRun, Site
+from tcomp.backends.source import REPORT, Launch, Source
+from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
+from tcomp.grammar.tree.limits import MAX_INDICES
+from tcomp.mapping.machines.gpu import GPUS
+from tcomp.storage.memo import Memo
+
+_REPORT_WORDS = 3 + MAX_INDICES
+_REPORT_BYTES = 8 * _REPORT_WORDS
+_MAX_DYNAMIC_SHARED_SIZE = 8  # of enum CUfunction_attribute
+_ALIGNMENT = 16
+
+_RECORDED: list[object] = []
+"""What CUDA graphs have recorded and may use again, kernels and memory: nobody says when the last graph goes."""
+
+_LATE_ERRORS = (
+    "illegal memory access",
+    "illegal instruction",
+    "misaligned address",
+    "launch failure",
+    "launch timed out",
+    "device-side assert",
+)
+"""What CUDA says of errors that kernels make while they run; whichever call of CUDA comes next reports them."""
+
+_LATE_HINT = (
+    "a kernel that ran before may have caused this: with CUDA_LAUNCH_BLOCKING=1 the one that did is named; "
+    "CUDA works again only in a new process"
+)
+
+
+def architecture_at(place: Place) -> str:
+    """The architecture to compile for where arrays lie at ``place``: in main memory, that of the current device.
+
+    Raises TargetError where there is no device, or none that tcomp knows.
+    """
+    device = cuda_device((place if place.memory is Memory.CUDA else current_place()).device)
+    major, minor = device.capability
+    for older in range(minor, -1, -1):
+        if f"sm_{major}{older}" in GPUS:
+            return f"sm_{major}{older}"
+    raise TargetError(Diagnostic(f"tcomp does not know {device}", hint=f"architectures: {', '.join(GPUS)}"))
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRuntime:
+    """The target ``cuda:sm_90``, say.  Compiling needs no device, running one of that architecture."""
+
+    architecture: str
+
+    @property
+    def memory(self) -> Memory:
+        """Where its arrays are."""
+        return Memory.CUDA
+
+    def loading(self, source: Source) -> AbstractContextManager[None]:
+        """Nothing: NVRTC runs in this process."""
+        return nullcontext()
+
+    def load(self, source: Source) -> CudaProgram:
+        """Raises TargetError if there is no NVRTC, or it fails on the text."""
+        version = driver_version()
+        return CudaProgram(source, compile_image(source, self.architecture, version[0] if version else None))
+
+
+class CudaProgram:
+    """A compiled launch sequence, and what of it was loaded on each device."""
+
+    def __init__(self, source: Source, image: Image) -> None:
+        self._source = source
+        self._image = image
+        self._functions: Memo[int, dict[str, Any]] = Memo()
+
+    def at(self, site: Site) -> CudaRun:
+        """Load it on the device of a site.
+
+        Raises TargetError if machine code for its architecture does not run there, or CUDA refuses it.
+        """
+        device = cuda_device(site.place.device)
+        architecture = self._image.architecture
+        if not runs_on(architecture, device):
+            hint = f"compile it with target='cuda:{architecture_at(site.place)}', or just 'cuda'"
+            raise TargetError(
+                Diagnostic(f"{self._name} was compiled for {architecture}, which does not run on {device}", hint=hint)
+            )
+        try:
+            with cupy_module().cuda.Device(device.number):
+                functions = self._functions.get(device.number, lambda: self._load(device))
+                return CudaRun(self._source, functions, site)
+        except RuntimeError as error:
+            message = f"{self._name} cannot be loaded on {device}: {error}"
+            raise TargetError(Diagnostic(message, hint=_hint(error))) from None
+
+    @property
+    def _name(self) -> str:
+        return describe(self._source)
+
+    def _load(self, device: CudaDevice) -> dict[str, Any]:
+        """The functions of the image by name, allowed the dynamic shared memory that they are launched with.
+
+        The device must be current.  Raises RuntimeError as CUDA does.
+        """
+        cuda = cupy_module().cuda
+        module = cuda.Module()
+        module.load(self._image.cubin)
+        functions = {launch.kernel: module.get_function(launch.kernel) for launch in self._source.launches}
+        for kernel, function in functions.items():
+            shared = max(launch.shared_bytes for launch in self._source.launches if launch.kernel == kernel)
+            if not shared:
+                continue
+            try:
+                cuda.driver.funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED_SIZE, shared)
+            except RuntimeError as error:
+                what = f"kernel {kernel} of {self._name} needs {shared} bytes of dynamic shared memory"
+                raise TargetError(f"{what}, which {device} does not have: {error}") from None
+        return functions
+
+
+class _Frame(threading.local):
+    """What one thread hands to the driver for a call.
+
+    ``slots`` holds the value of every argument of the launch sequence.  ``parameters`` has, for each launch, the
+    address of an array of pointers to its own.  Each thread needs a frame because the driver reads it while other
+    threads run.
+    """
+
+    def __init__(self, count: int, launches: tuple[tuple[int, ...], ...], open_context: Callable[[], Any]) -> None:
+        # The driver launches in the thread's current context, which a new thread lacks until it calls the runtime.
+        open_context()
+        self.slots = (ctypes.c_uint64 * count)()
+        base = ctypes.addressof(self.slots)
+        self._pointers = tuple(
+            (ctypes.c_void_p * len(positions))(*(base + 8 * position for position in positions))
+            for positions in launches
+        )
+        self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
+
+
+class CudaRun:
+    """A launch sequence on one device, called with arrays of one library: everything but addresses is prepared."""
+
+    __slots__ = (
+        "_cuda",
+        "_frame",
+        "_functions",
+        "_heads",
+        "_launches",
+        "_offsets",
+        "_pack",
+        "_report",
+        "_room",
+        "_site",
+        "_source",
+    )
+
+    def __init__(self, source: Source, functions: dict[str, Any], site: Site) -> None:
+        """The device of the site must be current.  Raises RuntimeError as CUDA does."""
+        self._cuda = cupy_module().cuda
+        self._source = source
+        self._functions = functions
+        self._site = site
+        self._report = _aligned(source.scratch_bytes) if source.checks else None
+        self._room = source.scratch_bytes if self._report is None else self._report + _REPORT_BYTES
+        # Arguments, then what lies in the room: temporaries and the report, which is null where there is none.
+        self._offsets = tuple(t.offset for t in source.temporaries)
+        names = [*(a.name for a in source.arguments), *(t.name for t in source.temporaries), REPORT]
+        slots = {name: position for position, name in enumerate(names)}
+        self._pack = struct.Struct(f"={len(names)}Q").pack_into
+        self._launches = tuple(launch for launch in source.launches if 0 not in launch.grid)
+        self._heads = tuple(
+            (functions[launch.kernel].ptr, *launch.grid, *launch.block, launch.shared_bytes)
+            for launch in self._launches
+        )
+        positions = tuple(tuple(slots[name] for name in launch.arguments) for launch in self._launches)
+        self._frame = _Frame(len(names), positions, self._cuda.runtime.memGetInfo)
+
+    def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
+        """Launch on the arguments at these addresses; see ``Run``.  Waits for the kernels only if they check."""
+        runtime, device = self._cuda.runtime, self._site.place.device
+        try:
+            before = runtime.getDevice()
+            if before == device:
+                return self._run(addresses)
+            runtime.setDevice(device)
+            try:
+                return self._run(addresses)
+            finally:
+                runtime.setDevice(before)
+        except (MemoryError, RuntimeError) as error:
+            raise self.failure(error) from None
+
+    def _run(self, addresses: Sequence[int]) -> Sequence[int] | None:
+        stream, frame, report = self._site.stream(), self._frame, None
+        base, memory = self._site.allocate(self._room) if self._room else (0, None)
+        if self._report is not None:
+            report = base + self._report
+            self._cuda.runtime.memsetAsync(report, 0, _REPORT_BYTES, stream)
+        self._pack(frame.slots, 0, *addresses, *[base + offset for offset in self._offsets], report or 0)
+        launch = self._cuda.driver.launchKernel
+        for position, (head, parameters) in enumerate(zip(self._heads, frame.parameters, strict=True)):
+            try:
+                launch(*head, stream, parameters, 0)
+            except RuntimeError as error:
+                raise self._launch_failure(self._launches[position], error) from None
+        found = None if report is None else self._read_report(report, stream)
+        if self._is_recorded(stream):
+            _RECORDED.append((self._functions, memory))
+        del memory
+        return found
+
+    def _is_recorded(self, stream: int) -> bool:
+        """Whether a graph records a stream; the default one, number 0, cannot be."""
+        return bool(stream) and bool(self._cuda.runtime.streamIsCapturing(stream))
+
+    def keep(self, objects: object) -> bool:
+        """See ``Run``."""
+        recorded = self._is_recorded(self._site.stream())
+        if recorded:
+            _RECORDED.append(objects)
+        return recorded
+
+    def _read_report(self, address: int, stream: int) -> Sequence[int] | None:
+        runtime = self._cuda.runtime
+        words = (ctypes.c_int64 * _REPORT_WORDS)()
+        runtime.memcpyAsync(ctypes.addressof(words), address, _REPORT_BYTES, runtime.memcpyDeviceToHost, stream)
+        runtime.streamSynchronize(stream)
+        return tuple(words) if words[2] else None
+
+    def direct(self, layout: CallLayout) -> DirectRun | None:
+        """There is none: launching a kernel takes Python."""
+        return None
+
+    def failure(self, error: Exception) -> TcompError:
+        """What CUDA, or an allocator, complained of while this kernel was called."""
+        name = describe(self._source)
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+            room = f"there is no room on {self._site.place} for the outputs and {self._room} bytes of scratch memory"
+            return ShapeError(f"{room} of {name}: {error}")
+        return TcompError(Diagnostic(f"CUDA failed on {self._site.place} at {name}: {error}", hint=_hint(error)))
+
+    def _launch_failure(self, launch: Launch, error: Exception) -> TcompError:
+        shape = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
+        message = f"CUDA failed on {self._site.place} at kernel {launch.kernel} of {describe(self._source)}, {shape}"
+        return TcompError(Diagnostic(f"{message}: {error}", hint=_hint(error)))
+
+
+def _hint(error: Exception) -> str | None:
+    text = str(error).lower()
+    if any(phrase in text for phrase in _LATE_ERRORS):
+        return _LATE_HINT
+    if "captur" in text:
+        return "a CUDA graph can record a kernel that ran once before and has no checks (unchecked=True)"
+    return None
+
+
+def _aligned(count: int) -> int:
+    return -(-count // _ALIGNMENT) * _ALIGNMENT

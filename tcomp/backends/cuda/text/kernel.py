@@ -1,0 +1,157 @@
+"""One group of a GPU plan as one CUDA kernel: tiles on blocks, phases on threads, point loops inside.
+
+Control flow down to a phase is the same for all threads of a block; below its band of threads each goes its own way.
+Copies and barriers are therefore spelled at the entry of phases and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.backends.cuda.text.blocks import MappedLoop, block_loops, grid_of
+from tcomp.backends.cuda.text.memory import registers_of
+from tcomp.backends.cuda.text.names import IteratorNames
+from tcomp.backends.cuda.text.phases import PhaseWriter
+from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter, Program, SharedArray
+from tcomp.backends.source import REPORT, Launch
+from tcomp.loops.indexing import Ranges
+from tcomp.loops.ir import LoopNode, Scope, walk
+from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP, is_wide
+from tcomp.mapping.plan.values import Plan
+
+LONGEST_LINE = 110
+
+BLOCKS_RESIDENT = 16
+"""Blocks that every architecture can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """The lines of a kernel, its launch (lines counted from its own first), and the blocks that it was cut for."""
+
+    lines: tuple[str, ...]
+    launch: Launch
+    storages: tuple[str, ...]
+    blocks: int
+
+
+def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> KernelText:
+    """The kernel for the loops of a group."""
+    plan = program.plan
+    shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
+    marks = {n.name for n in walk(node) if isinstance(n, Scope)}
+    kept = [registers_of(b) for b in plan.buffers.values() if b.mark in marks]
+    writer = KernelWriter(program, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
+    names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
+    loops, inside = block_loops(names.rename(node, {}))
+    mapped, grid = grid_of(loops, program.options.blocks)
+    ranges, depth = Ranges({}), 1
+    for loop in mapped:
+        for line in loop.lines(program.dialect.index):
+            writer.put(depth, line)
+        ranges = ranges.knowing(loop.iterator, loop.low, loop.high)
+        depth += loop.opens
+    PhaseWriter(writer).uniform(inside, depth, ranges)
+    _close(writer, mapped, depth)
+    return _framed(writer, number, name, grid)
+
+
+def _resident(writer: KernelWriter) -> int:
+    """Blocks that a multiprocessor must hold at least; the rest of a block's last warp counts.
+
+    One, where threads keep many elements: there ptxas had better choose registers, which it does not spill.
+    """
+    if writer.wide:
+        return 1
+    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // (-(-writer.threads // WARP) * WARP)))
+
+
+def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
+    """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other."""
+    for loop in reversed(mapped):
+        if loop.opens:
+            if loop.repeats and (writer.shared or writer.plan.barriers):
+                writer.put(depth, "__syncthreads();")
+            depth -= 1
+            writer.put(depth, "}")
+
+
+def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, int]) -> KernelText:
+    storages = _in_program_order(writer)
+    x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
+    shared_bytes = sum(a.bytes for a in writer.shared)
+    dynamic = shared_bytes > STATIC_SHARED_BYTES
+    bounds = f"__launch_bounds__({writer.threads}, {_resident(writer)})"
+    head = [f'extern "C" __global__ void {bounds}', *_signature(writer, number, name), "{"]
+    if writer.uses_thread:
+        head.append(f"  const int thread = {_linear_thread(writer.shape)};")
+    index = writer.program.dialect.index
+    head += [f"  const {index} {t} = {text};" for t, text in writer.thread_ids.items()]
+    head += [f"  {line}" for line in (_dynamic_arrays(writer.shared) if dynamic else _static_arrays(writer.shared))]
+    lines = (*head, *writer.lines, "}")
+    where = tuple((len(head) + n, s) for n, s in writer.where)
+    arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
+    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where)
+    return KernelText(lines, launch, tuple(storages), math.prod(grid))
+
+
+def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
+    parameters = [_parameter(writer, number, s) for s in _in_program_order(writer)]
+    if REPORT in writer.used:
+        parameters.append("long long *__restrict__ report")
+    joined = f"{name}({', '.join(parameters)})"
+    if len(joined) <= LONGEST_LINE:
+        return [joined]
+    return [f"{name}(", *(f"    {p}," for p in parameters[:-1]), f"    {parameters[-1]})"]
+
+
+def _in_program_order(writer: KernelWriter) -> list[str]:
+    """The storages that a kernel takes: inputs, then outputs, as the program lists them, then temporaries."""
+    function = writer.program.function
+    listed = [t.name for t in (*function.inputs, *function.outputs)]
+    order = {name: position for position, name in enumerate([*listed, *writer.plan.scop.storages])}
+    order |= {name: position for position, name in enumerate(listed)}
+    return sorted((s for s in writer.used if s != REPORT), key=lambda s: order[s])
+
+
+def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
+    """A pointer; what threads hand to each other there is not restricted, or reads of it move across barriers."""
+    plan: Plan = writer.plan
+    own = [writer.statements[s] for c in plan.groups[number].clusters for s in plan.clusters[c].statements]
+    written = storage in {s.target for s in own}
+    read = storage in {r.get_tuple_name(isl.dim_type.out) for s in own for r in s.all_reads}
+    element = DEVICE_TYPES[plan.scop.storages[storage].dtype.name]
+    pointer = "*" if written and read else "*__restrict__ "
+    return f"{'' if written else 'const '}{element} {pointer}{writer.program.dialect.name(storage)}"
+
+
+def _static_arrays(arrays: list[SharedArray]) -> list[str]:
+    return [f"__shared__ {'__align__(16) ' if a.wide else ''}{a.element} {a.name}{_extents(a)};" for a in arrays]
+
+
+def _dynamic_arrays(arrays: list[SharedArray]) -> list[str]:
+    """Arrays cut out of the memory that a launch asks for: more than a kernel may declare."""
+    lines = ["extern __shared__ __align__(16) unsigned char tc_dynamic[];"]
+    offset = 0
+    for a in arrays:
+        cut = f"*reinterpret_cast<{a.element} (*){_extents(a)}>(tc_dynamic + {offset})"
+        lines.append(f"{a.element} (&{a.name}){_extents(a)} = {cut};")
+        offset += a.bytes
+    return lines
+
+
+def _extents(array: SharedArray) -> str:
+    return "".join(f"[{e}]" for e in array.shape)
+
+
+def _linear_thread(shape: tuple[int, ...]) -> str:
+    """The number of a thread in its block; ``shape`` is outermost first."""
+    axes = "xyz"[: len(shape)]
+    text = f"threadIdx.{axes[-1]}"
+    for n in range(len(axes) - 2, -1, -1):
+        inner = f"({text})" if " " in text else text
+        text = f"threadIdx.{axes[n]} + {shape[len(shape) - 1 - n]} * {inner}"
+    return text

@@ -1,0 +1,216 @@
+"""The phases of a kernel: control flow down to them, and the point loops of each thread in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcomp.backends.cuda.text.lanes import deal_out, described
+from tcomp.backends.cuda.text.memory import declare, fetch, registers_of
+from tcomp.backends.cuda.text.overhang import WHOLE, overhung
+from tcomp.backends.cuda.text.points import FEW_TRIPS, from_zero, guarded
+from tcomp.backends.cuda.text.prefetch import Ahead, copies_ahead
+from tcomp.backends.cuda.text.reductions import share_reduction
+from tcomp.backends.cuda.text.statements import execute
+from tcomp.backends.cuda.text.stores import store_together, stored_together
+from tcomp.backends.cuda.text.writer import Body, KernelWriter
+from tcomp.grammar.tree.function import Read, depends_on_data
+from tcomp.grammar.tree.function import walk as walk_expression
+from tcomp.loops.indexing import Ranges
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopNode,
+    Operation,
+    Scope,
+    variables,
+    walk,
+)
+from tcomp.mapping.gpu.barriers import COPIED
+from tcomp.mapping.plan.values import Phase
+
+LONGEST_UNROLLED = 64
+"""Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
+
+MOST_COPIES, MOST_WIDE_COPIES = 128, 1024
+"""Copies of a loop body where the user does not say: few threads with many elements need several steps at a time."""
+
+
+class PhaseWriter:
+    """Writes everything below the tile of a block."""
+
+    def __init__(self, writer: KernelWriter) -> None:
+        self.writer = writer
+        self.ahead: dict[str, Ahead] = {}
+        self._whole: dict[str, Scope | None] = {}
+
+    def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
+        match node:
+            case Block():
+                for child in node.children:
+                    self.uniform(child, depth, ranges)
+            case For():
+                self._prefetched(node, depth, ranges)
+                self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
+            case Let():
+                self.writer.let(node, depth, ranges, self.uniform)
+            case If():
+                self.writer.branch(node, depth, ranges, self.uniform)
+            case Scope() if node.name in self.writer.plan.phases:
+                self._phase(node, self.writer.plan.phases[node.name], depth, ranges)
+            case Scope():
+                self._declaring(node, depth, ranges, self.uniform)
+            case Execute():
+                raise AssertionError(f"{node.statement} is outside every phase")
+
+    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
+        """In front of a loop whose iterations fetch: ask for what the first one needs."""
+        copies = copies_ahead(self.writer, node, ranges)
+        if copies:
+            phase = node.body
+            assert isinstance(phase, Scope)
+            filled = self._in_whole_tiles(phase, ranges) is not None
+            self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around, filled)
+            self.ahead[phase.name].begin(depth, ranges)
+
+    def _in_whole_tiles(self, node: Scope, ranges: Ranges) -> Scope | None:
+        """A phase whose threads compute whole tiles though some are torn; None if it cannot be, or if none is."""
+        if node.name not in self._whole:
+            self._whole[node.name] = overhung(self.writer, node, self.writer.plan.phases[node.name], ranges)
+        return self._whole[node.name]
+
+    def _declaring(self, node: Scope, depth: int, ranges: Ranges, body: Body) -> None:
+        """What is below a mark, with the buffers that are declared there in force."""
+        before = dict(self.writer.locals)
+        for buffer in self.writer.plan.buffers.values():
+            if buffer.mark == node.name:
+                declare(self.writer, buffer, node.around, depth)
+        body(node.body, depth, ranges)
+        self.writer.locals = before
+
+    def _phase(self, node: Scope, phase: Phase, depth: int, ranges: Ranges) -> None:
+        self._barrier(phase.mark, depth)
+        for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
+            if self.writer.statements[instance.statement].kind == "init":
+                self.writer.starts[self.writer.statements[instance.statement].target] = (node.body, phase)
+        before, ahead = self.writer.fetched, self.ahead.pop(phase.mark, None)
+        whole = self._in_whole_tiles(node, ranges)
+        for copy in self.writer.plan.copies:
+            if copy.mark == phase.mark:
+                if ahead is None:
+                    fetched = fetch(self.writer, copy, node.around, depth, ranges, filled=whole is not None)
+                else:
+                    fetched = ahead.arrive(copy, depth, ranges)
+                self.writer.fetched = (*self.writer.fetched, fetched)
+        self._barrier(phase.mark + COPIED, depth)
+        if ahead is not None:
+            ahead.ask_for_next(depth, ranges)
+        node = whole or node
+        if phase.mark in self.writer.plan.operations:
+            share_reduction(self.writer, node.body, phase, depth, ranges)
+        else:
+            self.writer.put(depth, f"// {described(self.writer, node, phase, WHOLE if whole else '')}")
+            deal_out(self.writer, node.body, phase, depth, ranges, self._serial)
+        self.writer.fetched = before
+
+    def _barrier(self, place: str, depth: int) -> None:
+        level = self.writer.plan.barriers.get(place)
+        if level is not None and self.writer.threads > 1:
+            self.writer.put(depth, "__syncthreads();" if level == "block" else "__syncwarp();")
+
+    def _serial(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
+        match node:
+            case Block():
+                for child in node.children:
+                    self._serial(child, depth, ranges)
+            case For():
+                self._point_loop(node, depth, ranges)
+            case Let():
+                self.writer.let(node, depth, ranges, self._serial)
+            case If():
+                self.writer.branch(node, depth, ranges, self._serial)
+            case Scope():
+                self._declaring(node, depth, ranges, self._serial)
+            case Execute():
+                execute(self.writer, node, depth, ranges)
+
+    def _point_loop(self, node: For, depth: int, ranges: Ranges) -> None:
+        """A loop in one thread; unrolled with its guard inside where it runs over elements that the thread keeps."""
+        node = from_zero(self.writer, node, ranges)
+        low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+        if low is not None and high is not None and node.step == 1:
+            constant = low[0] == low[1] and high[0] == high[1]
+            trips = max(0, high[1] - low[0])
+            together = stored_together(self.writer, node, ranges)
+            if together is not None:
+                store_together(self.writer, node, together, depth, ranges, self._serial)
+                return
+            kept = self._indexes_registers(node) and trips <= LONGEST_UNROLLED
+            if kept or (trips <= FEW_TRIPS and self._is_simple(node)):
+                self.writer.put(depth, "#pragma unroll")
+                if not constant:
+                    node = guarded(node, low[0], high[1], ranges)
+            elif constant:
+                inside = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
+                self._unroll(trips, self._most_copies() // self._copies(node.body, inside), depth)
+        self.writer.loop(node, depth, ranges, self._serial, "")
+
+    def _most_copies(self) -> int:
+        """Copies of a loop's body that unrolling may make."""
+        given = self.writer.program.options.unroll
+        return given or (MOST_WIDE_COPIES if self.writer.wide else MOST_COPIES)
+
+    def _unroll(self, trips: int, most: int, depth: int) -> None:
+        """Ask for as many copies of a loop's body as fit and divide its trips."""
+        factor = max(f for f in range(1, max(1, min(trips, most)) + 1) if trips % f == 0)
+        if factor > 1:
+            self.writer.put(depth, "#pragma unroll" if factor == trips else f"#pragma unroll {factor}")
+
+    def _is_simple(self, node: For) -> bool:
+        """Whether a loop has no loop in it, and no run-time check, of which copies cost registers and save nothing."""
+        if any(isinstance(n, For) for n in walk(node.body)):
+            return False
+        statements = {n.statement for n in walk(node.body) if isinstance(n, Execute)}
+        values = [self.writer.statements[s].value for s in statements]
+        reads = [e for v in values for e in walk_expression(v) if isinstance(e, Read)]
+        return not (self.writer.program.checked and any(depends_on_data(s) for r in reads for s in r.subscripts))
+
+    def _copies(self, node: LoopNode, ranges: Ranges) -> int:
+        """Statement instances that unrolling everything below would write out, at most."""
+        match node:
+            case Block():
+                return sum(self._copies(c, ranges) for c in node.children)
+            case For():
+                bounds = ranges.bounds(Operation("-", (node.upper, node.lower)))
+                return (LONGEST_UNROLLED if bounds is None else max(1, bounds[1])) * self._copies(node.body, ranges)
+            case Let() | Scope():
+                return self._copies(node.body, ranges)
+            case If():
+                other = 0 if node.otherwise is None else self._copies(node.otherwise, ranges)
+                return self._copies(node.then, ranges) + other
+            case Execute():
+                return 1
+
+    def _indexes_registers(self, node: For) -> bool:
+        """Whether the loop's iterator occurs in the place of an element that the thread keeps in registers."""
+        for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
+            statement = self.writer.statements[instance.statement]
+            cluster = next(c for c in self.writer.plan.clusters if statement.name in c.statements)
+            touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
+            kept = [b for b in self.writer.plan.buffers.values() if b.storage in touched and registers_of(b) > 0]
+            if kept:
+                arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
+                if any(node.iterator in variables(a) for a in arguments):
+                    return True
+        return False
+
+
+def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:
+    """What a loop that all threads of a block share runs over."""
+    kind = "tiles of steps" if node.iterator.endswith("_tile") else "rounds of elements"
+    count = len({n.name for n in walk(node.body) if isinstance(n, Scope) and n.name in phases})
+    return kind if count == 1 else f"{kind}, {count} phases in each"

@@ -1,0 +1,79 @@
+"""Statement instances as lines of a kernel."""
+
+from __future__ import annotations
+
+from tcomp.backends.cuda.text.spelling import CUDA_C, DeviceSpeller, UsedIndices, expression_text
+from tcomp.backends.cuda.text.writer import KernelWriter
+from tcomp.backends.dialect import bare, combine, load, store
+from tcomp.loops.indexing import Ranges
+from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
+
+
+def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpeller:
+    """What spells an instance where the writer stands."""
+    statement = writer.statements[node.statement]
+    own = statement.indices[statement.tile_rank :]
+    arguments = dict(zip(statement.indices, node.arguments, strict=True))
+    names = {i: _index_text(writer, i, arguments[i], ranges) for i in own}
+    program = writer.program
+    return DeviceSpeller(
+        writer.plan.scop, {}, UsedIndices(names), program.needs, program.checked, program.function.source,
+        program.dialect, node.statement, arguments, ranges, writer.locals, writer.fetched, writer.used,
+        reported=statement.reported,
+    )  # fmt: skip
+
+
+def _index_text(writer: KernelWriter, index: str, argument: LoopExpr, ranges: Ranges) -> str:
+    """The C name of an index: that of the iterator that it is, its number, or a name of its own."""
+    simple = ranges.simplify(argument)
+    if (isinstance(simple, Number) and simple.value >= 0) or isinstance(simple, Variable):
+        return expression_text(simple, ranges)
+    return writer.program.indices[index]
+
+
+def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, value: str, statement: str) -> None:
+    """An assignment behind the declarations of those indices that it names and that are not declared yet."""
+    indices = own.indices
+    assert isinstance(indices, UsedIndices)
+    index_type = writer.program.dialect.index
+    fresh: dict[str, LoopExpr] = {}
+    for index in indices.asked:
+        name, argument = dict.__getitem__(indices, index), own.ranges.simplify(own.arguments[index])
+        if name == writer.program.indices[index] and argument != Variable(name):
+            fresh[name] = argument
+    clash = any(writer.declared.get(name, argument) != argument for name, argument in fresh.items())
+    if clash:
+        writer.put(depth, "{")
+        depth += 1
+    for name, argument in fresh.items():
+        if clash or name not in writer.declared:
+            writer.put(depth, f"const {index_type} {name} = {expression_text(argument, own.ranges)};")
+    if not clash:
+        writer.declared |= fresh
+    writer.put(depth, assignment(target, value))
+    writer.at(statement)
+    if clash:
+        writer.put(depth - 1, "}")
+
+
+def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> None:
+    """One instance of a statement."""
+    statement = writer.statements[node.statement]
+    own = speller(writer, node, ranges)
+    dtype = writer.plan.scop.storages[statement.target].dtype
+    target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
+    value = own.value(statement.value)
+    if statement.kind == "update":
+        assert statement.reduction is not None
+        value = combine(statement.reduction, load(target, dtype, CUDA_C), value, dtype)
+    assign(writer, depth, own, target, store(bare(value), dtype, CUDA_C), statement.name)
+
+
+def assignment(target: str, value: str) -> str:
+    """An assignment, with the operator in front of the equals sign where the value is the target plus something."""
+    for operator in ("+", "*"):
+        head = f"{target} {operator} "
+        rest = value.removeprefix(head)
+        if rest != value:
+            return f"{target} {operator}= {bare(rest)};"
+    return f"{target} = {value};"

@@ -1,0 +1,103 @@
+"""Results that a thread has side by side, stored 8 or 16 bytes at a time.
+
+Where the elements of a thread are dealt in vectors, its last loop runs over neighbours in memory.  They are gathered in
+registers and leave together, if where they begin is a multiple of their size; that the kernel sees when it runs, as for
+what is fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.backends.cuda.text.spelling import expression_text
+from tcomp.backends.cuda.text.statements import speller
+from tcomp.backends.cuda.text.writer import DEVICE_TYPES, Body, KernelWriter
+from tcomp.grammar.tree.function import depends_on_data
+from tcomp.loops.indexing import Ranges, step_of
+from tcomp.loops.ir import Block, Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, substitute
+
+WIDTHS = (8, 16)
+"""Bytes that a thread stores at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A statement whose results in a loop's iterations lie side by side, and where the first of them does."""
+
+    execute: Execute
+    storage: str
+    elements: int
+    width: int
+    address: LoopExpr
+
+
+def stored_together(writer: KernelWriter, node: For, ranges: Ranges) -> Together | None:
+    """What the iterations of a loop store side by side and aligned, all of it; None where that is not sure."""
+    executes = _executes(node.body)
+    bounds = ranges.bounds(node.lower), ranges.bounds(node.upper)
+    if executes is None or node.step != 1 or bounds[0] != (0, 0):
+        return None
+    found = [e for e in executes if _in_memory(writer, writer.statements[e.statement].target)]
+    if len(found) != 1:
+        return None
+    statement, storage = writer.statements[found[0].statement], writer.statements[found[0].statement].target
+    elements = 0 if bounds[1] is None or bounds[1][0] != bounds[1][1] else bounds[1][0]
+    width = elements * writer.plan.scop.storages[storage].dtype.itemsize
+    read = {r.get_tuple_name(isl.dim_type.out) for e in executes for r in writer.statements[e.statement].reads}
+    if elements < 2 or width not in WIDTHS or statement.kind == "update" or storage in read:
+        return None
+    if any(depends_on_data(s) for s in statement.subscripts):
+        return None
+    address = _address(writer, found[0], ranges.knowing(node.iterator, 0, elements - 1))
+    first = ranges.sum_of(substitute(address, node.iterator, Number(0)))
+    if step_of(address, node.iterator) != 1 or any(n % elements for n in (first.constant, *first.terms.values())):
+        return None
+    return Together(found[0], storage, elements, width, first.expression())
+
+
+def _executes(node: LoopNode) -> list[Execute] | None:
+    """The instances below a node, one after another; None where anything decides which of them run."""
+    match node:
+        case Execute():
+            return [node]
+        case Scope():
+            return _executes(node.body)
+        case Block():
+            parts = [_executes(child) for child in node.children]
+            return None if any(p is None for p in parts) else [e for p in parts for e in p or ()]
+        case _:
+            return None
+
+
+def _in_memory(writer: KernelWriter, storage: str) -> bool:
+    buffer = writer.plan.buffers.get(storage)
+    return buffer is None or buffer.space == "global"
+
+
+def _address(writer: KernelWriter, execute: Execute, ranges: Ranges) -> LoopExpr:
+    """How many elements behind the first of its storage an instance writes."""
+    statement = writer.statements[execute.statement]
+    storage, own = writer.plan.scop.storages[statement.target], speller(writer, execute, ranges)
+    address: LoopExpr = Number(0)
+    for subscript, origin, stride in zip(statement.subscripts, storage.box.origin, storage.strides, strict=True):
+        place = Operation("-", (own.loop_expression(subscript), Number(origin)))
+        address = Operation("+", (address, Operation("*", (place, Number(stride)))))
+    return ranges.simplify(address)
+
+
+def store_together(writer: KernelWriter, node: For, own: Together, depth: int, ranges: Ranges, body: Body) -> None:
+    """The loop, with its results in registers, and then their store."""
+    name = writer.fresh(f"{writer.program.dialect.name(own.storage)}_side_by_side")
+    element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
+    writer.used[own.storage] = None
+    writer.put(depth, f"__align__({own.width}) {element} {name}[{own.elements}];")
+    writer.put(depth, "#pragma unroll")
+    before = writer.redirected
+    writer.redirected = {**before, own.execute.statement: f"{name}[{node.iterator}]"}
+    writer.loop(node, depth, ranges, body)
+    writer.redirected = before
+    place = f"{writer.program.dialect.name(own.storage)}[{expression_text(own.address, ranges)}]"
+    writer.put(depth, f"tc_put{own.width}(&{place}, {name});")
+    writer.at(own.execute.statement)

@@ -1,0 +1,155 @@
+"""The text of one kernel while it is written, and the control flow of C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tcomp.backends.cuda.text.guards import readable
+from tcomp.backends.cuda.text.names import unlike
+from tcomp.backends.cuda.text.spelling import Fetched, Local, expression_text
+from tcomp.backends.dialect import C_STORAGE_TYPES, Dialect
+from tcomp.backends.spelling import Needs
+from tcomp.grammar.tree.function import Function
+from tcomp.loops.indexing import Ranges
+from tcomp.loops.ir import For, If, Let, LoopExpr, LoopNode, walk
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Phase, Plan
+
+DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
+"""The C type of one element in memory."""
+
+Body = Callable[[LoopNode, int, Ranges], None]
+"""Writes a node at a depth of indentation, under known ranges of iterators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What all kernels of a program share."""
+
+    function: Function
+    plan: Plan
+    options: MappingOptions
+    checked: bool
+    needs: Needs
+    dialect: Dialect
+    indices: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArray:
+    """An array in shared memory; extents outermost first, ``itemsize`` in bytes, ``wide`` if aligned to 16 bytes."""
+
+    element: str
+    name: str
+    shape: tuple[int, ...]
+    itemsize: int
+    wide: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes, rounded up so that the next array is aligned, too."""
+        return -(-math.prod(self.shape) * self.itemsize // 16) * 16
+
+
+class KernelWriter:
+    """Lines of a kernel, what it has used so far, and what is in force where it stands.
+
+    ``used`` are the storages (and ``REPORT``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
+    in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
+    around has declared, ``thread_ids`` the thread's coordinates.  ``redirected`` are statements whose results go
+    elsewhere first, with the C text for that place.  ``wide`` says whether threads need more registers than usual.
+    """
+
+    def __init__(self, program: Program, shape: tuple[int, ...], wide: bool) -> None:
+        self.program = program
+        self.plan = program.plan
+        self.statements = program.plan.scop.by_name
+        self.shape = shape
+        self.threads = math.prod(shape)
+        self.wide = wide
+        self.lines: list[str] = []
+        self.where: list[tuple[int, str]] = []
+        self.used: dict[str, None] = {}
+        self.locals: dict[str, Local] = {}
+        self.fetched: tuple[Fetched, ...] = ()
+        self.shared: list[SharedArray] = []
+        self.taken: set[str] = set(program.dialect.identifiers.values())
+        self.uses_thread = False
+        self.thread_ids: dict[str, str] = {}
+        self.declared: dict[str, LoopExpr] = {}
+        self.redirected: dict[str, str] = {}
+        self.starts: dict[str, tuple[LoopNode, Phase]] = {}
+
+    def put(self, depth: int, text: str) -> None:
+        """Add a line."""
+        self.lines.append("  " * depth + text)
+
+    def fresh(self, name: str) -> str:
+        """The name, or one like it that nothing else in the kernel has."""
+        name = unlike(name, {*self.taken, *self.program.indices.values()})
+        self.taken.add(name)
+        return name
+
+    def unlike(self, name: str, ranges: Ranges, inside: LoopNode | None = None) -> str:
+        """The name, or one like it that is none of the program, nor of an iterator around or ``inside`` a node."""
+        loops = [] if inside is None else [n.iterator for n in walk(inside) if isinstance(n, For | Let)]
+        return unlike(name, {*self.taken, *self.program.indices.values(), *ranges.known, *loops})
+
+    def at(self, statement: str) -> None:
+        """Note that the last line executes a statement."""
+        self.where.append((len(self.lines), statement))
+
+    def scoped(self, write: Callable[[], None]) -> None:
+        """Write what stands in a C block of its own: indices declared there are unknown behind it."""
+        before = self.declared
+        self.declared = dict(before)
+        write()
+        self.declared = before
+
+    def loop(self, node: For, depth: int, ranges: Ranges, body: Body, comment: str = "") -> None:
+        """A loop; ``body`` writes what is in it."""
+        lower, upper = ranges.simplify(node.lower), ranges.simplify(node.upper)
+        low, high = ranges.bounds(lower), ranges.bounds(upper)
+        index, i = self.program.dialect.index, node.iterator
+        step = f"++{i}" if node.step == 1 else f"{i} += {node.step}"
+        first, end = expression_text(lower, ranges), expression_text(upper, ranges, 4)
+        head = f"for ({index} {i} = {first}; {i} < {end}; {step}) {{"
+        self.put(depth, f"{head}  // {comment}" if comment else head)
+        inner = ranges if low is None or high is None else ranges.knowing(i, low[0], max(low[0], high[1] - 1))
+        self.scoped(lambda: body(node.body, depth + 1, inner))
+        self.put(depth, "}")
+
+    def let(self, node: Let, depth: int, ranges: Ranges, body: Body) -> None:
+        """A loop of one iteration."""
+        bounds = ranges.bounds(node.value)
+        value = ranges.simplify(node.value)
+        inner = ranges if bounds is None else ranges.knowing(node.iterator, *bounds)
+        if bounds is None or bounds[0] != bounds[1]:
+            self.put(depth, "{")
+            self.put(
+                depth + 1, f"const {self.program.dialect.index} {node.iterator} = {expression_text(value, ranges)};"
+            )
+            self.scoped(lambda: body(node.body, depth + 1, inner))
+            self.put(depth, "}")
+        else:
+            body(node.body, depth, inner)
+
+    def branch(self, node: If, depth: int, ranges: Ranges, body: Body) -> None:
+        """A test, left out where ranges decide it."""
+        decided = ranges.decide(node.condition)
+        if decided is True:
+            body(node.then, depth, ranges)
+        elif decided is False:
+            if node.otherwise is not None:
+                body(node.otherwise, depth, ranges)
+        else:
+            condition = readable(node.condition, node.then, ranges, self.statements)
+            self.put(depth, f"if ({expression_text(condition, ranges)}) {{")
+            self.scoped(lambda: body(node.then, depth + 1, ranges))
+            otherwise = node.otherwise
+            if otherwise is not None:
+                self.put(depth, "} else {")
+                self.scoped(lambda: body(otherwise, depth + 1, ranges))
+            self.put(depth, "}")

@@ -1,0 +1,219 @@
+"""From the C text of a kernel to a function that can be called: compiled once, kept on disk, loaded with ctypes."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import struct
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tcomp import debug
+from tcomp.backends.host import toolchain
+from tcomp.backends.host.toolchain import Toolchain
+from tcomp.backends.source import Argument, Source
+from tcomp.errors import TargetError
+from tcomp.storage.cache import store
+from tcomp.storage.memo import MOST_KEPT, Memo
+
+NativeFunction = Callable[..., int]
+"""The entry point.  Takes one address (int, or None for a null pointer) for each argument of the ``Source``, then those
+of the scratch memory and of the report; runs without the interpreter's lock; returns the kernel's status."""
+
+ABI = 1
+"""Changes when the meaning of an entry point's arguments does."""
+
+_LOADED: Memo[str, NativeFunction] = Memo(MOST_KEPT)
+
+
+def load(source: Source) -> NativeFunction:
+    """The entry point of a kernel: from this process, the cache on disk or the compiler.
+
+    Raises TargetError if there is no compiler, or it fails or hangs on the text.
+    """
+    compiler = toolchain.find()
+    key = kernel_key(source, compiler)
+    return _LOADED.get(key, lambda: _load(source, compiler, key))
+
+
+def kernel_key(source: Source, compiler: Toolchain) -> str:
+    """The name of a compiled kernel: a digest of everything on which its machine code depends."""
+    facts = (ABI, source.entry, source.text, compiler.arguments(source.text, source.flags), compiler.identity)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def describe(source: Source) -> str:
+    """A kernel and its arrays in one line: ``mm(A float32[64,32], B float32[32,16]) -> (C float32[64,16])``."""
+    taken = ", ".join(_describe_argument(a) for a in source.arguments if a.role == "input")
+    given = ", ".join(_describe_argument(a) for a in source.arguments if a.role != "input")
+    return f"{source.entry.removeprefix('tcomp_')}({taken}) -> ({given})"
+
+
+def _describe_argument(argument: Argument) -> str:
+    return f"{argument.name} {argument.dtype}[{','.join(map(str, argument.shape))}]"
+
+
+@contextmanager
+def loading(source: Source) -> Iterator[None]:
+    """Compile a kernel during the block, after which ``load`` has it; not if the block raises.
+
+    Other processes are not held off.  Raises what ``load`` does.
+    """
+    compiler = toolchain.find()
+    key = kernel_key(source, compiler)
+    function = _LOADED.known(key) or _kept(source, key)
+    if function is not None:
+        yield
+    else:
+        with toolchain.compiling(compiler, source.text, source.flags, source.entry) as image:
+            yield
+            function = _compiled(source, image(), key)
+    made = function
+    _LOADED.get(key, lambda: made)
+
+
+def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
+    function = _kept(source, key)
+    if function is not None:
+        return function
+    with store().turn("kernel", key):
+        function = _kept(source, key)
+        if function is not None:
+            return function
+        image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
+        return _compiled(source, image, key)
+
+
+def _kept(source: Source, key: str) -> NativeFunction | None:
+    """The entry point of what the cache has."""
+    kept = store().get("kernel", key)
+    if kept is not None:
+        # A sound entry may still not load, say because a library that it needs is gone.
+        with suppress(OSError, AttributeError):
+            function = _bind(kept, source)
+            debug.log(1, f"kernel {source.entry}: from the cache")
+            return function
+    return None
+
+
+def _compiled(source: Source, image: bytes, key: str) -> NativeFunction:
+    """The entry point of what the compiler made.  Raises TargetError."""
+    debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
+    try:
+        function = _bind(image, source)
+    except (OSError, AttributeError) as error:
+        raise TargetError(f"kernel {source.entry} was compiled but cannot be loaded: {error}") from None
+    store().put("kernel", key, describe(source), image)
+    return function
+
+
+def _bind(image: bytes, source: Source) -> NativeFunction:
+    """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
+    library = open_image(image)
+    # As an attribute the function would be kept by the library that it keeps.
+    function: NativeFunction = library[source.entry]
+    unload_with(library)
+    count = len(source.arguments) + 2
+    function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
+    function.restype = ctypes.c_int32  # type: ignore[attr-defined]
+    _FORKED.watch(library)
+    return function
+
+
+def open_image(image: bytes) -> ctypes.CDLL:
+    """A shared object from memory: whatever happens to files later, what runs is what was checked.
+
+    Through an anonymous file where the system has them, which also serves with a full disk and where temporary files
+    may not be executed; else through a temporary file.  Raises OSError.
+    """
+    _check_whole(image)
+    with suppress(OSError, AttributeError):
+        descriptor = os.memfd_create("tcomp-kernel")
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(image)
+            return ctypes.CDLL(_unique_path(descriptor))
+        finally:
+            os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix="tcomp-") as directory:
+        path = Path(directory, "kernel.so")
+        path.write_bytes(image)
+        return ctypes.CDLL(str(path))
+
+
+def unload_with(library: ctypes.CDLL) -> None:
+    """Unload a library when nobody holds it, or a function of it, any more.
+
+    Not before the end of the process, when other threads may be running it; nor one that is linked with LLVM's OpenMP,
+    which keeps pointers into the libraries that it has run.
+    """
+    if not hasattr(library, "__kmpc_fork_call"):
+        weakref.finalize(library, _ctypes.dlclose, library._handle).atexit = False
+
+
+_ELF_64 = b"\x7fELF\x02\x01"
+_HEADER = struct.Struct("<32xQ14xHH")
+_SEGMENT = struct.Struct("<IxxxxQQQQ")
+_LOADED_SEGMENT = 1
+
+
+def _check_whole(image: bytes) -> None:
+    """Raises OSError for an image that was cut short: the dynamic linker maps what is missing, and the process dies.
+
+    The layout is that of "Tool Interface Standard: Executable and Linking Format", for 64 bits, low byte first.
+    """
+    if not image.startswith(_ELF_64):
+        return
+    try:
+        start, size, count = _HEADER.unpack_from(image)
+        segments = [_SEGMENT.unpack_from(image, start + number * size) for number in range(count)]
+    except struct.error:
+        raise OSError("it was cut short") from None
+    for kind, offset, _, _, length in segments:
+        if kind == _LOADED_SEGMENT and offset + length > len(image):
+            raise OSError("it was cut short")
+
+
+_SERIAL = itertools.count(2)
+
+
+def _unique_path(descriptor: int) -> str:
+    """A spelling of ``/proc/self/fd/N`` that was never used before.
+
+    The dynamic linker takes a path that it has seen for the library that it had then, though the descriptor is
+    another file by now.  Single and double slashes mean the same to the kernel, so they can spell a serial number.
+    """
+    slashes = "".join("/./" if bit == "1" else "//" for bit in f"{next(_SERIAL):b}")
+    return f"/proc/self/fd{slashes}{descriptor}"
+
+
+class _ForkGuard:
+    """Keeps kernels from hanging in forked children.
+
+    GNU OpenMP believes that a forked child has the worker threads of its parent, and waits for them for ever.  The
+    thread that comes out of a fork therefore runs its kernels alone; threads that the child starts have workers.
+    """
+
+    def __init__(self) -> None:
+        self._set_nesting: Callable[[int], None] | None = None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def watch(self, library: ctypes.CDLL) -> None:
+        """Remember the OpenMP library that a kernel is linked with, if it is GNU's."""
+        if self._set_nesting is None and hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call"):
+            self._set_nesting = library.omp_set_max_active_levels
+
+    def _after_fork(self) -> None:
+        if self._set_nesting is not None:
+            self._set_nesting(0)
+
+
+_FORKED = _ForkGuard()

@@ -1,0 +1,225 @@
+"""Programs as the command line names them: a file, ``-`` for standard input, or ``library:NAME``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePath
+from typing import Any
+
+from tcomp import grammar
+from tcomp.arrays.devices import MAIN
+from tcomp.commands.terminal.display import show_error
+from tcomp.driver import Compilation
+from tcomp.errors import ShapeError, TcompError
+from tcomp.grammar.ranges.sizes import check_sizes
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.options.options import NAMED, MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.operation import Operation
+from tcomp.runtime.arguments import constant
+from tcomp.runtime.registry import DEFAULT_TARGET, resolve
+from tcomp.runtime.specialisation import Specialisation
+from tcomp.storage.wholefiles import read_bounded, read_stream
+from tcomp.tuner.identity import device_model
+from tcomp.tuner.policy import stored_options
+
+_LIBRARY = "library:"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which program the command line names, and what to fix it to; nothing has been read yet."""
+
+    file: str
+    definition: str | None
+    sizes: Mapping[str, int]
+    target: str
+    options: str | None
+    plan: str | None = None
+
+    def load(self) -> Program:
+        """Read, check and pick the def.  Raises TcompError."""
+        options = read_options(self.options)
+        text, name = read_source(self.file)
+        function = pick(grammar.define(text, name), self.definition, name)
+        for warning in function.warnings:
+            show_error(str(warning), "yellow")
+        _check_size_names(function, self.sizes)
+        return Program(Operation(function), options, None if self.plan is None else _read_file(self.plan))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked def, ready to call, and mapping options and the text of a plan if any were given."""
+
+    operation: Operation
+    options: MappingOptions | None
+    plan: str | None = None
+
+    def call(self, *arguments: Any, out: Any, target: str) -> Any:
+        """What the operation makes of arguments, under the plan if there is one.  Raises TcompError."""
+        if self.plan is None:
+            return self.operation(*arguments, out=out, target=target, options=self.options)
+        kernel = self.operation.compile(*arguments, out=out, target=target, options=self.options, plan=self.plan)
+        return kernel(*arguments, out=out)
+
+    def lower(self, sizes: Mapping[str, int], target: str) -> Compilation:
+        """Every stage for a target; its compiler is not called, so it need not be here.  Raises TcompError."""
+        function = self.operation.function
+        check_sizes(function, sizes)
+        constants = [tensor for tensor in function.inputs if tensor.role == "const"]
+        for tensor in constants:
+            constant(sizes[tensor.name], tensor, function.source)
+        values = {name: sizes[name] for name in (*function.sizes, *(tensor.name for tensor in constants))}
+        name = resolve(target, MAIN)
+        made = Specialisation(function, Sizes(values), self.options or MappingOptions(), name, False, self.plan)
+        if self.options is None and self.plan is None:
+            made = replace(made, options=stored_options(made, device_model(name, MAIN)))
+        return made.lower()
+
+
+def add_program_arguments(
+    parser: argparse.ArgumentParser, target: str = DEFAULT_TARGET, purpose: str = "where to run"
+) -> None:
+    """FILE, --def, --sizes, --target, --options and --plan, which every command that compiles takes."""
+    parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
+    parser.add_argument(
+        "--def",
+        dest="definition",
+        metavar="NAME",
+        help="the def to use; by default the only one, or the one named like the file",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=parse_sizes,
+        action="append",
+        default=[],
+        metavar="M=128,N=64",
+        help="values of size symbols and const parameters",
+    )
+    parser.add_argument("--target", default=target, help=f"{purpose} (default: {target})")
+    parser.add_argument(
+        "--options",
+        type=str,
+        default=None,
+        metavar="OPTIONS",
+        help="mapping options: tile=32x32,threads=16x16 or JSON, a file of JSON as @FILE, or the name of a set "
+        f"({', '.join(NAMED)}); by default the best that tuning found, else what the model chooses",
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="use the plan in FILE, as compile --emit prints it after a late pass, perhaps changed by hand",
+    )
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """The meaning of ``M=128,N=64``; raises ArgumentTypeError, which argparse turns into a usage error."""
+    sizes: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if not name or not re.fullmatch(r"-?[0-9]{1,20}", value):
+            raise argparse.ArgumentTypeError(f"{item!r} is not NAME=INTEGER, as in M=128,N=64")
+        if name in sizes:
+            raise argparse.ArgumentTypeError(f"{name} is given twice")
+        sizes[name] = int(value)
+    return sizes
+
+
+def program_request(values: argparse.Namespace) -> Request:
+    """What ``add_program_arguments`` asked for; of several --sizes for one name, the last counts."""
+    sizes = {name: value for part in values.sizes for name, value in part.items()}
+    return Request(values.file, values.definition, sizes, values.target, values.options, values.plan)
+
+
+def read_options(text: str | None) -> MappingOptions | None:
+    """Mapping options from JSON, ``@FILE`` or ``FILE.json`` with JSON in it, or a list; None stays None."""
+    if text is None:
+        return None
+    text = text.strip()
+    if text.startswith("@") or text.endswith(".json"):
+        return MappingOptions.from_json(_read_file(text.removeprefix("@")))
+    return MappingOptions.from_json(text) if text.startswith("{") else MappingOptions.from_text(text)
+
+
+def read_source(file: str) -> tuple[str, str]:
+    """Program text and its name in errors.  Raises TcompError."""
+    if file == "-":
+        return _decode(_content(lambda: read_stream(sys.stdin.buffer), "<stdin>"), "<stdin>"), "<stdin>"
+    if file.startswith(_LIBRARY):
+        return _read_library(file.removeprefix(_LIBRARY)), file
+    return _read_file(file), file
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The known name that was probably meant, or, after ``otherwise``, all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
+
+
+def library_names() -> list[str]:
+    """The operators that ship with tcomp, by file name."""
+    return sorted(path.name.removesuffix(".tc") for path in _library().iterdir() if path.name.endswith(".tc"))
+
+
+def _library() -> Traversable:
+    return resources.files("tcomp") / "library"
+
+
+def _read_library(name: str) -> str:
+    names = library_names()
+    if name not in names:
+        raise TcompError(f"there is no {_LIBRARY}{name}; {suggestion(name, names, 'the library has')}")
+    return (_library() / f"{name}.tc").read_text(encoding="utf-8")
+
+
+def _read_file(file: str) -> str:
+    return _decode(_content(lambda: read_bounded(Path(file)), file), file)
+
+
+def _content(read: Callable[[], bytes], name: str) -> bytes:
+    try:
+        return read()
+    except (OSError, ValueError) as error:
+        raise TcompError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TcompError(f"{name} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from None
+
+
+def _check_size_names(function: Function, sizes: Mapping[str, int]) -> None:
+    known = [*function.sizes, *(tensor.name for tensor in function.inputs if tensor.role == "const")]
+    unknown = [name for name in sizes if name not in known]
+    if unknown:
+        hint = suggestion(unknown[0], known, "its sizes are")
+        raise ShapeError(f"{function.name} has no size {', '.join(unknown)}; {hint}")
+
+
+def pick(functions: Mapping[str, Function], definition: str | None, name: str) -> Function:
+    """The def of a name; without one the only def, or the one named like the file.  Raises TcompError."""
+    if definition is None:
+        if len(functions) == 1:
+            return next(iter(functions.values()))
+        stem = PurePath(name.removeprefix(_LIBRARY)).stem
+        if stem in functions:
+            return functions[stem]
+        raise TcompError(
+            f"{name} has {len(functions)} defs; pick one with --def: {', '.join(functions)}"
+            if functions
+            else f"{name} has no def"
+        )
+    if definition not in functions:
+        raise TcompError(f"{name} has no def {definition}; {suggestion(definition, functions, 'it has')}")
+    return functions[definition]

@@ -1,0 +1,38 @@
+"""What NVIDIA's tools make of CUDA text, for ``tcomp compile``: PTX, machine code as bytes or text, resources."""
+
+from __future__ import annotations
+
+from tcomp.arrays.devices import MAIN
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.cuda.tools.resources import resource_table
+from tcomp.backends.cuda.tools.sass import disassemble
+from tcomp.backends.source import Source
+from tcomp.errors import Diagnostic, TcompError
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.runtime.registry import resolve
+
+FORMS = ("ptx", "cubin", "sass", "resources")
+"""What can be printed besides the stages."""
+
+
+def architecture_of(target: str) -> str | None:
+    """What a target compiles for, such as ``sm_90``; None where that is no GPU.  Raises TargetError."""
+    return resolve(target, MAIN).partition(":")[2] or None
+
+
+def machine_code(source: Source, target: str, form: str) -> str | bytes:
+    """One of ``FORMS``; a cubin is bytes.  Raises TcompError where the target is no GPU, TargetError without tools."""
+    architecture = architecture_of(target)
+    if architecture is None:
+        hint = "name an architecture, as in --target cuda:sm_90"
+        raise TcompError(Diagnostic(f"there is no {form} for the target {target}", hint=hint))
+    image = compile_image(source, architecture)
+    match form:
+        case "ptx":
+            return image.ptx
+        case "cubin":
+            return image.cubin
+        case "sass":
+            return disassemble(image)
+        case _:
+            return resource_table(image, source.launches, gpu_of(architecture))

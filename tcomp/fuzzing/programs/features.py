@@ -1,0 +1,232 @@
+"""What a program makes use of, to see whether random programs reach all of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tcomp.fuzzing.programs.programs import Program
+from tcomp.grammar.ranges.ranges import Ranges, infer
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import (
+    Binary,
+    Call,
+    Cast,
+    Constant,
+    Expr,
+    Function,
+    Index,
+    Read,
+    Select,
+    Statement,
+    children,
+    depends_on_data,
+    walk,
+)
+from tcomp.mapping.plan.operations import bare
+
+_SMALLEST_PRIME_SEEN = 5
+
+FEATURES = (
+    *(f"{count} statements" for count in range(1, 7)),
+    *(f"rank {rank}" for rank in range(5)), "rank 5 or more",
+    *(f"{operator}" for operator in ("=", "+=", "+=!", "*=", "*=!", "min=", "min=!", "max=", "max=!")),
+    "reduction over 2 or more indices", "stride", "dilation", "offset", "division in a subscript",
+    "remainder in a subscript", "extremum in a subscript", "choice in a subscript", "strided target",
+    "division in a target", "remainder in a target", "index twice in a subscript list", "triangular range",
+    "inferred range", "guard", "condition on data", "let", "several lets", "let used twice", "exists",
+    "constant_exterior", "repeat_edge", "repeat_image", "mirror_image", "mirror_interior", "indirect read",
+    "indirect read twice", "const parameter", "temporary", "temporary of a temporary", "redefinition",
+    "partial update", "read of its own target", "several outputs", "content of an output", "extents by expressions",
+    "scalar input", "mixed types", "16-bit floats", "float64", "8-bit integers", "unsigned integers", "bool",
+    "cast", "built-in function", "integer division of values", "remainder of values", "product of indices",
+    "extent 0", "extent 1", "extents are large primes", "empty range",
+    "more than 32768 points", "sum of products", "large sum of products",
+)  # fmt: skip
+"""Every feature that is looked for, in the order in which they are shown."""
+
+
+def features(program: Program) -> frozenset[str]:
+    """The features of a program.  Raises TcompError."""
+    function = program.function
+    ranges = infer(function, program.sizes)
+    found = {f"{len(function.statements)} statements"}
+    found.update(_of_tensors(function, ranges))
+    found.update(_of_text(program.definition))
+    for number, statement in enumerate(function.statements):
+        found.update(_of_statement(function, number, statement))
+        hull = ranges.domains[number].hull
+        points = 1
+        for low, high in hull.values():
+            points *= max(0, high - low + 1)
+        if not points:
+            found.add("empty range")
+        if points > 1 << 15:
+            found.add("more than 32768 points")
+        if _sums_products(statement):
+            found.add("large sum of products" if points > 1 << 15 else "sum of products")
+    return frozenset(found)
+
+
+def _of_tensors(function: Function, ranges: Ranges) -> Iterator[str]:
+    types = set()
+    for tensor in function.tensors.values():
+        dtype = tensor.dtype
+        if tensor.role == "const":
+            yield "const parameter"
+            continue
+        types.add(dtype)
+        yield f"rank {tensor.rank}" if tensor.rank < 5 else "rank 5 or more"
+        yield from _of_extents(ranges.boxes[tensor.name].extent)
+        if tensor.role == "temporary":
+            yield "temporary"
+        if tensor.role == "input" and tensor.rank == 0:
+            yield "scalar input"
+        if any(isinstance(dim, Binary) for dim in tensor.dims or ()) and tensor.role == "input":
+            yield "extents by expressions"
+        if dtype.is_float and dtype.bits == 16:
+            yield "16-bit floats"
+        if dtype.kind in ("int", "uint") and dtype.bits == 8:
+            yield "8-bit integers"
+        yield from ({"uint": "unsigned integers", "bool": "bool"}[k] for k in ("uint", "bool") if dtype.kind == k)
+        if dtype.is_float and dtype.bits == 64:
+            yield "float64"
+    if len(types) > 1:
+        yield "mixed types"
+    if len(function.outputs) > 1:
+        yield "several outputs"
+    if function.needs_content:
+        yield "content of an output"
+
+
+def _of_extents(extents: tuple[int, ...]) -> Iterator[str]:
+    for extent in extents:
+        if extent < 2:
+            yield f"extent {extent}"
+        elif extent >= _SMALLEST_PRIME_SEEN and all(extent % d for d in range(2, extent)):
+            yield "extents are large primes"
+
+
+def _of_text(definition: syntax.Definition) -> Iterator[str]:
+    for statement in syntax.statements(definition.body):
+        lets = [c for c in statement.clauses if isinstance(c, syntax.Let)]
+        if lets:
+            yield "let"
+        if len(lets) > 1:
+            yield "several lets"
+        texts = [str(statement.value), *(str(let.value) for let in lets)]
+        if any(" ".join(texts).count(let.name.name) > 1 for let in lets):
+            yield "let used twice"
+        if any(isinstance(c, syntax.Exists) for c in statement.clauses):
+            yield "exists"
+
+
+def _of_statement(function: Function, number: int, statement: Statement) -> Iterator[str]:
+    reduction = statement.reduction
+    yield f"{reduction or ''}={'!' if reduction and statement.initialise else ''}"
+    if len(statement.reduction_indices) > 1:
+        yield "reduction over 2 or more indices"
+    if len({r.index for r in statement.ranges}) < len(statement.indices):
+        yield "inferred range"
+    if any(isinstance(e, Index) for r in statement.ranges for b in (r.lower, r.upper) for e in walk(b)):
+        yield "triangular range"
+    yield from _of_history(function, number, statement)
+    for subscript in statement.subscripts:
+        for part in walk(subscript):
+            match part:
+                case Binary() if part.op == "/":
+                    yield "division in a target"
+                case Binary() if part.op == "%":
+                    yield "remainder in a target"
+                case Binary() if part.op == "*":
+                    yield "strided target"
+    for root in statement.expressions():
+        for part in walk(root):
+            yield from _of_expression(part)
+    yield from _of_values(statement.value)
+
+
+def _sums_products(statement: Statement) -> bool:
+    value = statement.value
+    if statement.reduction != "+" or not isinstance(value, Binary) or value.op != "*":
+        return False
+    return all(isinstance(bare(factor), Read) for factor in (value.lhs, value.rhs))
+
+
+def _of_history(function: Function, number: int, statement: Statement) -> Iterator[str]:
+    """What it has to do with earlier statements and with its target."""
+    before = [s.target for s in function.statements[:number]]
+    reads = {e.tensor for root in statement.expressions() for e in walk(root) if isinstance(e, Read)}
+    temporaries = {t.name for t in function.temporaries}
+    if statement.target in before:
+        whole = statement.reduction is None and all(isinstance(s, Index) for s in statement.subscripts)
+        yield "redefinition" if whole else "partial update"
+    if statement.target in reads:
+        yield "read of its own target"
+    if statement.target in temporaries and reads & temporaries - {statement.target}:
+        yield "temporary of a temporary"
+
+
+def _of_expression(part: Expr) -> Iterator[str]:
+    match part:
+        case Read():
+            if part.boundary is not None:
+                yield part.boundary.kind
+            yield from _of_subscripts(part)
+        case Select():
+            if any(isinstance(e, Read) for e in walk(part.condition)):
+                yield "condition on data"
+            if any(isinstance(e, Index) for e in walk(part.condition)):
+                yield "guard"
+        case Cast():
+            yield "cast"
+        case Call():
+            yield "built-in function"
+
+
+def _of_subscripts(read: Read) -> Iterator[str]:
+    names = [s.name for s in read.subscripts if isinstance(s, Index)]
+    if len(set(names)) < len(names):
+        yield "index twice in a subscript list"
+    for subscript in read.subscripts:
+        if depends_on_data(subscript):
+            yield "indirect read"
+            inner = [e for e in walk(subscript) if isinstance(e, Read)]
+            if any(depends_on_data(s) for e in inner for s in e.subscripts):
+                yield "indirect read twice"
+        for part in walk(subscript):
+            match part:
+                case Binary() if part.op == "/":
+                    yield "division in a subscript"
+                case Binary() if part.op == "%":
+                    yield "remainder in a subscript"
+                case Binary() if part.op in ("min", "max"):
+                    yield "extremum in a subscript"
+                case Binary() if part.op == "*":
+                    yield "product of indices" if _has_index(part.lhs) and _has_index(part.rhs) else "stride"
+                case Binary() if part.op in "+-":
+                    yield from _of_sum(part)
+                case Select():
+                    yield "choice in a subscript"
+
+
+def _of_sum(part: Binary) -> Iterator[str]:
+    sides = (part.lhs, part.rhs)
+    if any(isinstance(side, Constant) for side in sides):
+        yield "offset"
+    if all(map(_has_index, sides)) and any(isinstance(e, Binary) and e.op == "*" for side in sides for e in walk(side)):
+        yield "dilation"
+
+
+def _has_index(expr: Expr) -> bool:
+    return any(isinstance(e, Index) for e in walk(expr))
+
+
+def _of_values(value: Expr) -> Iterator[str]:
+    """Divisions outside of subscripts."""
+    match value:
+        case Read():
+            return
+        case Binary() if value.op in "/%" and value.dtype.is_integer:
+            yield "integer division of values" if value.op == "/" else "remainder of values"
+    for part in children(value):
+        yield from _of_values(part)

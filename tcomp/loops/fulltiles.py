@@ -1,0 +1,162 @@
+"""Separate full tiles from partial ones, so that the loops of a full tile have constant trip counts and no guards.
+
+Of a partial tile some loops have constant trip counts, too: those that it shares with the last tile alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from tcomp.loops.indexing import Ranges, constant_extent
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    conjunction,
+    flattened,
+    variables,
+)
+
+INNER_TILES = ("cluster", "steps")
+"""Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
+
+_OUTSIDE = Ranges({})
+
+
+def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE) -> LoopNode:
+    """Below every mark of an inner tile: one version for full tiles, chosen by a test, and the general one.
+
+    ``around`` is what is known of the iterators around the node.
+    """
+    match node:
+        case Scope() if node.name.startswith(INNER_TILES):
+            found = _Separation(_bound_below(node.body), around)
+            full = found.full(node.body)
+            if not found.conditions:
+                return node
+            condition = conjunction(tuple(found.conditions))
+            return replace(node, body=If(condition, full, found.torn(node.body)))
+        case For():
+            return replace(node, body=separate_full_tiles(node.body, around.inside(node)))
+        case Scope() | Let():
+            return replace(node, body=separate_full_tiles(node.body, around))
+        case Block():
+            return Block(tuple(separate_full_tiles(c, around) for c in node.children))
+        case If():
+            otherwise = None if node.otherwise is None else separate_full_tiles(node.otherwise, around)
+            return If(node.condition, separate_full_tiles(node.then, around), otherwise)
+        case Execute():
+            return node
+
+
+OPERATION = "contract"
+"""Marks of what is spelled with accumulators for every row and column."""
+
+
+@dataclass(slots=True)
+class _Separation:
+    """Gathers what must hold for a tile to be full; ``inside`` are the iterators that a test in front cannot use."""
+
+    inside: frozenset[str]
+    around: Ranges
+    conditions: dict[LoopExpr, set[str]] = field(default_factory=dict)
+    """The tests, with the iterators of the loops that they are for."""
+    operations: dict[int, _Separation] = field(default_factory=dict)
+    """What was found below an operation, by the identity of its mark."""
+
+    def full(self, node: LoopNode) -> LoopNode:
+        """The node with every loop that has a constant trip count in full tiles given that count."""
+        match node:
+            case For():
+                return self._loop(replace(node, body=self.full(node.body)))
+            case Scope() if node.name.startswith(OPERATION):
+                own = self.operations[id(node)] = _Separation(self.inside, self.around)
+                body = own._sides(node.body)
+                for test, iterators in own.conditions.items():
+                    self.conditions.setdefault(test, set()).update(iterators)
+                return replace(node, body=body)
+            case Scope() | Let():
+                return replace(node, body=self.full(node.body))
+            case Block():
+                return Block(tuple(self.full(c) for c in node.children))
+            case _:
+                return node
+
+    def _sides(self, node: LoopNode) -> LoopNode:
+        """The same for the two innermost loops of some: rows and columns.  How long the others run does not matter."""
+        if isinstance(node, For | Let) and _depth(node) > 2:
+            return replace(node, body=self._sides(node.body))
+        return self.full(node)
+
+    def torn(self, node: LoopNode) -> LoopNode:
+        """The node where not all tests hold: operations whose own loops all the tests are about are told of it.
+
+        Loops that the only test is about run over what the last tile has left.
+        """
+        match node:
+            case Scope() if node.name.startswith(OPERATION):
+                own = self.operations[id(node)].conditions
+                known = own.keys() == self.conditions.keys()
+                torn = frozenset[str]().union(*own.values()) if known else node.torn
+                return replace(node, body=self.torn(node.body), torn=torn)
+            case For():
+                return replace(self._last(node), body=self.torn(node.body))
+            case Let() | Scope():
+                return replace(node, body=self.torn(node.body))
+            case Block():
+                return Block(tuple(self.torn(c) for c in node.children))
+            case _:
+                return node
+
+    def _loop(self, loop: For) -> For:
+        lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
+        if len(lowers) == len(uppers) == 1:
+            return loop
+        for lower in lowers:
+            for upper in uppers:
+                if constant_extent(lower, upper) is not None:
+                    tests = [Operation("<=", (upper, other)) for other in uppers if other != upper]
+                    tests += [Operation(">=", (lower, other)) for other in lowers if other != lower]
+                    if any(variables(t) & self.inside for t in tests):
+                        continue
+                    for test in tests:
+                        self.conditions.setdefault(test, set()).add(loop.iterator)
+                    return replace(loop, lower=lower, upper=upper)
+        return loop
+
+    def _last(self, loop: For) -> For:
+        """A loop where the only test fails: in the last tile, if there is something left, it runs over that."""
+        match [*self.conditions]:
+            case [Operation(operator="<=", operands=(end, Number() as limit))]:
+                extent, low = constant_extent(loop.lower, end), Ranges({}).sum_of(loop.lower)
+                both = {*flattened(loop.upper, "min")} == {end, limit}
+                begins = self.around.decide(Operation("<", (loop.lower, limit)))
+                if extent and both and begins and math.gcd(*low.terms.values()) % extent == 0:
+                    left = (limit.value - low.constant) % extent
+                    return replace(loop, upper=Operation("+", (loop.lower, Number(left))))
+        return loop
+
+
+def _depth(node: LoopNode) -> int:
+    """Loops that are nested in each other from here on."""
+    return 1 + _depth(node.body) if isinstance(node, For | Let) else 0
+
+
+def _bound_below(node: LoopNode) -> frozenset[str]:
+    match node:
+        case For() | Let():
+            return _bound_below(node.body) | {node.iterator}
+        case Scope():
+            return _bound_below(node.body)
+        case Block():
+            return frozenset().union(*(_bound_below(c) for c in node.children))
+        case _:
+            return frozenset()

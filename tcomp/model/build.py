@@ -1,0 +1,275 @@
+"""``Function`` and sizes to ``Scop``: domains, accesses and single-assignment storages.
+
+Every statement evaluates its right-hand side on the values from before it.  That is kept by renaming: a full
+redefinition makes a new version of its tensor; a reduction accumulates into a storage of its own, which a ``finish``
+statement then stores (converted, if sums accumulate wider) unless a later redefinition makes that store useless; a
+statement that reads its own target elsewhere computes into a temporary first.  So only partial writes and the caller's
+``out=`` arrays ever share memory between versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.ranges.ranges import Box, Ranges, StatementDomain, infer
+from tcomp.grammar.tree.function import (
+    Binary,
+    Boundary,
+    Cast,
+    Constant,
+    Expr,
+    Function,
+    Index,
+    Read,
+    Statement,
+    Tensor,
+    map_children,
+    walk,
+)
+from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_of
+from tcomp.model.scattering import Points, gathered, points_of
+from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
+from tcomp.values.operators import INT64, REDUCTIONS, DType
+
+
+def build(function: Function, sizes: Sizes) -> Scop:
+    """The model of a function at fixed sizes.  Raises ShapeError and CompileError as range inference does."""
+    return _Builder(function, sizes, infer(function, sizes.values)).build()
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a statement does to its target: the version it writes, and whether it replaces all that was there."""
+
+    number: int
+    full: bool
+    image: isl.Set
+
+
+class _Builder:
+    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges) -> None:
+        self.function = function
+        self.sizes = sizes
+        self.ranges = ranges
+        self.tensors = function.tensors
+        self.storages: dict[str, Storage] = {}
+        self.boxes: dict[str, Box] = {}
+        self.statements: list[ScopStatement] = []
+        self.current: dict[str, str] = {}
+        self.versions = self._number_versions()
+        self.last_version = {s.target: v.number for s, v in zip(function.statements, self.versions, strict=True)}
+
+    def build(self) -> Scop:
+        for tensor in self.function.inputs:
+            if tensor.role == "input":
+                self._declare(tensor.name, tensor.dtype, self.ranges.boxes[tensor.name], "input")
+                self.current[tensor.name] = tensor.name
+        for tensor in self.function.outputs:
+            role = "inout" if tensor.name in self.function.needs_content else "output"
+            self._declare(tensor.name, tensor.dtype, self.ranges.boxes[tensor.name], role)
+            if role == "inout":
+                self.current[tensor.name] = tensor.name
+        for number, statement in enumerate(self.function.statements):
+            self._translate(number, statement)
+        return Scop(self.storages, tuple(self.statements), self.sizes.values)
+
+    def _number_versions(self) -> list[_Version]:
+        written: dict[str, isl.Set] = {}
+        number: dict[str, int] = {}
+        versions = []
+        for statement, domain in zip(self.function.statements, self.ranges.domains, strict=True):
+            name = statement.target
+            frame = Frame(domain.lhs, self.sizes.values, self.ranges.boxes)
+            image = element_map(frame, name, statement.subscripts).range()
+            if name not in written:
+                content = name in self.function.needs_content
+                written[name] = box_set(name, self.ranges.boxes[name]) if content else isl.Set.empty(image.get_space())
+            full = bool(written[name].is_subset(image))
+            number[name] = number.get(name, 0) + full
+            written[name] = written[name].union(image).coalesce()
+            versions.append(_Version(number[name], full, image))
+        return versions
+
+    def _declare(self, name: str, dtype: DType, box: Box, role: str) -> str:
+        strides = self.sizes.strides.get(name) if role != "temporary" else None
+        strides = contiguous_strides(box.extent) if strides is None else strides
+        self.storages[name] = Storage(name, dtype, box, role, strides)
+        self.boxes[name] = box
+        return name
+
+    def _temporary(self, name: str, dtype: DType, box: Box) -> str:
+        while name in self.storages or name in self.tensors:
+            name += "_"
+        return self._declare(name, dtype, box, "temporary")
+
+    def _target_storage(self, tensor: Tensor, version: _Version) -> str:
+        """Where the version that a statement writes lives."""
+        name = tensor.name
+        if not version.full and name in self.current:
+            return self.current[name]
+        if tensor.role == "output" and version.number == self.last_version[name]:
+            return name
+        return self._temporary(f"{name}_{version.number}", tensor.dtype, self.ranges.boxes[name])
+
+    def _translate(self, number: int, statement: Statement) -> None:
+        domain = self.ranges.domains[number]
+        version = self.versions[number]
+        tensor = self.tensors[statement.target]
+        value = _rename(statement.value, self.current)
+        if statement.reduction is not None:
+            self._reduction(number, statement, domain, version, value)
+            return
+        target = self._target_storage(tensor, version)
+        if _reads_elsewhere(value, target, statement.subscripts):
+            scratch = self._temporary(f"{tensor.name}_new{number}", tensor.dtype, _hull(version.image))
+            self._add(
+                f"S{number}", "assign", domain.domain, statement.indices, scratch, statement.subscripts, value, number
+            )
+            self._finish(number, scratch, target, version, tensor.dtype)
+        else:
+            self._add(
+                f"S{number}", "assign", domain.domain, statement.indices, target, statement.subscripts, value, number
+            )
+        self.current[tensor.name] = target
+
+    def _reduction(
+        self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
+    ) -> None:
+        points = points_of(statement, domain, self.sizes.values)
+        if points is not None:
+            self._scattered(number, statement, points, version, value)
+            return
+        tensor = self.tensors[statement.target]
+        assert statement.reduction is not None
+        final = tensor.role == "output" and version.number == self.last_version[tensor.name]
+        stays = version.full and statement.accumulator == tensor.dtype and not final
+        box = self.ranges.boxes[tensor.name] if stays else _hull(version.image)
+        accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box)
+        element_domain = domain.lhs
+        plain = names_elements(statement.subscripts, statement.indices)
+        if plain:
+            indices, subscripts = statement.indices[: len(statement.subscripts)], statement.subscripts
+            init_domain = element_domain
+        else:
+            indices, subscripts = _element_indices(statement)
+            init_domain = version.image
+        start: Expr = Constant(
+            REDUCTIONS[statement.reduction].identity(statement.accumulator), statement.accumulator, statement.span
+        )
+        if not statement.initialise:
+            start = _convert(
+                Read(self.current[tensor.name], subscripts, tensor.dtype, statement.span), statement.accumulator
+            )
+        self._add(f"S{number}i", "init", init_domain, indices, accumulator, subscripts, start, number)
+        self._add(
+            f"S{number}", "update", domain.domain, statement.indices, accumulator, statement.subscripts, value, number,
+            statement.reduction,
+        )  # fmt: skip
+        if stays:
+            self.current[tensor.name] = accumulator
+            return
+        target = self._target_storage(tensor, version)
+        self._finish(
+            number, accumulator, target, version, tensor.dtype, None if not plain else (element_domain, indices)
+        )
+        self.current[tensor.name] = target
+
+    def _scattered(
+        self, number: int, statement: Statement, points: Points, version: _Version, value: Expr
+    ) -> None:  # fmt: skip
+        """A reduction whose points are spread over elements: what each contributes, then the points of each element."""
+        tensor, span, dtype = self.tensors[statement.target], statement.span, statement.accumulator
+        assert statement.reduction is not None
+        identity = Constant(REDUCTIONS[statement.reduction].identity(dtype), dtype, span)
+        first = f"S{number}t" if points.meet else f"S{number}"
+        box = Box(*zip(*(points.bounds[i] for i in points.indices), strict=True))
+        kept = self._temporary(f"{tensor.name}_points{number}", dtype, box)
+        subscripts: tuple[Expr, ...] = tuple(Index(i, INT64, span) for i in points.indices)
+        indices = (*points.indices, *points.steps)
+        self._add(f"{first}i", "init", points.box(points.indices), points.indices, kept, subscripts, identity, number)
+        self._add(
+            first, "update", points.box(indices), indices, kept, subscripts, value, number, statement.reduction
+        )  # fmt: skip
+        indices, domain, elements = points.indices, points.box(points.indices), statement.subscripts
+        if points.meet:
+            found = gathered(points, span)
+            indices, domain, elements = found.indices, found.domain, found.elements
+            read = Read(kept, found.points, dtype, span, Boundary("constant_exterior", identity))
+            count = len(indices)
+            kept = self._temporary(f"{tensor.name}_acc{number}", dtype, Box((0,) * count, found.extents[:count]))
+            subscripts = tuple(Index(i, INT64, span) for i in indices)
+            self._add(f"S{number}i", "init", found.every(count), indices, kept, subscripts, identity, number)
+            self._add(
+                f"S{number}", "update", found.every(len(found.extents)), (*indices, *found.steps), kept, subscripts,
+                read, number, statement.reduction,
+            )  # fmt: skip
+        result: Expr = Read(kept, subscripts, dtype, span)
+        if not statement.initialise:
+            before = Read(self.current[tensor.name], elements, tensor.dtype, span)
+            result = Binary(statement.reduction, _convert(before, dtype), result, dtype, span)
+        target = self._target_storage(tensor, version)
+        self._add(f"S{number}f", "finish", domain, indices, target, elements, _convert(result, tensor.dtype), number)
+        self.current[tensor.name] = target
+
+    def _finish(
+        self, number: int, source: str, target: str, version: _Version, dtype: DType,
+        plain: tuple[isl.Set, tuple[str, ...]] | None = None,
+    ) -> None:  # fmt: skip
+        statement = self.function.statements[number]
+        if plain is None:
+            domain = version.image
+            indices, subscripts = _element_indices(statement)
+        else:
+            domain, indices = plain
+            subscripts = statement.subscripts
+        value = _convert(Read(source, subscripts, self.storages[source].dtype, statement.span), dtype)
+        self._add(f"S{number}f", "finish", domain, indices, target, subscripts, value, number)
+
+    def _add(
+        self, name: str, kind: str, domain: isl.Set, indices: tuple[str, ...], target: str,
+        subscripts: tuple[Expr, ...], value: Expr, origin: int, reduction: str | None = None,
+    ) -> None:  # fmt: skip
+        if domain.is_empty():
+            return
+        domain = domain.set_tuple_name(name)
+        for position, index in enumerate(indices):
+            domain = domain.set_dim_name(isl.dim_type.set, position, index)
+        frame = Frame(domain, self.sizes.values, self.boxes)
+        write = element_map(frame, target, subscripts)
+        temporaries = {s.name for s in self.storages.values() if s.role == "temporary"}
+        value, reads = prune_reads(value, tuple(reads_of(frame, value)), temporaries)
+        self.statements.append(
+            ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)
+        )
+
+
+def _element_indices(statement: Statement) -> tuple[tuple[str, ...], tuple[Expr, ...]]:
+    """Fresh indices that range over the elements of a statement's target."""
+    names = tuple(f"e{d}" for d in range(len(statement.subscripts)))
+    return names, tuple(Index(n, INT64, statement.span) for n in names)
+
+
+def _hull(elements: isl.Set) -> Box:
+    """The smallest box around a set of elements; extents are 0 where the set is empty."""
+    rank = elements.dim(isl.dim_type.set)
+    if elements.is_empty():
+        return Box((0,) * rank, (0,) * rank)
+    low = [elements.dim_min_val(d).to_python() for d in range(rank)]
+    high = [elements.dim_max_val(d).to_python() for d in range(rank)]
+    return Box(tuple(low), tuple(h - m + 1 for m, h in zip(low, high, strict=True)))
+
+
+def _convert(expr: Expr, dtype: DType) -> Expr:
+    return expr if expr.dtype == dtype else Cast(expr, dtype, expr.span)
+
+
+def _reads_elsewhere(value: Expr, storage: str, subscripts: tuple[Expr, ...]) -> bool:
+    return any(isinstance(e, Read) and e.tensor == storage and e.subscripts != subscripts for e in walk(value))
+
+
+def _rename(expr: Expr, names: dict[str, str]) -> Expr:
+    """The expression with every read redirected to the current version of its tensor."""
+    renamed = map_children(expr, lambda child: _rename(child, names))
+    return replace(renamed, tensor=names[renamed.tensor]) if isinstance(renamed, Read) else renamed

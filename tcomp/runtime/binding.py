@@ -1,0 +1,267 @@
+"""The fast way to call a kernel again: with arrays of layouts that were checked before."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tcomp.arrays.arrays import kind_of
+from tcomp.arrays.devices import Place
+from tcomp.arrays.kinds import ArrayKind, View
+from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
+from tcomp.backends.source import IndexCheck, Source
+from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
+from tcomp.grammar.tree.function import Function, Read, walk
+from tcomp.runtime.arguments import byte_range, share_memory
+from tcomp.runtime.calls import Call, Outputs
+from tcomp.storage.memo import MOST_KEPT, Recent
+from tcomp.values.operators import UINT8
+
+DirectBinding = Callable[[tuple[Any, ...], Any], Any]
+"""Runs a kernel on the arguments of a call and what was given as ``out``.
+
+Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
+"""
+
+
+MOST_RECENT = 4
+"""Direct calls that are tried."""
+
+
+class MisalignedArgumentError(ShapeError):
+    """An array is laid out as the one that was checked, but its address is no multiple of the size of its elements."""
+
+
+class Binding:
+    """A kernel, and how to get addresses out of arrays that are laid out as those of ``call``."""
+
+    __slots__ = (
+        "_addresses",
+        "_all_given",
+        "_checks",
+        "_function",
+        "_inputs",
+        "_launch",
+        "_makers",
+        "_masks",
+        "_names",
+        "_near",
+        "_run",
+        "_views",
+    )
+
+    def __init__(self, source: Source, program: Program, call: Call) -> None:
+        """Raises TargetError if the program does not run where the arrays are."""
+        self._run = program.at(_site(call.kind, call.place))
+        self._launch = self._run.__call__
+        self._checks = source.checks
+        self._function = call.function
+        self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.arguments)
+        self._masks = tuple(a.dtype.itemsize - 1 for a in source.arguments)
+        taken = [
+            (position, kind_of(array))
+            for position, (tensor, array) in enumerate(zip(call.function.inputs, call.arrays, strict=True))
+            if tensor.role != "const"
+        ]
+        given = [call.kind if array is None else kind_of(array) for array in call.outputs]
+        self._addresses = _addresses(taken, given, len(call.arrays))
+        self._all_given = all(array is not None for array in call.outputs)
+        self._inputs = len(taken)
+        outputs = source.arguments[self._inputs :]
+        self._makers = tuple(call.kind.maker(a.shape, a.dtype, call.place) for a in outputs)
+        self._views = tuple(
+            call.views.get(a.name, View(a.dtype, a.shape, a.strides, 0, True, call.place)) for a in source.arguments
+        )
+        self._near = _near([byte_range(replace(view, address=0)) for view in self._views], self._inputs)
+
+    def run(self, arrays: Sequence[Any], outputs: Outputs | None) -> Outputs:
+        """Call the kernel.  ``outputs`` has None for what is to be made, or is None if all is.  Returns the outputs.
+
+        On a device, kernels run on the current stream of the library of the call's first array, and may still be
+        running when this returns unless they have checks to report on.
+
+        Raises MisalignedArgumentError for an array that can only be read from a copy.  Raises ShapeError for an output
+        that cannot be written or shares memory with another argument, for want of memory, and for a data-dependent
+        subscript outside its tensor; in the last case outputs are written in part.  Raises TcompError for what the
+        device complains of.
+        """
+        results = self._made(outputs)
+        addresses = self._addresses(arrays, results)
+        if outputs is not None:
+            self._check_outputs(addresses, results)
+        if any(map(operator.and_, addresses, self._masks)):
+            raise MisalignedArgumentError("an array is not aligned to the size of its elements; pass a copy of it")
+        report = self._launch(addresses)
+        if report is not None:
+            raise self._failure(report)
+        return results
+
+    def run_call(self, call: Call) -> Any:
+        """Run a call as it was checked, and return what its caller gets.  Raises what ``run`` does.
+
+        A CUDA graph that records the call reads copies of its arguments whenever it runs.  They stay, but copies of
+        Python numbers come from where these lie meanwhile: TcompError is raised.
+        """
+        results = self.run(call.arrays, call.outputs)
+        if not call.in_place and self._run.keep(call.arrays) and call.numbers:
+            what = f"the number that was passed for {' and '.join(call.numbers)}"
+            hint = "pass an array on the device, of no dimensions"
+            raise TcompError(Diagnostic(f"a CUDA graph cannot record {what}", hint=hint))
+        return call.finish(results)
+
+    def _made(self, outputs: Outputs | None) -> Outputs:
+        """The outputs, those that are missing made.  Raises ShapeError for want of memory."""
+        try:
+            if outputs is None:
+                return tuple([make() for make in self._makers])
+            if self._all_given:
+                return outputs
+            pairs = zip(self._makers, outputs, strict=True)
+            return tuple([given if given is not None else make() for make, given in pairs])
+        except (MemoryError, ValueError, RuntimeError) as error:
+            raise self._run.failure(error) from None
+
+    def direct(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
+        """How to call the kernel again on NumPy arrays like these, none of which is a copy; None if there is no way."""
+        constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
+        inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is np.ndarray]
+        outputs = [(n, a) for n, a in enumerate(results) if type(a) is np.ndarray]
+        if len(constants) + len(inputs) < len(arguments) or len(outputs) < len(results):
+            return None
+        facts = [
+            ArrayFacts(position, array.dtype, array.shape, array.strides, *byte_range(replace(view, address=0)))
+            for (position, array), view in zip((*inputs, *outputs), self._views, strict=True)
+        ]
+        count = len(inputs)
+        layout = CallLayout(len(arguments), tuple(facts[:count]), tuple(facts[count:]), constants)
+        direct = self._run.direct(layout)
+        return None if direct is None else self._direct_binding(direct)
+
+    def _direct_binding(self, direct: DirectRun) -> DirectBinding:
+        run, single = direct.run, len(self._makers) == 1
+
+        def call(arguments: tuple[Any, ...], out: Any) -> Any:
+            if out is None:
+                made = self._made(None)
+                out = made[0] if single else made
+            elif single and type(out) is tuple:
+                return None
+            status = run(arguments, out)
+            if status > 0:
+                raise self._failure(direct.report())
+            return out if status == 0 else None
+
+        return call
+
+    def _check_outputs(self, addresses: Sequence[int], results: Outputs) -> None:
+        """Raises ShapeError if an output is read-only or has a byte in common with another argument."""
+        for name, array in zip(self._names[self._inputs :], results, strict=True):
+            if isinstance(array, np.ndarray) and not array.flags.writeable:
+                raise ShapeError(f"{name}: the array is read-only")
+        for later, earlier, least, most in self._near:
+            if least < addresses[earlier] - addresses[later] < most and self._overlap(addresses, earlier, later):
+                one, other = self._names[later], self._names[earlier]
+                raise ShapeError(f"{one} shares memory with {other}; pass arrays of their own")
+
+    def _overlap(self, addresses: Sequence[int], one: int, other: int) -> bool:
+        return share_memory(
+            replace(self._views[one], address=addresses[one]), replace(self._views[other], address=addresses[other])
+        )
+
+    def _failure(self, report: Sequence[int]) -> TcompError:
+        if not 0 <= report[0] < len(self._checks):
+            return TcompError(f"the kernel reports on check {report[0]} of {len(self._checks)}")
+        check = self._checks[report[0]]
+        place = dict(zip(check.indices, report[3:], strict=False))
+        message = describe_failure(self._function, check, report[1], place)
+        return ShapeError(Diagnostic(message, self._function.source, Span(check.start, check.end)))
+
+
+def _addresses(
+    taken: Sequence[tuple[int, ArrayKind]], given: Sequence[ArrayKind], count: int
+) -> Callable[[Sequence[Any], Outputs], list[int]]:
+    """What gets the addresses out of the arguments of a call, of which there are ``count``, and its results.
+
+    ``taken`` are the positions of the arguments that are arrays, and their libraries, ``given`` those of the results.
+    """
+    kinds = {kind for _, kind in taken} | set(given)
+    if len(kinds) == 1 and len(taken) == count:
+        (kind,) = kinds
+        address = kind.address
+        return lambda arrays, results: [*map(address, arrays), *map(address, results)]
+
+    def mixed(arrays: Sequence[Any], results: Outputs) -> list[int]:
+        inputs = [kind.address(arrays[position]) for position, kind in taken]
+        return inputs + [kind.address(array) for kind, array in zip(given, results, strict=True)]
+
+    return mixed
+
+
+def _near(ranges: Sequence[tuple[int, int]], inputs: int) -> tuple[tuple[int, int, int, int], ...]:
+    """For each output and each argument before it: both numbers, and between which bounds, both excluded, the distance
+    from the one's address to the other's lies if they have a byte in common.
+
+    ``ranges`` are the bytes of each argument, relative to its address.
+    """
+    return tuple(
+        (later, earlier, ranges[later][0] - ranges[earlier][1], ranges[later][1] - ranges[earlier][0])
+        for later in range(inputs, len(ranges))
+        for earlier in range(later)
+    )
+
+
+class QuickCalls:
+    """The direct calls of a program, of which the last few are tried before anything else.
+
+    ``recent`` has what was chosen beside the arguments, and the call.
+    """
+
+    __slots__ = ("_known", "recent")
+
+    def __init__(self) -> None:
+        self._known: Recent[tuple[Hashable, ...], DirectBinding | None] = Recent(MOST_KEPT)
+        self.recent: tuple[tuple[tuple[Hashable, ...], DirectBinding], ...] = ()
+
+    def remember(
+        self, chosen: tuple[Hashable, ...], layouts: tuple[Hashable, ...], binding: Binding,
+        arguments: tuple[Any, ...], results: Outputs,
+    ) -> None:  # fmt: skip
+        """Next time try first what runs a call that has just run, on arrays read and written in place."""
+        key = (*chosen, *layouts)
+        found = self._known.get(key)
+        if key not in self._known:
+            found = self._known[key] = binding.direct(arguments, results)
+        if found is not None:
+            others = [entry for entry in self.recent if entry[1] is not found]
+            self.recent = ((chosen, found), *others[: MOST_RECENT - 1])
+
+
+def _site(kind: ArrayKind, place: Place) -> Site:
+    def allocate(count: int) -> tuple[int, object]:
+        memory = kind.empty((count,), UINT8, place)
+        return kind.address(memory), memory
+
+    return Site(place, functools.partial(kind.stream, place), allocate)
+
+
+def _read_by(function: Function, check: IndexCheck) -> str:
+    """The tensor of the program whose subscript is checked: a kernel may keep it under another name."""
+    place = Span(check.start, check.end)
+    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
+    return next((r.tensor for r in reads if any(s.span == place for s in r.subscripts)), check.tensor)
+
+
+def describe_failure(function: Function, check: IndexCheck, value: int, place: Mapping[str, int]) -> str:
+    """What a kernel found wrong with a data-dependent subscript, and where: ``place`` holds the indices."""
+    at = ", ".join(f"{name} = {index}" for name, index in place.items())
+    tensor = _read_by(function, check)
+    subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {check.dimension} is {value}"
+    subscript += f" at {at}" if at else ""
+    if check.extent <= 0:
+        return f"{subscript}, but that dimension has no elements"
+    return f"{subscript}, but must lie in {check.origin}..{check.origin + check.extent - 1}"

@@ -1,0 +1,168 @@
+"""A compiled program for one set of sizes, strides and types: call it, or look into how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tcomp.arrays.kinds import View
+from tcomp.backends.host.native import describe
+from tcomp.backends.source import Argument, Launch
+from tcomp.driver import Begun, Compilation
+from tcomp.errors import Diagnostic, ShapeError
+from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
+from tcomp.runtime.calls import Call, check_call, layouts_of
+from tcomp.runtime.registry import runtime_of
+from tcomp.runtime.specialisation import Specialisation
+from tcomp.storage.memo import MOST_KEPT, Recent
+
+
+class Kernel:
+    """A program compiled for fixed sizes, strides, options and target.
+
+    ``kernel(A, B, out=C)`` runs it on arrays that fit, given as to the operation that compiled it.
+    """
+
+    def __init__(self, specialisation: Specialisation, begun: Begun | None = None) -> None:
+        """Compile, or find the compiled kernel in the cache; ``begun`` is what was done before.  Raises TcompError."""
+        self.specialisation = specialisation
+        self._source, self._compilation = specialisation.source(begun)
+        runtime = runtime_of(specialisation.target)
+        self._memory = runtime.memory
+        self._program = runtime.load(self._source)
+        self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
+        self._quick = QuickCalls()
+
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:
+        return Kernel, (self.specialisation,)
+
+    @property
+    def source(self) -> str:
+        """The text that was compiled."""
+        return self._source.text
+
+    @property
+    def compilation(self) -> Compilation:
+        """Everything between the program and the source; made again if the source came from the cache."""
+        if self._compilation is None:
+            self._compilation = self.specialisation.lower()
+        return self._compilation
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The text of every stage by name, in pipeline order."""
+        return self.compilation.stages
+
+    def explain(self) -> str:
+        """What the kernel is, how it is laid out and where the time of compiling it went."""
+        return explain(self.specialisation, self.compilation)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.specialisation.label()} for {self.specialisation.target}>"
+
+    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+        """Run on arrays of the sizes, strides and types that the kernel was compiled for; else ShapeError."""
+        for _, direct in self._quick.recent:
+            result = direct(arguments, out)
+            if result is not None:
+                return result
+        layouts = layouts_of(arguments, out)
+        binding = self._bindings.get(layouts)
+        if binding is not None:
+            try:
+                results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
+                self._quick.remember((), layouts, binding, arguments, results)
+                return results[0] if len(results) == 1 else results
+            except MisalignedArgumentError:
+                pass  # what follows copies inputs, and says which output it is
+        call = check_call(self.specialisation.function, arguments, out, memory=self._memory)
+        return self.bind(call, layouts).run_call(call)
+
+    def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
+        """How to run calls like this one.
+
+        Raises ShapeError if its arrays do not fit the kernel, and TargetError if they lie where it does not run.
+        """
+        problems = list(self._misfits(call))
+        if problems:
+            raise ShapeError(*problems)
+        binding = Binding(self._source, self._program, call)
+        if call.in_place and None not in layouts:
+            self._bindings[layouts] = binding
+        return binding
+
+    def _misfits(self, call: Call) -> list[Diagnostic]:
+        function = self.specialisation.function
+        found: list[Diagnostic] = []
+        for name, value in call.constants.items():
+            compiled = self.specialisation.sizes.values[name]
+            if value != compiled:
+                message = f"{name} is {value}, but the kernel was compiled for {compiled}"
+                found.append(Diagnostic(message, function.source, function.tensors[name].span))
+        for argument in self._source.arguments:
+            view = call.views.get(argument.name)
+            problem = None if view is None else _misfit(argument, view)
+            if problem is not None:
+                tensor = function.tensors[argument.name]
+                found.append(Diagnostic(f"{tensor.role} {tensor.name}: {problem}", function.source, tensor.span))
+        return found
+
+
+def _misfit(argument: Argument, view: View) -> str | None:
+    """What about an array does not fit the kernel's argument, or None."""
+    if view.shape != argument.shape:
+        return f"expected shape {argument.shape} but found {view.shape}"
+    if 0 in view.shape:
+        return None
+    steps = [
+        (mine, theirs) for n, mine, theirs in zip(view.shape, argument.strides, view.strides, strict=True) if n > 1
+    ]
+    if any(mine != theirs for mine, theirs in steps):
+        return f"expected strides {argument.strides} (in elements) but found {view.strides}"
+    return None
+
+
+def explain(specialisation: Specialisation, compilation: Compilation) -> str:
+    """A report of a few lines on a compiled program."""
+    plan, source = compilation.plan, compilation.source
+    lines = [f"{describe(source)} on {specialisation.target}"]
+    sizes = ", ".join(f"{name} = {value}" for name, value in specialisation.sizes.values.items())
+    lines.append(f"  sizes: {sizes or 'none'}")
+    lines.append(f"  options: {specialisation.options.to_json()}")
+    for number, group in enumerate(plan.groups):
+        statements = [s for cluster in group.clusters for s in plan.clusters[cluster].statements]
+        tiles = " x ".join(map(str, group.sizes))
+        lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
+    lines.append(f"  loops: {compilation.nest}")
+    lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
+    lines += [f"  operation {operation}" for operation in plan.operations.values()]
+    lines += [f"  buffer {line}" for line in _buffers(compilation)]
+    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies]
+    lines += [f"  barrier before {mark}, for the {level}" for mark, level in plan.barriers.items()]
+    lines += [f"  note: {note}" for note in plan.notes]
+    lines.append(f"  scratch memory: {source.scratch_bytes} bytes")
+    if source.checks:
+        lines.append(
+            f"  checked when run: {', '.join(f'dimension {c.dimension} of {c.tensor}' for c in source.checks)}"
+        )
+    times = ", ".join(f"{stage} {1e3 * seconds:.0f} ms" for stage, seconds in compilation.seconds.items())
+    lines.append(f"  compile time: {times}")
+    return "\n".join(lines) + "\n"
+
+
+def _describe_launch(launch: Launch) -> str:
+    """A launch in a few words: ``mm_0: 8 x 8 blocks of 16 x 16 threads``, innermost extents first."""
+    grid, block = (" x ".join(map(str, _without_ones(extents))) for extents in (launch.grid, launch.block))
+    shared = f", {launch.shared_bytes} bytes of dynamic shared memory" if launch.shared_bytes else ""
+    return f"{launch.kernel}: {grid} blocks of {block} threads{shared}"
+
+
+def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]
+    return extents
+
+
+def _buffers(compilation: Compilation) -> list[str]:
+    buffers = compilation.plan.buffers.values()
+    return [f"{b.storage}: {b.dtype}{list(b.shape)}, {b.bytes} bytes, {b.space}" for b in buffers]

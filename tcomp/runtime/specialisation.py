@@ -1,0 +1,237 @@
+"""A program fixed to sizes, strides, options and a target: what a kernel is made from, and its text kept on disk.
+
+Finding a schedule takes longer than all else but the C compiler, so the text that comes out is kept under a digest of
+everything that went in; a second process then runs neither isl nor the code generator.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import islpy as isl
+
+from tcomp import debug
+from tcomp.backends.host.toolchain import cpu_identity
+from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
+from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
+from tcomp.errors import CompileError, TcompError
+from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.runtime.registry import backend_of, runtime_of
+from tcomp.storage.cache import store
+from tcomp.storage.forks import ISL
+from tcomp.values.operators import DTYPES
+from tcomp.version import __version__
+
+_REPRO = """\
+# Compiles {label} again and prints its text.
+from pathlib import Path
+
+from tcomp import MappingOptions, grammar
+from tcomp.model.scop import Sizes
+from tcomp.runtime.specialisation import Specialisation
+
+here = Path(__file__).parent
+function = grammar.define((here / "00-input.tc").read_text(encoding="utf-8"))[{name!r}]
+options = MappingOptions.from_json((here / "options.json").read_text(encoding="utf-8"))
+sizes = Sizes({values!r}, {strides!r})
+plan = {plan!r}
+print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}, plan).lower().source.text)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Specialisation:
+    """What a kernel is made from.
+
+    ``unchecked`` leaves out the checks of data-dependent subscripts; ``plan`` is the text of a plan to use.
+    """
+
+    function: Function
+    sizes: Sizes
+    options: MappingOptions
+    target: str
+    unchecked: bool
+    plan: str | None = None
+
+    def lower(self, begun: Begun | None = None, announce: Announce = lambda _: None) -> Compilation:
+        """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
+        backend, checked = backend_of(self.target), not self.unchecked
+        with self._scheduling():
+            made = lower(self.function, self.sizes, self.options, backend, checked, self.plan, begun, announce)
+            self._report(made)
+        return made
+
+    def schedule(self) -> Scheduled:
+        """Run the pipeline as far as it does not depend on the options.  Raises TcompError."""
+        with self._scheduling():
+            return scheduled(self.function, self.sizes)
+
+    def begin(self, first: Scheduled | None = None) -> Begun:
+        """Run the pipeline, or go on, up to the plan on which options that are ``planted`` have no effect any more.
+
+        ``first`` is what ``schedule`` gave, perhaps with other options.  Raises TcompError, and may do so where
+        ``lower``, without fusion, does not.
+        """
+        with self._scheduling():
+            return begin(self.function, self.sizes, self.options, backend_of(self.target), first)
+
+    @contextmanager
+    def _scheduling(self) -> Iterator[None]:
+        """Alone with isl, whose errors are TcompErrors."""
+        try:
+            with ISL.value:
+                yield
+        except RecursionError:
+            raise CompileError(f"{self.function.name} is nested too deeply to compile") from None
+        except isl.Error as error:
+            raise TcompError(f"isl could not schedule {self.label()}: {error}") from None
+
+    def _report(self, made: Compilation) -> None:
+        debug.log(1, f"{self.label()}: scheduled in {1e3 * sum(made.seconds.values()):.0f} ms")
+        for stage, seconds in made.seconds.items():
+            debug.log(2, f"{self.label()}: {stage} {1e3 * seconds:.1f} ms")
+        if debug.level() >= 3:
+            for stage, text in made.stages.items():
+                debug.log(3, f"{self.label()}: {stage}\n{text}")
+        directory = debug.dump_directory()
+        if directory is not None:
+            suffix = "cu" if made.source.launches else "c"
+            debug.write_dump(directory, self.label(), made.stages, self.options.to_json(), self._repro(), suffix)
+
+    def _repro(self) -> str:
+        """A program, for the folder of a dump, that makes the same kernel again."""
+        return _REPRO.format(
+            label=self.label(),
+            name=self.function.name,
+            values=dict(self.sizes.values),
+            strides=dict(self.sizes.strides),
+            target=self.target,
+            unchecked=self.unchecked,
+            plan=self.plan,
+        )
+
+    def key(self) -> str:
+        """A digest of all that the text depends on."""
+        facts = (
+            str(self.function),
+            _checked_spans(self.function),
+            sorted(self.sizes.values.items()),
+            sorted(self.sizes.strides.items()),
+            self.options.to_json(),
+            self.target,
+            self.unchecked,
+            self.plan,
+            (cpu_identity(), asdict(this_machine())),
+            (__version__, _build_identity(), str(isl.version.VERSION)),
+        )
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def source(self, begun: Begun | None = None) -> tuple[Source, Compilation | None]:
+        """The kernel's text, from the cache on disk or from the pipeline, whose results come with it then.
+
+        ``begun`` is the part of the pipeline that was run before.  What the pipeline makes is compiled as well, while
+        it is proved.
+        """
+        if debug.dump_directory() is not None or debug.check_every_pass() or debug.level() >= 2:
+            compilation = self.lower(begun)
+            return compilation.source, compilation
+        key = self.key()
+        source = _kept(key)
+        if source is not None:
+            return source, None
+        with store().turn("source", key):
+            source = _kept(key)
+            if source is not None:
+                return source, None
+            # What waits for the compiler should not wait for isl, too: the stacks are left without its lock.  Who finds
+            # the text finds the kernel, unless the compiler failed.
+            with ExitStack() as afterwards, ExitStack() as compilers:
+                runtime = runtime_of(self.target)
+                compilation = self.lower(begun, lambda text: compilers.enter_context(runtime.loading(text)))
+                afterwards.callback(store().put, "source", key, self.label(), _encode(compilation.source))
+        return compilation.source, compilation
+
+    def label(self) -> str:
+        """The def and its sizes: ``mm(M=64, N=16, K=32)``."""
+        return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in self.sizes.values.items())})"
+
+
+def _checked_spans(function: Function) -> list[tuple[int, int]]:
+    """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
+    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
+    return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if depends_on_data(s)]
+
+
+def _kept(key: str) -> Source | None:
+    kept = store().get("source", key)
+    return None if kept is None else _decode(kept)
+
+
+def _encode(source: Source) -> bytes:
+    plain = asdict(source)
+    stored = (*plain["arguments"], *plain["temporaries"])
+    dtypes = (*(a.dtype for a in source.arguments), *(t.dtype for t in source.temporaries))
+    for record, dtype in zip(stored, dtypes, strict=True):
+        record["dtype"] = dtype.name
+    return json.dumps(plain).encode()
+
+
+def _decode(content: bytes) -> Source | None:
+    """The inverse of ``_encode``; None for what another version wrote."""
+    try:
+        plain: dict[str, Any] = json.loads(content)
+        arguments = tuple(
+            Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"])
+            for a in plain.pop("arguments")
+        )
+        checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))
+        launches = tuple(
+            Launch(
+                launch["kernel"],
+                tuple(launch["grid"]),
+                tuple(launch["block"]),
+                launch["shared_bytes"],
+                tuple(launch["arguments"]),
+                tuple((number, statement) for number, statement in launch["lines"]),
+            )
+            for launch in plain.pop("launches")
+        )
+        temporaries = tuple(
+            Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
+        )
+        flags = tuple(plain.pop("flags"))
+        return Source(
+            arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries, **plain
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@functools.cache
+def _build_identity() -> str:
+    """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
+    digest = hashlib.sha256()
+    for entry in sorted(_files(Path(str(resources.files("tcomp"))))):
+        digest.update(repr(entry).encode())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for entry in os.scandir(folder):
+        if entry.is_dir() and not entry.name.startswith(("_", ".")):
+            yield from _files(Path(entry.path))
+        elif entry.name.endswith((".py", ".lark")):
+            status = entry.stat()
+            yield entry.name, status.st_size, status.st_mtime_ns

@@ -1,0 +1,291 @@
+"""The built-in functions of the language, each declared once: arity, NumPy meaning, C and CUDA spelling.
+
+A row without a definition is a function of the C library under its own name (``acosh``: ``acosh(double)``,
+``acoshf(float)``), unless ``vectormath`` has one that vectorises.  A row with one is spelled ``tc_<name>_<type>`` and
+defined in front of the kernel; CUDA has most functions natively, so ``cuda_native`` says whether the definition is
+needed there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import TargetError
+from tcomp.values import vectormath
+from tcomp.values.vectormath import cfunctions
+from tcomp.values.vectormath.cfunctions import CFunction
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """A built-in function of ``arity`` arguments of one type, which is also the type of its result.
+
+    Arguments are converted to a common float type (float32 at least) unless ``keeps_integers`` holds, in which case
+    integers stay integers.  ``evaluate`` is the meaning on arrays: float64 ones, or, where ``typed`` says that the
+    result depends on the element type, or where integers stay, arrays of the type itself.
+    """
+
+    name: str
+    arity: int
+    evaluate: Callable[..., Array]
+    definition: CFunction | None = None
+    keeps_integers: bool = False
+    typed: bool = False
+    cuda_native: bool = True
+
+    def c_name(self, c_type: str) -> str:
+        """What a C kernel calls for arguments of ``c_type``: "float", "double" or, if integers stay, an integer."""
+        if self.c_definition(c_type):
+            return cfunctions.defined_name(self.name, c_type)
+        return self.name + ("f" if c_type == "float" else "")
+
+    def c_definition(self, c_type: str) -> CFunction | None:
+        """The definition for C kernels, one that vectorises where there is one; None where the C library serves."""
+        return vectormath.VECTORISED.get((self.name, c_type), self.definition)
+
+    def cuda_name(self, c_type: str) -> str:
+        """What a CUDA kernel calls for arguments of ``c_type``."""
+        return self.name + ("f" if c_type == "float" else "") if self.cuda_native else self.c_name(c_type)
+
+
+def c_declarations(calls: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Header-free C text, one declaration or definition each, for calls given as (intrinsic, C type).
+
+    Definitions come after what they call; each function comes once.
+    """
+    texts: dict[str, str] = {}
+    for name, c_type in calls:
+        cfunctions.declare(name, INTRINSICS[name].c_definition(c_type), c_type, texts)
+    return tuple(texts.values())
+
+
+def cuda_definitions(calls: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Device functions for the calls, given as (intrinsic, C type), that CUDA does not know natively."""
+    texts: dict[str, str] = {}
+    for name, c_type in calls:
+        intrinsic = INTRINSICS[name]
+        if not intrinsic.cuda_native and intrinsic.definition is not None:
+            c_name = intrinsic.c_name(c_type)
+            texts[c_name] = f"__device__ __forceinline__ {intrinsic.definition.define(c_name, c_type)}"
+    return tuple(texts.values())
+
+
+def _scipy(name: str) -> Callable[..., Array]:
+    """A function of ``scipy.special``, which is imported when it is first called: only the reference needs it."""
+
+    def call(*arguments: Array) -> Array:
+        try:
+            special = importlib.import_module("scipy.special")
+        except ImportError as error:
+            raise TargetError(f"the reference interpreter computes this function with SciPy ({name!r}), which is not"
+                              " installed: pip install scipy") from error  # fmt: skip
+        result: Array = np.asarray(getattr(special, name)(*arguments))
+        return result
+
+    return call
+
+
+_log_gamma = _scipy("gammaln")
+
+
+def _lgamma(x: Array) -> Array:
+    """SciPy's overflows beside its pole at 0."""
+    inside = np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _log_gamma(x))
+    return np.where(np.isinf(x), np.inf, inside)
+
+
+def _elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    vectorised = np.frompyfunc(function, 1, 1)
+
+    def call(x: Array) -> Array:
+        return np.asarray(vectorised(x), np.float64)
+
+    return call
+
+
+_erf, _erfc = _elementwise(math.erf), _elementwise(math.erfc)
+
+
+def _round(x: Array) -> Array:
+    whole = np.trunc(x)
+    result: Array = np.copysign(whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1.0, x), 0.0), x)
+    return result
+
+
+def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without what overflows: it is exp(x) far below 0."""
+    small: Array = np.exp(-np.abs(x))
+    result: Array = np.where(x < 0, small, 1) / (1 + small)
+    return result
+
+
+def _sign(x: Array) -> Array:
+    return np.where(np.equal(x, 0), x, np.sign(x))
+
+
+def _remainder(x: Array, y: Array) -> Array:
+    """IEEE remainder: x - y n with n the integer nearest x / y, ties to even."""
+    period = np.abs(y)
+    rest = np.fmod(np.abs(x), 2 * period)
+    above = 2 * rest > period
+    rest = np.where(above, rest - period, rest)
+    result: Array = np.copysign(1.0, x) * np.where(above & (2 * rest >= period), rest - period, rest)
+    return result
+
+
+_inverse_erfc = _scipy("erfcinv")
+
+
+def _erfcinv(x: Array) -> Array:
+    return _inverse_erfc(x) + 0.0
+
+
+def _half_turns(x: Array) -> tuple[Array, Array]:
+    """The multiple of a quarter turn nearest pi x, modulo 4, and the angle that is left."""
+    rest = np.fmod(x, 2.0)
+    quarter = np.rint(2 * rest)
+    return np.mod(quarter, 4), np.pi * (rest - quarter / 2)
+
+
+def _sinpi(x: Array) -> Array:
+    quarter, angle = _half_turns(x)
+    value = np.where(quarter % 2 == 0, np.sin(angle), np.cos(angle)) * np.where(quarter >= 2, -1.0, 1.0)
+    return np.where(value == 0, np.copysign(0.0, x), value)
+
+
+def _cospi(x: Array) -> Array:
+    quarter, angle = _half_turns(x)
+    flipped = (quarter == 1) | (quarter == 2)
+    return np.where(quarter % 2 == 0, np.cos(angle), np.sin(angle)) * np.where(flipped, -1.0, 1.0) + 0.0
+
+
+def _odd(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An odd function, which has -0 at -0; SciPy's have 0 there."""
+    return lambda x: np.where(x == 0, x, function(x))
+
+
+def _bessel(name: str, limit: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A Bessel function, with its ``limit`` at infinity, where SciPy has NaN."""
+    inside = _scipy(name)
+    return lambda x: np.where(np.isinf(x), limit(x), inside(x))
+
+
+def _vanishing(x: Array) -> Array:
+    return np.where(x > 0, 0.0, np.nan)
+
+
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    result: Array = (np.asarray(x, np.longdouble) * y + z).astype(np.float64)
+    return result
+
+
+def _logb(x: Array) -> Array:
+    return np.where(np.isfinite(x) & (x != 0), np.frexp(x)[1] - 1.0, np.log2(np.abs(x)))
+
+
+def _norm(*x: Array) -> Array:
+    length = np.abs(x[0])
+    for component in x[1:]:
+        length = np.hypot(length, component)
+    return length
+
+
+def _c(text: str, *calls: str) -> CFunction:
+    return CFunction(text, calls)
+
+
+INTRINSICS: dict[str, Intrinsic] = {
+    f.name: f
+    for f in (
+        Intrinsic("acos", 1, np.arccos),
+        Intrinsic("acosh", 1, np.arccosh),
+        Intrinsic("asin", 1, np.arcsin),
+        Intrinsic("asinh", 1, np.arcsinh),
+        Intrinsic("atan", 1, np.arctan),
+        Intrinsic("atanh", 1, np.arctanh),
+        Intrinsic("cbrt", 1, np.cbrt),
+        Intrinsic("ceil", 1, np.ceil),
+        Intrinsic("cos", 1, np.cos),
+        Intrinsic("cosh", 1, np.cosh),
+        Intrinsic("cospi", 1, _cospi, cfunctions.COSPI),
+        Intrinsic("cyl_bessel_i0", 1, _bessel("i0", np.abs), cfunctions.CYL_BESSEL_I0),
+        Intrinsic("cyl_bessel_i1", 1, _odd(_bessel("i1", np.positive)), cfunctions.CYL_BESSEL_I1),
+        Intrinsic("erf", 1, _erf),
+        Intrinsic("erfc", 1, _erfc),
+        Intrinsic("erfcinv", 1, _erfcinv, cfunctions.ERFCINV),
+        Intrinsic("erfcx", 1, _scipy("erfcx"), cfunctions.ERFCX),
+        Intrinsic("erfinv", 1, _odd(_scipy("erfinv")), cfunctions.ERFINV),
+        Intrinsic("exp", 1, np.exp),
+        Intrinsic("exp10", 1, lambda x: np.power(10.0, x), _c("$T $name($T x) { return pow$f(10, x); }", "pow")),
+        Intrinsic("exp2", 1, np.exp2),
+        Intrinsic("expm1", 1, np.expm1),
+        Intrinsic("fabs", 1, np.abs),
+        Intrinsic("floor", 1, np.floor),
+        Intrinsic("j0", 1, _bessel("j0", np.zeros_like), _c("double $name(double x) { return j0(x); }", "j0")),
+        Intrinsic("j1", 1, _bessel("j1", lambda x: np.copysign(0.0, x)),
+                  _c("double $name(double x) { return j1(x); }", "j1")),
+        Intrinsic("lgamma", 1, _lgamma),
+        Intrinsic("log", 1, np.log),
+        Intrinsic("log10", 1, np.log10),
+        Intrinsic("log1p", 1, np.log1p),
+        Intrinsic("log2", 1, np.log2),
+        Intrinsic("logb", 1, _logb),
+        Intrinsic("normcdf", 1, _scipy("ndtr"), cfunctions.NORMCDF),
+        Intrinsic("normcdfinv", 1, _scipy("ndtri"), cfunctions.NORMCDFINV),
+        Intrinsic("rcbrt", 1, lambda x: 1 / np.cbrt(x), cfunctions.RCBRT),
+        Intrinsic("round", 1, _round),
+        Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), _c("$T $name($T x) { return 1 / sqrt$f(x); }", "sqrt")),
+        Intrinsic("sin", 1, np.sin),
+        Intrinsic("sinh", 1, np.sinh),
+        Intrinsic("sinpi", 1, _sinpi, cfunctions.SINPI),
+        Intrinsic("sqrt", 1, np.sqrt),
+        Intrinsic("tan", 1, np.tan),
+        Intrinsic("tanh", 1, np.tanh),
+        Intrinsic("tgamma", 1, _scipy("gamma")),
+        Intrinsic("trunc", 1, np.trunc),
+        Intrinsic("y0", 1, _bessel("y0", _vanishing), _c("double $name(double x) { return y0(x); }", "y0")),
+        Intrinsic("y1", 1, _bessel("y1", _vanishing), _c("double $name(double x) { return y1(x); }", "y1")),
+        Intrinsic("atan2", 2, np.arctan2),
+        Intrinsic("copysign", 2, np.copysign),
+        Intrinsic("fdim", 2, lambda x, y: np.where(x <= y, 0.0, x - y),
+                  _c("$T $name($T x, $T y) { return x <= y ? 0 : x - y; }")),
+        Intrinsic("fdivide", 2, np.divide, _c("$T $name($T x, $T y) { return x / y; }"), cuda_native=False),
+        Intrinsic("fmax", 2, np.fmax,
+                  _c("$T $name($T x, $T y) { $T larger = x >= y ? x : y; return y != y ? x : larger; }")),
+        Intrinsic("fmin", 2, np.fmin,
+                  _c("$T $name($T x, $T y) { $T smaller = x <= y ? x : y; return y != y ? x : smaller; }")),
+        Intrinsic("fmod", 2, np.fmod),
+        Intrinsic("hypot", 2, np.hypot),
+        Intrinsic("nextafter", 2, np.nextafter, typed=True),
+        Intrinsic("pow", 2, np.power),
+        Intrinsic("remainder", 2, _remainder),
+        Intrinsic("rhypot", 2, lambda x, y: 1 / np.hypot(x, y), cfunctions.RHYPOT),
+        Intrinsic("fma", 3, _fma),
+        Intrinsic("norm3d", 3, _norm,
+                  _c("$T $name($T x, $T y, $T z) { return hypot$f(hypot$f(x, y), z); }", "hypot")),
+        Intrinsic("rnorm3d", 3, lambda *x: 1 / _norm(*x), cfunctions.RNORM3D),
+        Intrinsic("norm4d", 4, _norm,
+                  _c("$T $name($T x, $T y, $T z, $T w) { return hypot$f(hypot$f(x, y), hypot$f(z, w)); }", "hypot")),
+        Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D),
+        # The field's names that the original lacks.  NaN gives NaN, also from sign; sign(-0) is -0.
+        Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x + 0; }"),
+                  keeps_integers=True, cuda_native=False),
+        Intrinsic("relu", 1, lambda x: np.where(x < 0, x.dtype.type(0), x),
+                  _c("$T $name($T x) { return x < 0 ? 0 : x; }"), keeps_integers=True, cuda_native=False),
+        Intrinsic("sign", 1, _sign,
+                  _c("$T $name($T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }"),
+                  keeps_integers=True, cuda_native=False),
+        Intrinsic("sigmoid", 1, _sigmoid,
+                  _c("$T $name($T x) { $T y = exp$f(x < 0 ? x : -x); return (x < 0 ? y : 1) / (1 + y); }", "exp"),
+                  cuda_native=False),
+    )
+}  # fmt: skip
+"""The built-in functions that are not rewritten by the checker (``select`` and ``clamp`` are)."""
