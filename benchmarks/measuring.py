@@ -27,9 +27,9 @@ from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import local_executor
 
 _TILES = tuple(product((8, 16, 32, 64), (32, 64, 128)))
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tcomp.tuner.ranking import pace
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Strategy, Trial
+from tcomp.tuner.model.ranking import pace
 
 Curve = tuple[float, ...]
 """The best pace after 1, 2, ... measured candidates: the time over that of the default options next to it."""

@@ -1,4 +1,4 @@
-"""Measure candidates of many programs and fit the trees that the tuner begins with, ``tcomp.tuner.experience``.
+"""Measure candidates of many programs and fit the trees that the tuner begins with, ``tcomp.tuner.model.experience``.
 
     python benchmarks/tuning_experience.py [--workloads M4,M7] [--measured 160] [--database FILE] [--output FILE]
 

@@ -19,19 +19,19 @@ from benchmarks.tuning_curves import searched
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_run import BATCH, problem_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.background import Background
-from tcomp.tuner.database import Database
-from tcomp.tuner.description import describe
-from tcomp.tuner.evaluation import Bench
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.experience import Experience, Tree, differences
-from tcomp.tuner.features import facts_of
-from tcomp.tuner.proposals import Proposed, generator
-from tcomp.tuner.ranking import pace
-from tcomp.tuner.space import Space, space_of
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate, Compiled, Problem, Trial
+from tcomp.tuner.measuring.evaluation import Bench
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.workshop import ExecutorWorkshop
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.description import describe
+from tcomp.tuner.model.experience import Experience, Tree, differences
+from tcomp.tuner.model.features import facts_of
+from tcomp.tuner.model.ranking import pace
+from tcomp.tuner.space.proposals import Proposed, generator
+from tcomp.tuner.space.space import Space, space_of
 from tcomp.tuner.strategies import strategy_named
-from tcomp.tuner.trials import Candidate, Compiled, Problem, Trial
-from tcomp.tuner.workshop import ExecutorWorkshop
 
 WORKLOADS = "M2,M3,M5,M7,M8,M14,M15,M17,M18,M19,M20,M21,M23,M24,M26,M28,M30,M33,M34,M36"
 """Those of the suite whose candidates take some milliseconds at most, and that the table of docs/tuning.md has not."""
@@ -145,6 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--measured", type=int, default=160, help="candidates of each")
     parser.add_argument("--jobs", type=int, default=None, help="processes that compile; one for each processor")
     parser.add_argument("--database", type=Path, default=Path("out/benchmarks/experience.db"), help="what is measured")
-    parser.add_argument("--output", type=Path, default=Path("tcomp/tuner/experience-cpu.json"), help="the trees")
+    parser.add_argument("--output", type=Path, default=Path("tcomp/tuner/model/experience-cpu.json"), help="the trees")
     parser.add_argument("--small", action="store_true", help="small sizes, to try the benchmark itself")
     return parser

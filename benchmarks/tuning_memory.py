@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.identity import identity_of
-from tcomp.tuner.ranking import pace
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.model.ranking import pace
 from tcomp.tuner.search import Workshop
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
 AGAIN = 4
 """How often what seems faster than the default options is measured again.

@@ -13,15 +13,15 @@ from typing import Any
 from benchmarks.cpu_case import Case
 from benchmarks.tuning_run import problem_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.evaluation import Bench
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.result import Final, TuningResult
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate, Outcome, Problem, Trial
+from tcomp.tuner.measuring.evaluation import Bench
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.workshop import ExecutorWorkshop
+from tcomp.tuner.report.result import Final, TuningResult
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.strategies import STRATEGIES
-from tcomp.tuner.trials import Candidate, Outcome, Problem, Trial
 from tcomp.tuner.tuning import tune
-from tcomp.tuner.workshop import ExecutorWorkshop
 
 LONGEST_LIST = 4
 """Candidates of the long run that are compared with the winners of the short ones."""

@@ -19,18 +19,18 @@ from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_plot import check, draw
 from tcomp.arrays.devices import MAIN
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.background import Background
-from tcomp.tuner.database import Database
-from tcomp.tuner.description import describe
-from tcomp.tuner.evaluation import Bench
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.experience import experience_of
-from tcomp.tuner.features import facts_of
-from tcomp.tuner.identity import device_model
-from tcomp.tuner.space import space_of
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import device_model
+from tcomp.tuner.database.trials import Candidate, Problem
+from tcomp.tuner.measuring.evaluation import Bench
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.workshop import ExecutorWorkshop
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.description import describe
+from tcomp.tuner.model.experience import experience_of
+from tcomp.tuner.model.features import facts_of
+from tcomp.tuner.space.space import space_of
 from tcomp.tuner.strategies import STRATEGIES, strategy_named
-from tcomp.tuner.trials import Candidate, Problem
-from tcomp.tuner.workshop import ExecutorWorkshop
 
 BATCH = 8
 """Candidates that a strategy proposes at a time."""

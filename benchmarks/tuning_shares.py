@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from benchmarks.tuning_pieces import Findings
 from tcomp.commands.terminal.display import show_table
-from tcomp.tuner.wording import readable_seconds
+from tcomp.tuner.report.wording import readable_seconds
 
 COLUMNS = ("key", "workload", "default", "short", "long", "share", "least", "measured", "of", "long run", "of these")
 

@@ -17,11 +17,11 @@ from tcomp.operation import Operation
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import targets
 from tcomp.storage.cache import CacheWarning
-from tcomp.tuner.database import TuningWarning
+from tcomp.tuner.database.database import TuningWarning
 from tcomp.version import __version__
 
 if TYPE_CHECKING:
-    from tcomp.tuner.result import TuningResult
+    from tcomp.tuner.report.result import TuningResult
 
 __all__ = [
     "CacheWarning",
@@ -48,7 +48,7 @@ __all__ = [
 def __getattr__(name: str) -> type[TuningResult]:
     """``TuningResult`` is imported when somebody asks for it, for with it comes all that draws reports."""
     if name == "TuningResult":
-        from tcomp.tuner.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
+        from tcomp.tuner.report.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
 
         return TuningResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,14 +25,14 @@ from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo, Recent
-from tcomp.tuner.identity import device_model
+from tcomp.tuner.database.identity import device_model
+from tcomp.tuner.database.trials import Array, Problem
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.progress import Watch, ignore
 from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
-from tcomp.tuner.trials import Array, Problem
 
 if TYPE_CHECKING:
-    from tcomp.tuner.result import TuningResult
+    from tcomp.tuner.report.result import TuningResult
 
 
 class Operation:

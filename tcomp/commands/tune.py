@@ -26,14 +26,14 @@ from tcomp.model.scop import Sizes
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.database import Database
-from tcomp.tuner.database_file import database_path, open_database
-from tcomp.tuner.identity import device_model
-from tcomp.tuner.report import write_report
-from tcomp.tuner.result import TuningResult
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.file import database_path, open_database
+from tcomp.tuner.database.identity import device_model
+from tcomp.tuner.database.trials import Problem
+from tcomp.tuner.report.report import write_report
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
 from tcomp.tuner.strategies import STRATEGIES
-from tcomp.tuner.trials import Problem
 from tcomp.tuner.tuning import tune
 
 

@@ -13,11 +13,11 @@ from tcomp.commands.cache import readable_age
 from tcomp.commands.terminal.display import show_line, show_table
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import TcompError
-from tcomp.tuner.database import Counts, Database
-from tcomp.tuner.database_file import database_path, open_database
-from tcomp.tuner.exchange import export_to, import_from
-from tcomp.tuner.records import Tuned
-from tcomp.tuner.wording import readable_seconds
+from tcomp.tuner.database.database import Counts, Database
+from tcomp.tuner.database.exchange import export_to, import_from
+from tcomp.tuner.database.file import database_path, open_database
+from tcomp.tuner.database.records import Tuned
+from tcomp.tuner.report.wording import readable_seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,12 @@ from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.database import TuningWarning
-from tcomp.tuner.database_file import look_up
-from tcomp.tuner.identity import device_model, identity_of
-from tcomp.tuner.records import Tuned
+from tcomp.tuner.database.database import TuningWarning
+from tcomp.tuner.database.file import look_up
+from tcomp.tuner.database.identity import device_model, identity_of
+from tcomp.tuner.database.records import Tuned
+from tcomp.tuner.database.trials import Problem
 from tcomp.tuner.settings import LONGEST, shown
-from tcomp.tuner.trials import Problem
 
 _UNCONFIRMED_GAIN = 1.05
 """What was never compared with the default in turn must promise more."""

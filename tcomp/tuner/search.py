@@ -17,13 +17,13 @@ from typing import Protocol
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.storage.filelocks import claimed
-from tcomp.tuner.database import Database
-from tcomp.tuner.identity import identity_of
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.records import Tuned
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore
-from tcomp.tuner.records import Tuned
-from tcomp.tuner.result import FAILED, LEAST_ROUNDS, RAN, Final, TuningResult, decide, provisional
+from tcomp.tuner.report.result import FAILED, LEAST_ROUNDS, RAN, Final, TuningResult, decide, provisional
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 
 FINALISTS = 4
 """Candidates that are measured again, in turn with the default options, at the end of a run."""

@@ -13,9 +13,9 @@ from types import ModuleType
 from tcomp.errors import TcompError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.tuner import searches
-from tcomp.tuner.background import Background
+from tcomp.tuner.database.trials import Strategy
+from tcomp.tuner.model.background import Background
 from tcomp.tuner.settings import DEFAULT_STRATEGY
-from tcomp.tuner.trials import Strategy
 
 Begin = Callable[[Background], Strategy]
 

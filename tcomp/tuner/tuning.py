@@ -17,26 +17,26 @@ from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.runtime.registry import check_available, estimate_of, memory_of
 from tcomp.storage.filelocks import claimed
-from tcomp.tuner.background import Background
-from tcomp.tuner.database import Database
-from tcomp.tuner.database_file import open_database
-from tcomp.tuner.description import describe
-from tcomp.tuner.evaluation import Bench
-from tcomp.tuner.executors import executor_at, local_executor
-from tcomp.tuner.experience import experience_of
-from tcomp.tuner.features import facts_of
-from tcomp.tuner.identity import identity_of
-from tcomp.tuner.preparation import Limits
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.file import open_database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.trials import Problem
+from tcomp.tuner.measuring.evaluation import Bench
+from tcomp.tuner.measuring.executors import executor_at, local_executor
+from tcomp.tuner.measuring.preparation import Limits
+from tcomp.tuner.measuring.workshop import ExecutorWorkshop
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.description import describe
+from tcomp.tuner.model.experience import experience_of
+from tcomp.tuner.model.features import facts_of
 from tcomp.tuner.progress import Progress, Watch, ignore
-from tcomp.tuner.result import TuningResult
+from tcomp.tuner.report.result import TuningResult
+from tcomp.tuner.report.wording import readable_seconds
 from tcomp.tuner.search import Run, Searcher
-from tcomp.tuner.seeds import seeds
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.space import space_of
+from tcomp.tuner.space.seeds import seeds
+from tcomp.tuner.space.space import space_of
 from tcomp.tuner.strategies import strategy_named
-from tcomp.tuner.trials import Problem
-from tcomp.tuner.wording import readable_seconds
-from tcomp.tuner.workshop import ExecutorWorkshop
 
 _PREFIX, _LOCK = "tcomp-tune-", ".lock"
 _STALE_SECONDS = 3600.0

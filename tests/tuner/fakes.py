@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.result import Final
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.report.result import Final
 
 
 def seconds_of(options: MappingOptions) -> float:

@@ -25,7 +25,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass
 from tcomp.runtime.registry import Availability, Target
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.database.trials import Outcome
 
 TARGET = "faulty"
 

@@ -7,11 +7,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate
 from tcomp.tuner.progress import Progress
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import problem, tiled
 

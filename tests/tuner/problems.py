@@ -8,7 +8,7 @@ from tcomp import grammar
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SCALE = "def scale(float(N) A) -> (B) { B(n) = A(n) * 2 }"

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tcomp.errors import TcompError
-from tcomp.tuner.sandbox import Confines, Isolate, Progress
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.database.trials import Outcome
+from tcomp.tuner.measuring.sandbox import Confines, Isolate, Progress
 
 _ENDLESS = ("loop", "grandchild")
 

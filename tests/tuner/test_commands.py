@@ -14,12 +14,12 @@ from tcomp.commands import tune as command
 from tcomp.commands.inputs.shapes import parse_shapes
 from tcomp.commands.terminal.progress import lines_of, sparkline
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate, Problem
 from tcomp.tuner.progress import Phase, Progress, Watch
-from tcomp.tuner.result import TuningResult
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate, Problem
 from tests.tuner.fakes import FakeWorkshop, Listed
 from tests.tuner.problems import MM, SCALE, tiled
 

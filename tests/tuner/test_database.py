@@ -17,12 +17,12 @@ import pytest
 from tcomp.cli import main
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Counts, Database, TuningWarning
-from tcomp.tuner.database_file import database_path, look_up, open_database
-from tcomp.tuner.exchange import export_to, import_from
-from tcomp.tuner.identity import Identity, identity_of
-from tcomp.tuner.records import Tuned, trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.database import Counts, Database, TuningWarning
+from tcomp.tuner.database.exchange import export_to, import_from
+from tcomp.tuner.database.file import database_path, look_up, open_database
+from tcomp.tuner.database.identity import Identity, identity_of
+from tcomp.tuner.database.records import Tuned, trial_from_plain, trial_to_plain, tuned_from_plain, tuned_to_plain
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
 from tests.tuner.problems import MM, SCALE, problem, tiled, trial
 
 

@@ -9,9 +9,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tcomp.tuner.database import Database
-from tcomp.tuner.identity import identity_of
-from tcomp.tuner.records import Tuned
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.records import Tuned
 from tests.tuner.problems import problem, tiled, trial
 
 PROBLEM = problem()

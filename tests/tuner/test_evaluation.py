@@ -13,10 +13,10 @@ import pytest
 
 import tcomp as tc
 from tcomp.backends.simulator import compiler
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.preparation import Limits
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.preparation import Limits
 from tests.tuner.problems import problem
 
 

@@ -16,10 +16,10 @@ import pytest
 
 from tcomp import MappingOptions
 from tcomp.errors import TcompError
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import executor_at, local_executor
-from tcomp.tuner.preparation import Limits
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import executor_at, local_executor
+from tcomp.tuner.measuring.preparation import Limits
 from tests.tuner.faulty import TARGET, options_with
 from tests.tuner.problems import problem
 

@@ -13,12 +13,12 @@ import pytest
 from benchmarks.tuning_fit import WORKLOADS, Measured, fitted, measured
 from benchmarks.tuning_memory import Memory
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.experience import Experience, differences, experience_of, read
-from tcomp.tuner.features import facts_of
-from tcomp.tuner.result import Final
-from tcomp.tuner.space import space_of
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.model.experience import Experience, differences, experience_of, read
+from tcomp.tuner.model.features import facts_of
+from tcomp.tuner.report.result import Final
+from tcomp.tuner.space.space import space_of
 from tests.tuner.problems import problem
 
 STUMPS = Experience(("rows", "options changed"), ((0, 1.5, -1.0, (1, 2.0, 0.5, 2.0)), 0.25))

@@ -14,11 +14,11 @@ from tcomp.model.scop import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import backend_of
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.cpufacts import CpuFacts
-from tcomp.tuner.description import describe
-from tcomp.tuner.features import ESTIMATE, facts_of
-from tcomp.tuner.outline import Band, heaviest, outline, tiles_of_bands, unfused
-from tcomp.tuner.space import space_of
+from tcomp.tuner.model.cpufacts import CpuFacts
+from tcomp.tuner.model.description import describe
+from tcomp.tuner.model.features import ESTIMATE, facts_of
+from tcomp.tuner.space.outline import Band, heaviest, outline, tiles_of_bands, unfused
+from tcomp.tuner.space.space import space_of
 from tests.programs import PROGRAMS
 from tests.targets import CPU
 

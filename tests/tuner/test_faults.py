@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tcomp import MappingOptions
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.preparation import Limits
-from tcomp.tuner.timing import Effort
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.preparation import Limits
+from tcomp.tuner.measuring.timing import Effort
 from tests.tuner.faulty import FAULTS, TARGET, options_with
 from tests.tuner.problems import problem
 

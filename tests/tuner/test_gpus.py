@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tcomp import MappingOptions
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.trials import Candidate, Outcome, Trial
+from tcomp.tuner.database.trials import Candidate, Outcome, Trial
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import local_executor
 from tests.tuner.problems import problem
 
 PROBLEM = problem("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="cuda:sm_90", N=1000)

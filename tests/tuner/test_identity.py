@@ -10,7 +10,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.tuner.identity import Identity, canonical, identity_of
+from tcomp.tuner.database.identity import Identity, canonical, identity_of
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.tuner.database import Database
-from tcomp.tuner.database_file import open_database
-from tcomp.tuner.identity import identity_of
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.file import open_database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.trials import Outcome
 from tests.tuner import killed
 
 KILLS = 20

@@ -12,11 +12,11 @@ import pytest
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.text.writer import plan_text
 from tcomp.runtime.kernel import Kernel
-from tcomp.tuner.evaluation import Bench, CompileJob, compile_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.likeness import likeness
-from tcomp.tuner.space import space_of
-from tcomp.tuner.trials import Candidate
+from tcomp.tuner.database.trials import Candidate
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, compile_candidate
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.likeness import likeness
+from tcomp.tuner.space.space import space_of
 from tests.tuner.problems import MM, problem
 
 LAYER = """

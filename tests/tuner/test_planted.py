@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.evaluation import Bench
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.identity import identity_of
-from tcomp.tuner.preparation import Limits
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import identity_of
+from tcomp.tuner.database.trials import Candidate, Outcome, Problem
+from tcomp.tuner.measuring.evaluation import Bench
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.measuring.preparation import Limits
+from tcomp.tuner.measuring.workshop import ExecutorWorkshop
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate, Outcome, Problem
-from tcomp.tuner.workshop import ExecutorWorkshop
 from tests.tuner.fakes import Listed
 from tests.tuner.faulty import FAULTS, TARGET, options_with
 from tests.tuner.problems import problem

@@ -19,13 +19,13 @@ from tcomp.model.scop import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner import tuning as module
-from tcomp.tuner.database import Database, TuningWarning
-from tcomp.tuner.identity import device_model, identity_of
+from tcomp.tuner.database.database import Database, TuningWarning
+from tcomp.tuner.database.identity import device_model, identity_of
+from tcomp.tuner.database.records import Tuned
+from tcomp.tuner.database.trials import Problem
 from tcomp.tuner.policy import Policy, policy_of
-from tcomp.tuner.records import Tuned
-from tcomp.tuner.result import TuningResult
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Problem
 from tests.tuner.problems import MM, tiled
 
 SIZES = {"M": 16, "K": 8, "N": 32}

@@ -11,11 +11,11 @@ import pytest
 
 from tcomp import MappingOptions, grammar
 from tcomp.model.tolerance import Tolerance
-from tcomp.tuner.evaluation import Bench, CompileJob
-from tcomp.tuner.preparation import Limits, Preparation, Prepared, Subject, laid_out
-from tcomp.tuner.sandbox import Confines, Failure, Isolate, Progress
-from tcomp.tuner.trials import Candidate, Outcome
-from tcomp.tuner.verification import Expected
+from tcomp.tuner.database.trials import Candidate, Outcome
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob
+from tcomp.tuner.measuring.preparation import Limits, Preparation, Prepared, Subject, laid_out
+from tcomp.tuner.measuring.sandbox import Confines, Failure, Isolate, Progress
+from tcomp.tuner.measuring.verification import Expected
 from tcomp.values.operators import FLOAT16, FLOAT32, FLOAT64, INT8, UINT64, DType
 from tests.tuner.problems import problem
 
@@ -98,7 +98,7 @@ def test_no_others_are_made_up_where_arrays_are_given(monkeypatch: pytest.Monkey
     """They may be tables of gigabytes; what outputs hold that are read is made up all the same."""
     text = "def f(float(N) A) -> (Y) { Y(i) += A(i) where i in 0:N }"
     of = replace(problem(text, N=5), given=(np.arange(5, dtype=np.float32),))
-    monkeypatch.setattr("tcomp.tuner.preparation.random_arguments", None)
+    monkeypatch.setattr("tcomp.tuner.measuring.preparation.random_arguments", None)
     ready = Preparation(of, Limits()).prepare(at_once)
     assert set(ready.contents) == {"Y"} and ready.contents["Y"].shape == (5,)
     np.testing.assert_array_equal(ready.expected[0].low, ready.contents["Y"] + np.arange(5))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.database.trials import Outcome
 
 PROGRAMS = {
     "a scalar": ("def f(float(N) A) -> (s) { s +=! A(n) }", {"N": 1000}),

@@ -12,13 +12,13 @@ import pytest
 
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.charts import Axis, Chart, counting, listing, logarithmic
-from tcomp.tuner.influence import influences
-from tcomp.tuner.report import page
-from tcomp.tuner.result import Final, TuningResult
-from tcomp.tuner.roofs import Roofs, roofs_of, work_of
-from tcomp.tuner.trials import Outcome
-from tcomp.tuner.wording import readable_rate, readable_seconds
+from tcomp.tuner.database.trials import Outcome
+from tcomp.tuner.report.charts import Axis, Chart, counting, listing, logarithmic
+from tcomp.tuner.report.influence import influences
+from tcomp.tuner.report.report import page
+from tcomp.tuner.report.result import Final, TuningResult
+from tcomp.tuner.report.roofs import Roofs, roofs_of, work_of
+from tcomp.tuner.report.wording import readable_rate, readable_seconds
 from tests.tuner.problems import MM, problem, tiled, trial
 
 VOID = ("meta", "br", "line", "circle", "polyline")

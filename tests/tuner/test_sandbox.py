@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tcomp.errors import TcompError
-from tcomp.tuner.sandbox import Confines, Failure, Patience, Sandbox
-from tcomp.tuner.trials import Outcome
+from tcomp.tuner.database.trials import Outcome
+from tcomp.tuner.measuring.sandbox import Confines, Failure, Patience, Sandbox
 from tests.tuner.tasks import Busy, Counted, Fail, Isolating, Overdue, Refused, Tell
 
 CONFINES = Confines(30.0, memory=1 << 30)
@@ -161,7 +161,7 @@ def test_killing_a_sandbox_ends_its_start() -> None:
 def test_nothing_outlives_the_process_that_asked() -> None:
     program = """
 import os, threading, time
-from tcomp.tuner.sandbox import Confines, Sandbox
+from tcomp.tuner.measuring.sandbox import Confines, Sandbox
 from tests.tuner.tasks import Counted, Fail
 threading.Thread(target=lambda: Sandbox({}).run(Counted(), Fail("grandchild"), Confines(30.0)), daemon=True).start()
 time.sleep(60)

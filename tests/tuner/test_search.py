@@ -12,14 +12,14 @@ import pytest
 
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.identity import Identity, identity_of
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.identity import Identity, identity_of
+from tcomp.tuner.database.records import Tuned
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Strategy, Trial
 from tcomp.tuner.progress import Phase, Progress
-from tcomp.tuner.records import Tuned
-from tcomp.tuner.result import Final, TuningResult, decide
+from tcomp.tuner.report.result import Final, TuningResult, decide
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 from tcomp.tuner.tuning import tune
 from tests.tuner.fakes import FakeWorkshop, Listed, seconds_of
 from tests.tuner.problems import problem, tiled

@@ -12,10 +12,10 @@ from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.declarations import Integers
 from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matters
 from tcomp.model.scop import Sizes
-from tcomp.tuner.parameters import Scalar
-from tcomp.tuner.parameters import Sizes as SizesParameter
-from tcomp.tuner.seeds import seeds
-from tcomp.tuner.space import NOT_SEARCHED, Space, divided, space_of
+from tcomp.tuner.space.parameters import Scalar
+from tcomp.tuner.space.parameters import Sizes as SizesParameter
+from tcomp.tuner.space.seeds import seeds
+from tcomp.tuner.space.space import NOT_SEARCHED, Space, divided, space_of
 from tests.targets import CPU
 
 MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 26, "K": 20, "N": 50}

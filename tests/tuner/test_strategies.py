@@ -13,17 +13,17 @@ import pytest
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.tuner import searches
-from tcomp.tuner.background import Background
-from tcomp.tuner.experience import Experience
-from tcomp.tuner.features import ESTIMATE, signature
-from tcomp.tuner.parameters import Scalar, Sizes
-from tcomp.tuner.ranking import Ranker, examples, pace, paces
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Strategy, Trial
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.experience import Experience
+from tcomp.tuner.model.features import ESTIMATE, signature
+from tcomp.tuner.model.ranking import Ranker, examples, pace, paces
 from tcomp.tuner.searches.genetic import Breeding, GeneticSearch, breeders, scaled
 from tcomp.tuner.searches.model import Judgement, ModelSearch
 from tcomp.tuner.searches.uniform import RandomSearch
-from tcomp.tuner.space import Space
+from tcomp.tuner.space.parameters import Scalar, Sizes
+from tcomp.tuner.space.space import Space
 from tcomp.tuner.strategies import STRATEGIES, Begin, strategies_in, strategy_named
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Strategy, Trial
 
 POWERS = tuple(1 << k for k in range(8))
 SPACE = Space(

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import sys
 from tcomp import MappingOptions
-from tcomp.tuner.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
-from tcomp.tuner.executors import local_executor
-from tcomp.tuner.trials import Candidate
+from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
+from tcomp.tuner.measuring.executors import local_executor
+from tcomp.tuner.database.trials import Candidate
 from tests.tuner.problems import problem
 
 def tried(folder):

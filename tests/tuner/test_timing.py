@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tcomp.tuner import timing
-from tcomp.tuner.timing import Effort, Stopwatch, Times, confidence, warm
+from tcomp.tuner.measuring import timing
+from tcomp.tuner.measuring.timing import Effort, Stopwatch, Times, confidence, warm
 
 EFFORT = Effort(seconds=0.1)
 
@@ -175,7 +175,7 @@ def test_priority_is_taken_for_all_threads_and_once() -> None:
     """In a process of its own, which may be refused it."""
     program = """
 import os, threading, time
-from tcomp.tuner.timing import take_priority
+from tcomp.tuner.measuring.timing import take_priority
 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 threading.Thread(target=time.sleep, args=(1,)).start()
 taken = take_priority()

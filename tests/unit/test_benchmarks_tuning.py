@@ -13,8 +13,8 @@ from benchmarks.tuning_curves import needed, report, searched, summary
 from benchmarks.tuning_memory import Memory
 from benchmarks.tuning_run import problem_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.database import Database
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.database import Database
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
 
 
 def compiled(tile: int, source: str = "") -> Compiled:

@@ -15,9 +15,9 @@ from benchmarks.tuning_pieces import Campaign, Extent, Findings, Short, load, sa
 from benchmarks.tuning_run import problem_of
 from benchmarks.tuning_shares import gains, longest, shares
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.result import Final, TuningResult
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
+from tcomp.tuner.report.result import Final, TuningResult
 from tcomp.tuner.settings import Settings
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Problem, Trial
 
 CASE = next(case for case in workloads(small=True) if case.key == "W5")
 

@@ -46,12 +46,15 @@ def test_import_is_light() -> None:
     packages = {name.partition(".")[0] for name in modules}
     assert not {"torch", "cupy", "scipy", "rich", "sklearn", "ml_dtypes", "pandas", "distributed"} & packages
     assert not {f"tcomp.backends.{name}" for name in ("cuda.text", "cuda.runtime", "cuda.tools", "simulator")} & modules
-    assert not {f"tcomp.tuner.{name}" for name in ("tuning", "search", "strategies", "report", "evaluation")} & modules
+    assert (
+        not {f"tcomp.tuner.{name}" for name in ("tuning", "search", "strategies", "report.report", "measuring")}
+        & modules
+    )
 
 
 def test_what_is_imported_late_is_there() -> None:
     assert all(hasattr(tcomp, name) for name in tcomp.__all__)
-    assert tcomp.TuningResult.__module__ == "tcomp.tuner.result"
+    assert tcomp.TuningResult.__module__ == "tcomp.tuner.report.result"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tcomp.nothing  # noqa: B018
 

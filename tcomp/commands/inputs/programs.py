@@ -27,7 +27,7 @@ from tcomp.runtime.arguments import constant
 from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.wholefiles import read_bounded, read_stream
-from tcomp.tuner.identity import device_model
+from tcomp.tuner.database.identity import device_model
 from tcomp.tuner.policy import stored_options
 
 _LIBRARY = "library:"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tcomp import debug
 from tcomp.tuner.progress import Phase, Progress
-from tcomp.tuner.wording import readable_seconds
+from tcomp.tuner.report.wording import readable_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.background import Background
-from tcomp.tuner.proposals import Proposed, generator
-from tcomp.tuner.ranking import pace
-from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Candidate, Compiled, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Trial
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.ranking import pace
+from tcomp.tuner.space.proposals import Proposed, generator
+from tcomp.tuner.space.space import Space
 
 NAME = "genetic"
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.tuner.background import Background
-from tcomp.tuner.experience import Experience, differences
-from tcomp.tuner.features import ESTIMATE, Facts, Features, signature
-from tcomp.tuner.proposals import Proposed, generator
-from tcomp.tuner.ranking import OTHERS_WEIGHT, Example, Ranker, examples, pace, paces
-from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.model.experience import Experience, differences
+from tcomp.tuner.model.features import ESTIMATE, Facts, Features, signature
+from tcomp.tuner.model.ranking import OTHERS_WEIGHT, Example, Ranker, examples, pace, paces
+from tcomp.tuner.space.proposals import Proposed, generator
+from tcomp.tuner.space.space import Space
 
 NAME = "model"
 

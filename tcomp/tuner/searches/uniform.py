@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcomp.tuner.background import Background
-from tcomp.tuner.proposals import Proposed, generator
-from tcomp.tuner.space import Space
-from tcomp.tuner.trials import Candidate, Compiled, Trial
+from tcomp.tuner.database.trials import Candidate, Compiled, Trial
+from tcomp.tuner.model.background import Background
+from tcomp.tuner.space.proposals import Proposed, generator
+from tcomp.tuner.space.space import Space
 
 NAME = "random"
 
