@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcomp.errors import PlanError
+from tcomp.mapping.cpu.buffers import place_buffers
 from tcomp.mapping.cpu.fusion import cpu_tiling
 from tcomp.mapping.cpu.nests import nest_clusters
 from tcomp.mapping.cpu.packing import pack_panels
@@ -19,14 +20,13 @@ from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.barriers import synchronise
+from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
 from tcomp.mapping.gpu.phases import deal_to_threads
+from tcomp.mapping.gpu.promotion import promote_to_shared
 from tcomp.mapping.gpu.tiles import gpu_tiling
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.gpu import Gpu
-from tcomp.mapping.memory.buffers import place_buffers
-from tcomp.mapping.memory.memories import place_in_memories
-from tcomp.mapping.memory.promotion import promote_to_shared
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 

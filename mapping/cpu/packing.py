@@ -3,7 +3,7 @@
 Where neighbouring columns of a register tile do not read neighbouring elements, or the elements of a column lie so far
 apart that each costs a page or a cache line of its own, the panel is copied into a box whose innermost dimension is the
 columns.  The other operand is broadcast from where it lies, unless some of it lies outside its tensor, or its elements
-throw each other out of the cache.  It is the copy that a GPU makes into shared memory (``memory/promotion.py``), at the
+throw each other out of the cache.  It is the copy that a GPU makes into shared memory (``gpu/promotion.py``), at the
 mark around the tiles that use it.
 """
 
@@ -20,11 +20,11 @@ from tcomp.mapping.contraction.blocking import is_read_afar, rows_of, steps_apar
 from tcomp.mapping.contraction.columns import Columns, columns_of, has_box
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.turning import turned_reads
+from tcomp.mapping.cpu.groupedcopies import grouped_copies
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
-from tcomp.mapping.memory.buffers import Place, places
-from tcomp.mapping.memory.groupedcopies import grouped_copies
-from tcomp.mapping.memory.memories import home_of
-from tcomp.mapping.memory.promotion import extents_of_a_run, unfolded_access
+from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.memory.places import Place, places
+from tcomp.mapping.memory.references import extents_of_a_run, unfolded_access
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import box_hull

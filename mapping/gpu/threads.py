@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.mapping.machines.gpu import WARP
-from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Phase, Plan
 from tcomp.model.scop import ScopStatement, map_from_text
 

@@ -1,5 +1,5 @@
-"""Where a value lives while a tile runs, and how copies of tensors are described: buffers, panels, shared tiles, banks.
+"""Where a value may live while a tile runs, who owns an element, and which elements a reference names.
 
-Who waits for whom is not told here (``mapping/gpu/barriers.py``), nor how copies are spelled (``tcomp/backends``).
-Open ``buffers`` first.
+The passes that decide are a target's own (``cpu/buffers.py``, ``cpu/packing.py``, ``gpu/memories.py``,
+``gpu/promotion.py``).  Open ``places`` first.
 """

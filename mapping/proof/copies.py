@@ -11,7 +11,7 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.dotproducts import holds
-from tcomp.mapping.memory.promotion import unfolded_access
+from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.plan.values import SUM_BYTES, Copy, Plan, StepGroups
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import BFLOAT16

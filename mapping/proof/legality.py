@@ -11,7 +11,7 @@ from __future__ import annotations
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.mapping.memory.buffers import Place, own_element, places
+from tcomp.mapping.memory.places import Place, own_element, places
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 import islpy as isl
 
 from tcomp.mapping.gpu.threads import Ends, ThreadMaps
-from tcomp.mapping.memory.buffers import Place, own_element
-from tcomp.mapping.memory.memories import home_of
+from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.memory.places import Place, own_element
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.model.scop import ScopStatement
 

@@ -15,13 +15,13 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.columns import has_box
+from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
-from tcomp.mapping.memory.banks import fetch_order
-from tcomp.mapping.memory.buffers import Place, own_element, places
-from tcomp.mapping.memory.memories import BLOCK_LEVEL, home_of
-from tcomp.mapping.memory.promotion import access_of, unfolded_access
+from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
+from tcomp.mapping.memory.places import Place, own_element, places
+from tcomp.mapping.memory.references import access_of, unfolded_access
 from tcomp.mapping.plan.tree import below, nodes_of
 from tcomp.mapping.plan.values import Buffer, Copy, Group, Phase, Plan
 from tcomp.mapping.proof.copies import prove_conversion, prove_groups, prove_partners

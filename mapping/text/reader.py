@@ -16,8 +16,8 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.outlining import can_outline, outlined
-from tcomp.mapping.memory.buffers import places
-from tcomp.mapping.memory.promotion import references
+from tcomp.mapping.memory.places import places
+from tcomp.mapping.memory.references import references
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import (

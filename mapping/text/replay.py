@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.errors import PlanError
-from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.tiles.expand import Placement, placed
 from tcomp.model.scop import Scop, ScopStatement, sets_of
 

@@ -15,8 +15,8 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.grammar.tree.function import Read
 from tcomp.mapping.gpu.barriers import COPIED
-from tcomp.mapping.memory.buffers import Place, places
-from tcomp.mapping.memory.memories import BLOCK_LEVEL
+from tcomp.mapping.memory.owners import BLOCK_LEVEL
+from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MOST_THREADS
 from tcomp.mapping.plan.tree import below, nodes_of
 from tcomp.mapping.plan.values import LARGEST, Buffer, Dealt, Phase, Plan

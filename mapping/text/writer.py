@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
-from tcomp.mapping.memory.promotion import references
+from tcomp.mapping.memory.references import references
 from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
 from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
 

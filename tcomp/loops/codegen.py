@@ -8,7 +8,7 @@ import islpy as isl
 
 from tcomp.loops.fulltiles import separate_full_tiles
 from tcomp.loops.ir import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
-from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import union_map
 

@@ -9,7 +9,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.gpu.barriers import COPIED
-from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Buffer, Copy, Deal, Phase, Plan
 
 KINDS = (

@@ -13,7 +13,7 @@ from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.fusion.groups import group_tree
-from tcomp.mapping.memory.buffers import Place, places
+from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule, sunk_form
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant, rows

@@ -7,7 +7,7 @@ import pytest
 
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.mapping.memory.buffers import places
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import operation_reads, operation_writes, recognise_contraction
 from tcomp.model.build import build

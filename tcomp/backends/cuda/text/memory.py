@@ -12,8 +12,8 @@ from tcomp.grammar.tree.function import Index
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
+from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, takes_turns
 from tcomp.mapping.machines.gpu import MOST_REGISTERS, REGISTER_BYTES
-from tcomp.mapping.memory.banks import LANES_ALIKE, fetch_order, takes_turns
 from tcomp.mapping.plan.values import Buffer, Copy
 from tcomp.model.scop import contiguous_strides
 

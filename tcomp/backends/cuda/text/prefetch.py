@@ -16,7 +16,7 @@ from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute
-from tcomp.mapping.memory.memories import home_of
+from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.plan.values import Copy
 
 MOST_BYTES = 128

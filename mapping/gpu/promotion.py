@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
+from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
-from tcomp.mapping.memory.banks import fetch_order, without_conflicts
-from tcomp.mapping.memory.buffers import Place, places
-from tcomp.mapping.memory.memories import home_of, shared_budget
+from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.memory.places import Place, places
+from tcomp.mapping.memory.references import extents_of_a_run
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride
-from tcomp.model.accesses import Frame, element_map
-from tcomp.model.scop import Scop, ScopStatement, Storage
+from tcomp.model.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
@@ -95,11 +96,6 @@ def index_of_lanes(plan: Plan, statement: ScopStatement) -> str | None:
     return statement.indices[coordinates[found[0]]] if found else None
 
 
-def extents_of_a_run(prefix: isl.Map) -> tuple[int, ...]:
-    """The box of the instances that run below a mark each time control reaches it."""
-    return box_hull(prefix.reverse().reset_tuple_id(isl.dim_type.out)).shape
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """References of a statement to one storage whose footprints overlap, and the box around them."""
@@ -154,29 +150,6 @@ def vector_of(storage: Storage, hull: BoxHull) -> int:
     start = corner.get_constant_val().to_python() - storage.box.origin[fastest]
     whole = (hull.shape[fastest], storage.box.extent[fastest], start, *steps, *rest)
     return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1
-
-
-def references(statement: ScopStatement, storage: str) -> list[Read]:
-    """The places of a statement's right-hand side that read a storage, in the order of the text."""
-    return [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
-
-
-def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:
-    """The access relations of some of the references of a statement to a storage."""
-    exprs = references(statement, storage)
-    maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
-    if len(exprs) != len(maps):
-        return maps
-    return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
-
-
-def unfolded_access(scop: Scop, statement: ScopStatement, read: Read) -> isl.Map:
-    """Instance to what a read names, be it in the tensor or outside; subscripts must be affine."""
-    domain = statement.domain
-    for position, index in enumerate(statement.indices):
-        domain = domain.set_dim_name(isl.dim_type.set, position, index)
-    frame = Frame(domain, scop.sizes, {name: storage.box for name, storage in scop.storages.items()})
-    return element_map(frame, read.tensor, read.subscripts)
 
 
 def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:

@@ -1,26 +1,20 @@
-"""Pass: where temporaries live.
+"""The places of a schedule tree where a temporary may live, and the buffer that it needs there.
 
-A temporary shrinks to the innermost marked place whose instances never hand its values to each other: the loops around
-that place move a box over it, which is the footprint of the place, and a box of one element is a register.  What no
-place can hold is a global array in the arena.  This is the one promotion mechanism for every kind of buffer.
+A place is a mark of the tree.  It can hold a temporary whose values never pass from one of its instances to another;
+what an instance needs of it is its footprint there.  This is the one promotion mechanism for every kind of buffer.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.contraction.columns import columns_of
-from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Cluster, Plan
+from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.mapping.tiles.sizes import main_statement
-from tcomp.mapping.tiles.strides import coefficient
-from tcomp.model.scop import Scop, ScopStatement, Storage, maps_of, sets_of, union_map
+from tcomp.model.scop import ScopStatement, Storage, maps_of, sets_of, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,40 +89,6 @@ def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map]) -> Ite
             }
     for child in range(node.n_children()):
         yield from _marks_below(node.child(child), prefixes)
-
-
-def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
-    """Give every temporary its smallest scope."""
-    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
-    temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
-    buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
-    running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
-    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
-    for name, order in turned.items():
-        if buffers[name].space == "tile":
-            buffers[name] = replace(buffers[name], order=order)
-    return replace(plan, buffers=buffers)
-
-
-def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The accumulators of a contraction whose columns are no neighbours in them, and the order in which they are."""
-    columns = columns_of(scop, cluster, vector_bytes)
-    if columns is not None and columns.results is not None:
-        main = main_statement(scop, cluster)
-        index = main.indices[columns.position]
-        dimensions = range(len(main.subscripts))
-        along = next(d for d in dimensions if coefficient(main.subscripts[d], index, scop.sizes))
-        yield main.target, (*(d for d in dimensions if d != along), along)
-
-
-def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
-    users = scop.users[storage.name]
-    writers = [s for s in users if s.target == storage.name]
-    if writers:
-        for place in reversed(available):
-            if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
-                return boxed(storage, place, writers)
-    return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")
 
 
 def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:

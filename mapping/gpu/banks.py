@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tcomp.grammar.tree.function import Expr
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP
-from tcomp.mapping.memory.memories import home_of
+from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement, contiguous_strides

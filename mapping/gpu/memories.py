@@ -1,23 +1,24 @@
 """Pass: where temporaries live on a GPU.
 
 As on every target a temporary belongs to the innermost mark across whose instances none of its values passes
-(``buffers.py``).  A GPU has three memories there: what no two threads hand to each other is private to its thread, in
-registers if the compiler can keep it there; the rest is shared by the threads of the block; and what does not fit into
-shared memory is a tile per block in global memory.
+(``memory/places.py``).  A GPU has three memories there.  What no two threads hand to each other is private to its
+thread, in registers if the compiler can keep it there.  The rest is shared by the threads of the block.  What does not
+fit into shared memory is a tile per block in global memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.grammar.tree.function import Expr, Index, Read, walk
+from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.machines.gpu import Gpu
-from tcomp.mapping.memory.buffers import Place, boxed, places
+from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, home_of, owned_alike
+from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Deal, Group, Plan
+from tcomp.mapping.plan.values import Buffer, Deal, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement, Storage
 
@@ -27,9 +28,6 @@ SCRATCH_BYTES = 2048
 PRIVATE_BYTES = 4096
 """What a thread may keep of one temporary.  Registers hold a quarter of it; for the rest the driver sets memory aside
 for every thread that the device can run at a time, 1 GiB on the largest, and beyond 512 KiB a kernel is refused."""
-
-BLOCK_LEVEL = ("group", "round")
-"""Marks that all threads of a block reach together."""
 
 
 def place_in_memories(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
@@ -44,60 +42,6 @@ def shared_budget(gpu: Gpu, options: MappingOptions) -> int:
     """Bytes of shared memory that a block may use for tiles; warps that share a reduction need some more."""
     most = gpu.shared_per_block - SCRATCH_BYTES
     return min(most, gpu.usual_shared_bytes if options.max_shared_memory is None else options.max_shared_memory)
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """Which thread of a tile owns an element, per dimension: the deal and the lower corner, None where it is alone."""
-
-    shape: tuple[int, ...]
-    dimensions: tuple[tuple[Deal, str] | None, ...]
-
-
-def ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
-    """The owner of an element that a statement accesses; None unless it is the thread that runs the instance."""
-    group, number = home_of(plan, statement.name)
-    cluster, dealt = plan.clusters[number], plan.dealt[number]
-    lower = box_hull(group.footprints[number].tiles).lower
-    found: list[tuple[Deal, str] | None] = []
-    named: set[int] = set()
-    for subscript in subscripts:
-        d = _coordinate(statement, cluster.coordinates[statement.name], subscript)
-        if d is None:
-            return None
-        named.add(d)
-        found.append((dealt.deals[d], str(lower.get_at(d))))
-    spread = {d for d, own in enumerate(dealt.deals) if own.dimension is not None}
-    return Ownership(dealt.shape, tuple(found)) if spread <= named else None
-
-
-def _coordinate(statement: ScopStatement, coordinates: tuple[int, ...], subscript: Expr) -> int | None:
-    if not isinstance(subscript, Index) or subscript.name not in statement.indices:
-        return None
-    position = statement.indices.index(subscript.name)
-    return coordinates.index(position) if position in coordinates else None
-
-
-def home_of(plan: Plan, statement: str) -> tuple[Group, int]:
-    """The group and the cluster of a statement."""
-    for group in plan.groups:
-        for number in group.clusters:
-            if statement in plan.clusters[number].statements:
-                return group, number
-    raise KeyError(statement)
-
-
-def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ownership | None:
-    """The common ownership of a storage if every access of these statements is by the thread that owns the element."""
-    seen: set[Ownership | None] = set()
-    for statement in statements:
-        if statement.target == storage:
-            seen.add(ownership(plan, statement, statement.subscripts))
-        for e in walk(statement.value):
-            if isinstance(e, Read) and e.tensor == storage:
-                shared = statement.kind == "update" and plan.dealt[home_of(plan, statement.name)[1]].shares
-                seen.add(None if shared or e.boundary is not None else ownership(plan, statement, e.subscripts))
-    return seen.pop() if len(seen) == 1 else None
 
 
 class _Placer:
@@ -151,7 +95,7 @@ class _Placer:
         space = isl.Space.alloc(corner.get_ctx(), 0, corner.dim(isl.dim_type.in_), len(subscripts))
         lower = isl.MultiAff.zero(space)
         for position, subscript in enumerate(subscripts):
-            d = _coordinate(user, coordinates, subscript)
+            d = coordinate_of(user, coordinates, subscript)
             assert d is not None
             lower = lower.set_at(position, corner.get_at(d))
         return lower

@@ -13,8 +13,8 @@ import islpy as isl
 
 from tcomp.mapping.contraction.columns import Columns
 from tcomp.mapping.contraction.dotproducts import DotProduct, PackedOperand, step_dimension
-from tcomp.mapping.memory.buffers import Place
-from tcomp.mapping.memory.promotion import unfolded_access
+from tcomp.mapping.memory.places import Place
+from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Copy, Plan, StepGroups
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull

@@ -1,0 +1,54 @@
+"""Pass: where temporaries live on a CPU.
+
+A temporary shrinks to the innermost marked place whose instances never hand its values to each other: the loops around
+that place move a box over it, which is the footprint of the place, and a box of one element is a register.  What no
+place can hold is a global array in the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tcomp.mapping.contraction.columns import columns_of
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.memory.places import Place, boxed, places
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import Buffer, Cluster, Plan
+from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.mapping.tiles.strides import coefficient
+from tcomp.model.scop import Scop, Storage
+
+
+def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Give every temporary its smallest scope."""
+    available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
+    temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
+    buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
+    running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
+    turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
+    for name, order in turned.items():
+        if buffers[name].space == "tile":
+            buffers[name] = replace(buffers[name], order=order)
+    return replace(plan, buffers=buffers)
+
+
+def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The accumulators of a contraction whose columns are no neighbours in them, and the order in which they are."""
+    columns = columns_of(scop, cluster, vector_bytes)
+    if columns is not None and columns.results is not None:
+        main = main_statement(scop, cluster)
+        index = main.indices[columns.position]
+        dimensions = range(len(main.subscripts))
+        along = next(d for d in dimensions if coefficient(main.subscripts[d], index, scop.sizes))
+        yield main.target, (*(d for d in dimensions if d != along), along)
+
+
+def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
+    users = scop.users[storage.name]
+    writers = [s for s in users if s.target == storage.name]
+    if writers:
+        for place in reversed(available):
+            if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
+                return boxed(storage, place, writers)
+    return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")

@@ -1,0 +1,68 @@
+"""Who owns an element on a GPU: the group, the cluster and the thread that alone access it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.grammar.tree.function import Expr, Index, Read, walk
+from tcomp.mapping.plan.values import Deal, Group, Plan
+from tcomp.mapping.tiles.footprint import box_hull
+from tcomp.model.scop import ScopStatement
+
+BLOCK_LEVEL = ("group", "round")
+"""Marks that all threads of a block reach together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Which thread of a tile owns an element, per dimension: the deal and the lower corner, None where it is alone."""
+
+    shape: tuple[int, ...]
+    dimensions: tuple[tuple[Deal, str] | None, ...]
+
+
+def ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
+    """The owner of an element that a statement accesses; None unless it is the thread that runs the instance."""
+    group, number = home_of(plan, statement.name)
+    cluster, dealt = plan.clusters[number], plan.dealt[number]
+    lower = box_hull(group.footprints[number].tiles).lower
+    found: list[tuple[Deal, str] | None] = []
+    named: set[int] = set()
+    for subscript in subscripts:
+        d = coordinate_of(statement, cluster.coordinates[statement.name], subscript)
+        if d is None:
+            return None
+        named.add(d)
+        found.append((dealt.deals[d], str(lower.get_at(d))))
+    spread = {d for d, own in enumerate(dealt.deals) if own.dimension is not None}
+    return Ownership(dealt.shape, tuple(found)) if spread <= named else None
+
+
+def coordinate_of(statement: ScopStatement, coordinates: tuple[int, ...], subscript: Expr) -> int | None:
+    """The coordinate of a tile that a subscript is; None if it is none."""
+    if not isinstance(subscript, Index) or subscript.name not in statement.indices:
+        return None
+    position = statement.indices.index(subscript.name)
+    return coordinates.index(position) if position in coordinates else None
+
+
+def home_of(plan: Plan, statement: str) -> tuple[Group, int]:
+    """The group and the cluster of a statement."""
+    for group in plan.groups:
+        for number in group.clusters:
+            if statement in plan.clusters[number].statements:
+                return group, number
+    raise KeyError(statement)
+
+
+def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ownership | None:
+    """The common ownership of a storage if every access of these statements is by the thread that owns the element."""
+    seen: set[Ownership | None] = set()
+    for statement in statements:
+        if statement.target == storage:
+            seen.add(ownership(plan, statement, statement.subscripts))
+        for e in walk(statement.value):
+            if isinstance(e, Read) and e.tensor == storage:
+                shared = statement.kind == "update" and plan.dealt[home_of(plan, statement.name)[1]].shares
+                seen.add(None if shared or e.boundary is not None else ownership(plan, statement, e.subscripts))
+    return seen.pop() if len(seen) == 1 else None

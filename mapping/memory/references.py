@@ -1,0 +1,38 @@
+"""Which elements the references of a statement name, one by one, and how many instances run below a mark."""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.tiles.footprint import box_hull
+from tcomp.model.accesses import Frame, element_map
+from tcomp.model.scop import Scop, ScopStatement
+
+
+def extents_of_a_run(prefix: isl.Map) -> tuple[int, ...]:
+    """The box of the instances that run below a mark each time control reaches it."""
+    return box_hull(prefix.reverse().reset_tuple_id(isl.dim_type.out)).shape
+
+
+def references(statement: ScopStatement, storage: str) -> list[Read]:
+    """The places of a statement's right-hand side that read a storage, in the order of the text."""
+    return [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage]
+
+
+def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -> list[isl.Map]:
+    """The access relations of some of the references of a statement to a storage."""
+    exprs = references(statement, storage)
+    maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
+    if len(exprs) != len(maps):
+        return maps
+    return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
+
+
+def unfolded_access(scop: Scop, statement: ScopStatement, read: Read) -> isl.Map:
+    """Instance to what a read names, be it in the tensor or outside; subscripts must be affine."""
+    domain = statement.domain
+    for position, index in enumerate(statement.indices):
+        domain = domain.set_dim_name(isl.dim_type.set, position, index)
+    frame = Frame(domain, scop.sizes, {name: storage.box for name, storage in scop.storages.items()})
+    return element_map(frame, read.tensor, read.subscripts)
