@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -14,6 +15,9 @@ from tcomp.backends.cuda.tools import nvrtc
 from tcomp.errors import TargetError
 
 ROOT = Path(__file__).parents[2]
+MOST_FILES = 17
+"""Modules of a folder, its ``__init__`` counted."""
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -97,3 +101,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_pages_name_are_there(page: Path) -> None:
+    named = re.findall(
+        r"`((?:tcomp|mapping|grammar|tests|benchmarks|examples|docs)/[\w./-]+\.\w+)`", page.read_text("utf-8")
+    )
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+def test_every_folder_says_what_lives_there() -> None:
+    folders = [path for top in ("tcomp", "mapping", "grammar") for path in (ROOT / top).rglob("__init__.py")]
+    short = [str(path) for path in folders if len(ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "") < 60]
+    assert short == []
+    crowded = {str(path.parent): len(list(path.parent.glob("*.py"))) for path in folders}
+    assert {folder: count for folder, count in crowded.items() if count > MOST_FILES} == {}
