@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Real
+from typing import Any, SupportsIndex
 
 from tcomp.errors import TcompError
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _SEPARATOR = re.compile(r"[x*]")
+
+
+def _whole(value: object) -> object:
+    """A whole number of any library as Python's own; everything else, truth values too, as it is."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several elements
+        return value
+
+
+def _number(value: object) -> float:
+    """A number of any library as Python's float, perhaps infinite; NaN for everything else, truth values too."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return -math.inf if isinstance(value, int) and value < 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +91,10 @@ class Integer:
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
-        if type(value) is not int or value < self.least:
+        whole = _whole(value)
+        if type(whole) is not int or whole < self.least:
             raise TcompError(f"{name} is {value!r}; it must be an integer of at least {self.least}")
-        return value
+        return whole
 
     def read(self, text: str) -> object:
         """The value that a text stands for, or the text, which ``check`` then rejects."""
@@ -91,12 +114,10 @@ class Ratio:
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= self.least:
+        number = _number(value)
+        if not number >= self.least:
             raise TcompError(f"{name} is {value!r}; it must be a number of at least {self.least}")
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
+        return number
 
     def read(self, text: str) -> object:
         """The value that a text stands for, or the text, which ``check`` then rejects."""
@@ -125,12 +146,13 @@ class Integers:
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
-        if not isinstance(value, tuple | list) or any(type(v) is not int or v < self.least for v in value):
+        numbers = tuple(map(_whole, value)) if isinstance(value, tuple | list) else None
+        if numbers is None or any(type(v) is not int or v < self.least for v in numbers):
             raise TcompError(f"{name} is {value!r}; it must be a list of integers of at least {self.least}")
-        if len(value) < self.fewest or (self.longest is not None and len(value) > self.longest):
+        if len(numbers) < self.fewest or (self.longest is not None and len(numbers) > self.longest):
             wanted = self.what or f"have {self.fewest} to {self.longest} values"
             raise TcompError(f"{name} is {value!r}; it must {wanted}")
-        return tuple(value)
+        return numbers
 
     def read(self, text: str) -> object:
         """The value that a text such as ``32x8`` stands for, or the text, which ``check`` then rejects."""
@@ -140,7 +162,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """Threads of a block in x, y, z: at most ``most`` of each, and ``in_all`` together.  A number is that in x."""
+    """Threads in x, y, z: at most ``most`` of each, and ``in_all`` together.  A number is that in x."""
 
     most: tuple[int, ...]
     in_all: int
@@ -152,11 +174,12 @@ class BlockShape:
 
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
-        shape = Integers(1, 1, len(self.most)).check(name, (value,) if type(value) is int else value)
+        whole = _whole(value)
+        shape = Integers(1, 1, len(self.most)).check(name, (whole,) if type(whole) is int else value)
         assert isinstance(shape, tuple)
         if math.prod(shape) > self.in_all or any(t > most for t, most in zip(shape, self.most, strict=False)):
             most = ", ".join(map(str, self.most))
-            raise TcompError(f"{name} is {shape!r}; a block has at most {most} in x, y, z and {self.in_all} in all")
+            raise TcompError(f"{name} is {shape!r}; it must be at most {most} in x, y, z and {self.in_all} in all")
         return shape
 
     def read(self, text: str) -> object:
@@ -219,6 +242,13 @@ class Option:
     def check(self, name: str, value: object) -> object:
         """The value as it is kept; raises TcompError."""
         return None if value is None and self.default is None else self.kind.check(name, value)
+
+    def describe(self) -> tuple[str, str, str]:
+        """Default, help, and where and when it matters, in words."""
+        default = "the model's choice" if self.default is None else f"`{self.default!r}`"
+        where = ", ".join(self.targets) or "everywhere"
+        conditions = " and ".join(map(str, self.when))
+        return default, self.help, f"{where}, if {conditions}" if conditions else where
 
     def read(self, name: str, text: str) -> object:
         """The value that a text stands for; ``model`` gives the choice back.  Raises TcompError."""

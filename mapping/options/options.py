@@ -6,10 +6,12 @@ The command line, the tuner, the cache key and the docs read these declarations.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from typing import ClassVar
 
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.options.declarations import (
@@ -48,6 +50,8 @@ class MappingOptions:
     Methods give changed copies, under the names that Tensor Comprehensions has for them; ``dataclasses.replace`` sets
     any field.  ``str`` is source to paste.
     """
+
+    __signature__: ClassVar[inspect.Signature]
 
     tile_sizes: tuple[int, ...] | None = declare(
         Integers(0),
@@ -179,6 +183,11 @@ class MappingOptions:
     parallel: bool = declare(Flag(), True, "run the outer coincident loops on several threads", targets=CPU_TARGETS)
     fast_math: bool = declare(Flag(), False, "let the compiler break IEEE rules beyond sums")
 
+    def __new__(cls, *_: object, **named: object) -> MappingOptions:
+        for name in named:
+            _known_option(name)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         for option in fields(self):
             value = declaration(option.metadata).check(option.name, getattr(self, option.name))
@@ -248,6 +257,21 @@ class MappingOptions:
         return self.to_source()
 
     @classmethod
+    def of(cls, given: object) -> MappingOptions:
+        """Options as callers give them: options, a text as for ``from_text``, or a mapping from names to values.
+
+        Raises TcompError.
+        """
+        if isinstance(given, MappingOptions):
+            return given
+        if isinstance(given, str):
+            return cls.from_text(given)
+        if isinstance(given, Mapping):
+            return cls(**{str(name): value for name, value in given.items()})
+        message = f"options must be MappingOptions, text or a mapping, not {type(given).__name__}"
+        raise TcompError(Diagnostic(message, hint='write options="tile=32x32", say; `tcomp options` lists them'))
+
+    @classmethod
     def from_json(cls, text: str) -> MappingOptions:
         """The inverse of ``to_json``; options left out have their defaults.
 
@@ -259,8 +283,6 @@ class MappingOptions:
             raise TcompError(f"mapping options are not JSON: {error}") from None
         if not isinstance(values, dict):
             raise TcompError(f"mapping options must be a JSON object with keys among {', '.join(sorted(OPTIONS))}")
-        for name in values:
-            _known_option(name)
         return cls(**values)
 
     @classmethod
@@ -302,7 +324,34 @@ class MappingOptions:
 OPTIONS: Mapping[str, Option] = {f.name: declaration(f.metadata) for f in fields(MappingOptions)}
 """Every option by name, in order."""
 
+_SELF, *_FIELDS = inspect.signature(MappingOptions.__init__).parameters.values()
+MappingOptions.__signature__ = inspect.Signature(_FIELDS)
+
+MappingOptions.__doc__ = "\n".join(
+    [
+        f"{MappingOptions.__doc__}",
+        "    Attributes:",
+        *(
+            f"        {name}: {text}.  Default: {default.strip('`')}.  Matters: {where}."
+            for name, (default, text, where) in ((n, o.describe()) for n, o in OPTIONS.items())
+        ),
+    ]
+)
+
 _METHODS = {option.method: name for name, option in OPTIONS.items() if option.method} | {"fuse": "fusion_strategy"}
+
+
+def _known_option(name: str) -> None:
+    if name not in OPTIONS:
+        hint = _hint(name, OPTIONS, "the options are")
+        raise TcompError(Diagnostic(f"there is no mapping option {name!r}", hint=hint))
+
+
+def _hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The known name that was probably meant, or, after ``otherwise``, all of them."""
+    names = list(known)
+    near = [k for k in names if k.startswith(f"{name}_")] or difflib.get_close_matches(name, names, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"
 
 
 def matters(options: MappingOptions, name: str, target: str) -> bool:
@@ -330,19 +379,6 @@ NAMED: Mapping[str, MappingOptions] = {
     "group_conv": _BASE.tile(1, 1).map_to_threads(4, 16, 4).map_to_blocks(256, 256),
 }
 """The sets of Tensor Comprehensions, by name, with the values that they have there."""
-
-
-def _known_option(name: str) -> None:
-    if name not in OPTIONS:
-        hint = _hint(name, OPTIONS, "the options are")
-        raise TcompError(Diagnostic(f"there is no mapping option {name!r}", hint=hint))
-
-
-def _hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The known name that was probably meant, or, after ``otherwise``, all of them."""
-    names = list(known)
-    near = [k for k in names if k.startswith(f"{name}_")] or difflib.get_close_matches(name, names, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"
 
 
 def _source(value: object) -> str:
