@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tcomp.engine import ExecutionEngine, Module, ProgramWarning, define
+from tcomp.engine import ExecutionEngine, Library, Module, ProgramWarning, define, library
 from tcomp.errors import CompileError, LegalityError, PlanError, ShapeError, TargetError, TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation
@@ -29,6 +29,7 @@ __all__ = [
     "ExecutionEngine",
     "Kernel",
     "LegalityError",
+    "Library",
     "MappingOptions",
     "Module",
     "Operation",
@@ -41,8 +42,13 @@ __all__ = [
     "TuningWarning",
     "__version__",
     "define",
+    "library",
     "targets",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> type[TuningResult]:

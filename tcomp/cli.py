@@ -1,4 +1,4 @@
-"""The command line: ``tcomp run | compile | simulate | tune | tuned | fuzz | doctor | debug | cache``."""
+"""The command line: ``tcomp run | compile | simulate | tune | tuned | library | options | fuzz | ...``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from tcomp.commands import cache, debug, doctor, fuzz, run, simulate, tune, tuned
+from tcomp.commands import cache, debug, doctor, fuzz, library, options, run, simulate, tune, tuned
 from tcomp.commands import compile as compile_command
 from tcomp.commands.terminal.display import show_error
-from tcomp.commands.terminal.exit_codes import INTERRUPTED, NOT_HERE, WRONG
+from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, NOT_HERE, WRONG
+from tcomp.commands.terminal.parser import Parser
 from tcomp.errors import TargetError, TcompError
 from tcomp.version import __version__
 
@@ -21,17 +22,19 @@ _EPILOG = "exit status: 0 done, 1 the program or an input is wrong, 2 wrong usag
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; each command sets ``execute``, a function from the parsed arguments to an exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tcomp", description="Compile and run tensor comprehensions.", epilog=_EPILOG, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tcomp {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
     for name, module, summary in (
         ("run", run, "compile a def, call it and describe the results"),
         ("compile", compile_command, "compile a def and print any stage of it; nothing runs"),
         ("simulate", simulate, "run a def's CUDA kernels on the CPU, look for faults and count what they cost"),
         ("tune", tune, "search for the mapping options that make a def fastest here, and keep them"),
         ("tuned", tuned, "look after what tuning found"),
+        ("library", library, "list the operators that come with tcomp, or print one"),
+        ("options", options, "list the mapping options"),
         ("fuzz", fuzz, "compile random programs under random options and compare them with the interpreter"),
         ("doctor", doctor, "tell what works on this machine, and why the rest does not"),
         ("debug", debug, "list the environment variables that show what happens"),
@@ -44,7 +47,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.  argparse exits by itself, with 2, on wrong usage."""
     try:
-        arguments = build_parser().parse_args(argv)
+        parser = build_parser()
+        arguments = parser.parse_args(argv)
+        if arguments.command is None:
+            parser.print_help()
+            return DONE
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             status: int = arguments.execute(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +12,12 @@ from tcomp import grammar
 from tcomp.errors import CompileError, Diagnostic, TcompError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.operation import Operation
+from tcomp.shipped import PREFIX, home_of_defs, text_of
 from tcomp.storage.forks import ISL
 from tcomp.storage.wholefiles import read_bounded
 from tcomp.tuner.policy import Policy, policy_of
+
+_SHIPPED = re.compile(rf"{PREFIX}\w*")
 
 
 class ProgramWarning(UserWarning):
@@ -70,6 +74,54 @@ class Module:
         return f"<{type(self).__name__} of {', '.join(self._operations) or 'nothing'}>"
 
 
+class Library:
+    """The operators that come with tcomp, each an operation: ``tc.library.softmax(X)``.
+
+    ``dir`` and iterating give the names; ``tcomp library`` prints their texts.
+    """
+
+    def __getattr__(self, name: str) -> Operation:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Operation:
+        file = home_of_defs().get(name)
+        if file is None:
+            hint = did_you_mean(str(name), home_of_defs()) or "`tcomp library` lists its operators"
+            raise UnknownDefinitionError(Diagnostic(f"the library has no operator {name}", hint=hint))
+        # Found without this method from now on, and one object, which keeps its kernels.
+        self.__dict__.update(_library_file(file))
+        found: Operation = self.__dict__[name]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(home_of_defs())
+
+    def __len__(self) -> int:
+        return len(home_of_defs())
+
+    def __contains__(self, name: object) -> bool:
+        return name in home_of_defs()
+
+    def __dir__(self) -> list[str]:
+        return list(home_of_defs())
+
+    def __reduce__(self) -> str:
+        return "library"
+
+    def __repr__(self) -> str:
+        return f"<library of {len(self)} operators>"
+
+
+def _library_file(file: str) -> dict[str, Operation]:
+    return _operations(PREFIX + file, None, policy_of("cache"))
+
+
+library = Library()
+"""The operators that come with tcomp."""
+
+
 class ExecutionEngine(Module):
     """Programs defined bit by bit: ``engine.define(text)``, then ``engine.mm(A, B)``; ``tune`` is as for ``define``."""
 
@@ -87,7 +139,8 @@ def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str
     """The defs of a program, checked, ready to call.
 
     Args:
-        source: program text, or the path of a file: any ``os.PathLike``, or a string that ends in ``.tc``.
+        source: program text; or the path of a file: any ``os.PathLike``, or a string that ends in ``.tc``; or
+            ``library:NAME``, a file of the library or one of its defs.
         name: what errors call the text; by default the path, or ``<string>``.
         tune: what calls without options do: ``"cache"`` takes the best options that tuning found for such a call on
             such a machine, ``"off"`` leaves the choice to the model of the target, and a number tunes for so many
@@ -112,6 +165,8 @@ def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
     """Program text and the name of where it comes from."""
+    if isinstance(source, str) and _SHIPPED.fullmatch(source):
+        return text_of(source.removeprefix(PREFIX)), source
     if isinstance(source, str) and not _is_path(source):
         return source, "<string>"
     if not isinstance(source, (str, os.PathLike)):

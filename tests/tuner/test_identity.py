@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tcomp import grammar
-from tcomp.commands.inputs.programs import library_names, read_source
+from tcomp.commands.inputs.programs import read_source
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.runtime.specialisation import Specialisation
+from tcomp.shipped import texts
 from tcomp.tuner.database.identity import Identity, canonical, identity_of
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -86,7 +87,7 @@ def test_indices_of_different_statements_may_share_a_name() -> None:
     assert canonical(only(apart)).text == canonical(only(shared)).text
 
 
-@pytest.mark.parametrize("name", library_names())
+@pytest.mark.parametrize("name", list(texts()))
 def test_canonical_text_is_a_program_that_is_its_own_canonical_text(name: str) -> None:
     for function in grammar.define(*read_source(f"library:{name}")).values():
         text = canonical(function).text

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tcomp import cli, debug
+from tcomp import cli, debug, shipped
 from tcomp.commands import doctor
-from tcomp.commands.inputs.programs import library_names, parse_sizes
+from tcomp.commands.inputs.programs import parse_sizes
 from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.madeup import random_arguments, subscript_ranges
@@ -133,14 +133,14 @@ class TestRun:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(MM.encode())))
         assert run("run", "-", *SIZES, "--check") == 0
 
-    @pytest.mark.parametrize("name", library_names())
+    @pytest.mark.parametrize("name", list(shipped.texts()))
     def test_library_operators_are_found(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("compile", f"library:{name}", "--def", "no_such_def") == 1
         assert f"library:{name} has no def no_such_def" in capsys.readouterr().err
 
     def test_an_unknown_library_operator(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("run", "library:sofmax") == 1
-        assert "there is no library:sofmax" in capsys.readouterr().err
+        assert "the library has no sofmax" in capsys.readouterr().err
 
 
 class TestWrongInput:
@@ -203,7 +203,6 @@ class TestWrongInput:
     @pytest.mark.parametrize(
         "arguments",
         [
-            (),
             ("walk",),
             ("run",),
             ("run", "f.tc", "--sizes", "M"),
@@ -214,7 +213,32 @@ class TestWrongInput:
     )
     def test_wrong_usage_is_status_two(self, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
         assert run(*arguments) == 2
-        assert capsys.readouterr().err.startswith("usage: tcomp")
+        error, help_line = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: ") and help_line.startswith("  help: tcomp") and help_line.endswith(" --help")
+
+    @pytest.mark.parametrize(
+        ("arguments", "meant"),
+        [
+            (("rum", "f.tc"), "there is no command rum; did you mean run?"),
+            (("run", "f.tc", "--size", "M=3"), "there is no argument --size M=3; did you mean --sizes?"),
+            (("run", "f.tc", "--sizes", "M=4", "N=4"), "sizes are separated by commas: --sizes M=4,N=4"),
+            (("cache", "lst"), "there is no ACTION lst; did you mean ls?"),
+        ],
+    )
+    def test_what_was_meant(self, arguments: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(*arguments) == 2
+        assert meant in capsys.readouterr().err
+
+    def test_no_command_prints_the_help(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run() == 0
+        assert "exit status: 0 done" in capsys.readouterr().out
+
+    def test_the_library_and_the_options_are_listed(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run("library") == run("options") == run("library", "conv2d") == run("library", "cross_entropy") == 0
+        out = capsys.readouterr().out
+        assert "softmax" in out and "tile_sizes" in out and "def conv2d(" in out and "def cross_entropy(" in out
+        assert run("library", "sofmax") == 1
+        assert "did you mean `softmax`" in capsys.readouterr().err
 
     @pytest.mark.parametrize("target", ["cuda", "cuda:sm_90", "abacus"])
     def test_a_target_that_is_not_here_is_status_three(

@@ -8,8 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -26,11 +24,10 @@ from tcomp.operation import Operation
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation
+from tcomp.shipped import PREFIX, text_of
 from tcomp.storage.wholefiles import read_bounded, read_stream
 from tcomp.tuner.database.identity import device_model
 from tcomp.tuner.policy import stored_options
-
-_LIBRARY = "library:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +150,8 @@ def read_source(file: str) -> tuple[str, str]:
     """Program text and its name in errors.  Raises TcompError."""
     if file == "-":
         return _decode(_content(lambda: read_stream(sys.stdin.buffer), "<stdin>"), "<stdin>"), "<stdin>"
-    if file.startswith(_LIBRARY):
-        return _read_library(file.removeprefix(_LIBRARY)), file
+    if file.startswith(PREFIX):
+        return text_of(file.removeprefix(PREFIX)), file
     return _read_file(file), file
 
 
@@ -163,22 +160,6 @@ def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
-
-
-def library_names() -> list[str]:
-    """The operators that ship with tcomp, by file name."""
-    return sorted(path.name.removesuffix(".tc") for path in _library().iterdir() if path.name.endswith(".tc"))
-
-
-def _library() -> Traversable:
-    return resources.files("tcomp") / "library"
-
-
-def _read_library(name: str) -> str:
-    names = library_names()
-    if name not in names:
-        raise TcompError(f"there is no {_LIBRARY}{name}; {suggestion(name, names, 'the library has')}")
-    return (_library() / f"{name}.tc").read_text(encoding="utf-8")
 
 
 def _read_file(file: str) -> str:
@@ -212,7 +193,7 @@ def pick(functions: Mapping[str, Function], definition: str | None, name: str) -
     if definition is None:
         if len(functions) == 1:
             return next(iter(functions.values()))
-        stem = PurePath(name.removeprefix(_LIBRARY)).stem
+        stem = PurePath(name.removeprefix(PREFIX)).stem
         if stem in functions:
             return functions[stem]
         raise TcompError(
