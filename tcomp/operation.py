@@ -10,7 +10,7 @@ from tcomp import debug
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import View
-from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError, TcompError
+from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
@@ -19,7 +19,7 @@ from tcomp.model.reference import interpret
 from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
-from tcomp.runtime.calls import Call, check_call, layouts_of
+from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.specialisation import Specialisation
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Operation:
     """One ``def``: ``operation(A, B)`` runs it, compiled for the sizes, strides and types of the arguments.
 
-    Arguments are given in parameter order: arrays (NumPy, torch, anything with DLPack), Python numbers for 0-D
+    Arguments are given in parameter order or by name: arrays (NumPy, torch, anything with DLPack), numbers for 0-D
     parameters, and integers for ``const`` parameters.  The last 1000 kernels are kept, so a second call with arrays of
     the same layout only runs.
     """
@@ -71,19 +71,20 @@ class Operation:
         *arguments: Any,
         out: Any = None,
         target: str | None = None,
-        options: MappingOptions | None = None,
+        options: MappingOptions | str | Mapping[str, object] | None = None,
         unchecked: bool = False,
+        **named: Any,
     ) -> Any:
         """Run on arrays, which are read in place whatever their strides; only inputs that are misaligned are copied.
 
         Args:
-            arguments: one per parameter, in order.
+            arguments, named: one per parameter, in order or by name.
             out: where results go: an array for a single output, a tuple with one per output or None, or a dict by
                 name.  Required for outputs whose previous content the program reads.
             target: where to run; see ``targets``.  None means ``cuda`` where the arrays lie on a CUDA device, else
                 ``cpu``; ``cuda`` means ``cuda:sm_90``, say, after the device that holds the arrays.
-            options: how to lay the program on the machine; None takes the best that tuning found, and where there is
-                nothing lets the model choose.
+            options: how to lay the program on the machine, as MappingOptions, as text (``"tile=32x32"``) or as a dict;
+                None takes the best that tuning found, and where there is nothing lets the model choose.
             unchecked: leave out the checks of data-dependent subscripts; one that is outside reads other memory.
 
         Returns:
@@ -95,6 +96,8 @@ class Operation:
                 other arguments; or a data-dependent subscript is outside its tensor.
             TargetError: the target is not available here.
         """
+        if named:
+            arguments = ordered(self.function, arguments, named)
         for chosen, direct in self._quick.recent:
             if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
                 result = direct(arguments, out)
@@ -102,14 +105,14 @@ class Operation:
                     return result
         if debug.interpret():
             return self.reference(*arguments, out=out)
-        _check_choices(target, options)
-        unchecked = bool(unchecked)
+        given, options, unchecked = options, _checked_choices(target, options), bool(unchecked)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None:
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
-                self._quick.remember((target, options, unchecked), layouts[3:], binding, arguments, results)
+                text = given if isinstance(given, str) else options
+                self._quick.remember((target, text, unchecked), layouts[3:], binding, arguments, results)
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
@@ -126,15 +129,16 @@ class Operation:
         sizes: Mapping[str, int] | None = None,
         out: Any = None,
         target: str | None = None,
-        options: MappingOptions | None = None,
+        options: MappingOptions | str | Mapping[str, object] | None = None,
         unchecked: bool = False,
         plan: str | None = None,
+        **named: Any,
     ) -> Kernel:
         """The kernel that a call with these arguments would run, or, given ``sizes``, one for arrays in C order.
 
         Args:
-            arguments, out, target, options, unchecked: as in a call; only shapes, strides and types matter, and, to
-                find out the target, where the arrays lie.
+            arguments, named, out, target, options, unchecked: as in a call; only shapes, strides and types matter,
+                and, to find out the target, where the arrays lie.
             sizes: the value of every size symbol and ``const`` parameter, instead of arguments.
             plan: the text of a plan, such as ``kernel.stages["place"]`` changed by hand, to be used instead of one
                 that the passes make.  It is proved as theirs are.
@@ -145,9 +149,10 @@ class Operation:
             LegalityError: the plan would compute something else; the message says where.
             TargetError: the target, or its compiler, is not available here.
         """
-        _check_choices(target, options)
+        options = _checked_choices(target, options)
         if plan is not None and not isinstance(plan, str):
             raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
+        arguments = ordered(self.function, arguments, named) if named else arguments
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
             return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
@@ -167,6 +172,7 @@ class Operation:
         jobs: int | None = None,
         executor: Executor | str | None = None,
         watch: Watch = ignore,
+        **named: Any,
     ) -> TuningResult:
         """Search for the mapping options that make calls with these arguments fastest here, and keep them.
 
@@ -175,8 +181,8 @@ class Operation:
         is started again.
 
         Args:
-            arguments, sizes, out, target: as for ``compile``.  Candidates run on made-up arrays of the same layout, on
-                the given ones if they serve as subscripts.
+            arguments, named, sizes, out, target: as for ``compile``.  Candidates run on made-up arrays of the same
+                layout, on the given ones if they serve as subscripts.
             budget: seconds of wall time.
             strategy: how to search: ``model``, ``genetic`` or ``random``.
             seed: draws other candidates.
@@ -191,7 +197,8 @@ class Operation:
             TcompError: the default options do not work, or a parameter of the search is wrong.
             KeyboardInterrupt: Ctrl-C; the best so far is kept.
         """
-        _check_choices(target, None)
+        _checked_choices(target, None)
+        arguments = ordered(self.function, arguments, named) if named else arguments
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
             values, place = sizes_of(call), call.place
@@ -213,12 +220,12 @@ class Operation:
             raise KeyboardInterrupt
         return result
 
-    def reference(self, *arguments: Any, out: Any = None) -> Any:
+    def reference(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """What a call gives, computed by the interpreter: slowly, in float64, straight from the program.
 
         Takes and returns the same as a call; raises ShapeError.
         """
-        call = check_call(self.function, arguments, out)
+        call = check_call(self.function, ordered(self.function, arguments, named) if named else arguments, out)
         tensors = zip(self.function.inputs, call.arrays, strict=True)
         inputs = {t.name: a if t.role == "const" else kind_of(a).to_numpy(a) for t, a in tensors}
         given = {t.name: a for t, a in zip(self.function.outputs, call.outputs, strict=True) if a is not None}
@@ -296,11 +303,13 @@ def _tuned(problem: Problem, seconds: float) -> MappingOptions:
     return result.best
 
 
-def _check_choices(target: str | None, options: MappingOptions | None) -> None:
-    if options is not None and not isinstance(options, MappingOptions):
-        raise TcompError(f"options must be MappingOptions, not {type(options).__name__}")
+def _checked_choices(
+    target: str | None, options: MappingOptions | str | Mapping[str, object] | None
+) -> MappingOptions | None:
+    """The options as such.  Raises TcompError, and TargetError for a target that is no name."""
     if target is not None and not isinstance(target, str):
         raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
+    return None if options is None else MappingOptions.of(options)
 
 
 def sizes_of(call: Call) -> Sizes:

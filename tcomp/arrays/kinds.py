@@ -89,6 +89,10 @@ class ArrayKind(ABC):
     def from_numpy(self, array: NumpyArray, place: Place = MAIN) -> Any:
         """The same content as an array of this library: of the same memory where ``place`` is main memory."""
 
+    def records(self, array: Any) -> bool:
+        """Whether the library records what is computed from an array, to find gradients of it."""
+        return False
+
     def stream(self, place: Place) -> int:
         """What orders this library's work on a device: the number of its current CUDA stream, 0 for the default."""
         return 0
@@ -149,10 +153,7 @@ class NumpyKind(ArrayKind):
 
 
 class TorchKind(ArrayKind):
-    """torch tensors in main memory and on CUDA devices.
-
-    Gradients are not recorded: a tensor that requires one is read like any other.
-    """
+    """torch tensors in main memory and on CUDA devices."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415  (loaded only once a tensor was passed in)
@@ -165,7 +166,7 @@ class TorchKind(ArrayKind):
         self._raw_stream = _torch_stream(torch)
 
     def layout(self, array: Any) -> Hashable:
-        if array.layout is not self._torch.strided or array.is_nested:
+        if array.layout is not self._torch.strided or array.is_nested or self.records(array):
             return None
         return array.dtype, array.shape, array.stride(), array.device, array.is_neg()
 
@@ -219,6 +220,9 @@ class TorchKind(ArrayKind):
         else:
             tensor = self._torch.from_numpy(array)
         return tensor if place.memory is Memory.MAIN else tensor.to(str(place))
+
+    def records(self, array: Any) -> bool:
+        return bool(array.requires_grad) and self._torch.is_grad_enabled()
 
     def stream(self, place: Place) -> int:
         return self._raw_stream(place.device)

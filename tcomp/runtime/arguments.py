@@ -57,7 +57,9 @@ def read_input(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vie
     Raises ShapeError, with the place of the parameter, if it is no array, or of the wrong type or rank.
     """
     try:
-        if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+        if isinstance(value, (np.bool_, np.integer, np.floating)):
+            value = value.item()
+        if isinstance(value, (bool, int, float)):
             if tensor.rank:
                 raise ArrayError(f"{value!r}, which has no dimensions")
             array: Any = scalar(value, tensor.dtype)

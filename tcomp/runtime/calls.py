@@ -10,6 +10,7 @@ from tcomp.arrays.arrays import default_kind, kind_of, layout_of, like
 from tcomp.arrays.devices import MAIN, Memory, Place, current_place
 from tcomp.arrays.kinds import ArrayKind, View
 from tcomp.errors import Diagnostic, ShapeError
+from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.runtime.arguments import constant, is_scalar, misplaced, read_input, read_output
 
@@ -79,6 +80,9 @@ def check_call(
     results = _outputs_of(function, out, runs)
     given, constants = _read(function, arguments, results)
     arrays = [g for g in given if not is_scalar(g.value)]
+    recorded = [g for g in arrays if kind_of(g.array).records(g.array)]
+    if runs and recorded:
+        raise ShapeError(*(_no_gradient(g, function) for g in recorded))
     place = _place_of(arrays, memory)
     wrong = [g for g in arrays if g.view.place != place]
     if runs and wrong:
@@ -141,6 +145,46 @@ def _moved(given: _Given, kind: ArrayKind, place: Place) -> _Given:
     """What stands for a Python number, copied to a device."""
     array = kind.from_numpy(given.array, place)
     return _Given(given.tensor, given.value, array, kind.view(array))
+
+
+def ordered(function: Function, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments in the order of the parameters, of which some were given by position, the others by name.
+
+    Raises ShapeError with every problem found.
+    """
+    names = [t.name for t in function.inputs]
+    if len(arguments) > len(names):
+        _check_count(function, (*arguments, *named.values()))
+    given = dict(zip(names, arguments, strict=False))
+    unknown = [_unknown_parameter(function, name) for name in named if name not in names]
+    twice = [Diagnostic(f"{function.name}: {name} is given by position and by name") for name in named if name in given]
+    given |= named
+    if unknown or twice:
+        raise ShapeError(*unknown, *twice)
+    missing = [Diagnostic(f"{function.name}: there is no argument for {name}") for name in names if name not in given]
+    if missing:
+        raise ShapeError(*missing)
+    return tuple(given[name] for name in names)
+
+
+def _unknown_parameter(function: Function, name: str) -> Diagnostic:
+    names = [t.name for t in function.inputs]
+    hint = did_you_mean(name, names) or f"its inputs are ({', '.join(names)})"
+    if name in function.sizes:
+        hint = f"it is a size, which follows from the arrays; without any write compile(sizes={{{name!r}: ...}})"
+    elif name in (t.name for t in function.outputs):
+        hint = f"it is an output: write out={{{name!r}: ...}}"
+    return Diagnostic(f"{function.name} has no parameter {name}", hint=hint)
+
+
+def _no_gradient(given: _Given, function: Function) -> Diagnostic:
+    tensor = given.tensor
+    return Diagnostic(
+        f"{'output' if tensor.role == 'output' else 'input'} {tensor.name} requires a gradient, and results carry none",
+        function.source,
+        tensor.span,
+        f"call under torch.no_grad(), or pass {tensor.name}.detach()",
+    )
 
 
 def _check_count(function: Function, arguments: Sequence[Any]) -> None:

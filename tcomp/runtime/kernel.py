@@ -11,7 +11,7 @@ from tcomp.backends.source import Argument, Launch
 from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
-from tcomp.runtime.calls import Call, check_call, layouts_of
+from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.memo import MOST_KEPT, Recent
@@ -60,8 +60,10 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<kernel {self.specialisation.label()} for {self.specialisation.target}>"
 
-    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """Run on arrays of the sizes, strides and types that the kernel was compiled for; else ShapeError."""
+        if named:
+            arguments = ordered(self.specialisation.function, arguments, named)
         for _, direct in self._quick.recent:
             result = direct(arguments, out)
             if result is not None:

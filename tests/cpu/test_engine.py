@@ -103,7 +103,6 @@ def test_torch_in_torch_out(ops: tc.Module) -> None:
     out = torch.empty(14, 10).T
     assert ops.mm(a, b, out=out) is out and torch.equal(out, a @ b)
     assert torch.equal(ops.mm.reference(a, b), a @ b)
-    assert torch.equal(ops.mm(a.requires_grad_(), b), a @ b)
 
 
 def test_the_first_array_decides_the_kind(ops: tc.Module) -> None:
@@ -128,12 +127,12 @@ def test_several_outputs_are_a_tuple(ops: tc.Module) -> None:
 
 def test_scalars(ops: tc.Module) -> None:
     a = integers(9)
-    for s in (3, 3.0, np.float32(3), np.asarray(3, np.float32), np.full((1,), 3, np.float32)[0]):
+    for s in (3, 3.0, np.float32(3), np.float64(3), np.asarray(3, np.float32), np.full((1,), 3, np.float32)[0]):
         np.testing.assert_array_equal(ops.scale(a, s), 3 * a)
     result = ops.total(a)
     assert result.shape == () and result == a.sum()
     with pytest.raises(tc.ShapeError, match="input s: expected type float32 but found"):
-        ops.scale(a, np.float64(3))
+        ops.scale(a, np.asarray(3.0))
     with pytest.raises(tc.ShapeError, match="input s: expected a tensor with no dimensions"):
         ops.scale(a, a)
 
@@ -314,8 +313,6 @@ def test_options_change_the_kernel_not_the_result(ops: tc.Module) -> None:
         np.testing.assert_array_equal(result, A @ B)
     assert ops.mm.compile(A, B, options=tc.MappingOptions()) is ops.mm.compile(A, B)
     assert ops.mm.compile(A, B, options=tc.MappingOptions(tile_sizes=(3, 5))) is not ops.mm.compile(A, B)
-    with pytest.raises(tc.TcompError, match="options must be MappingOptions, not dict"):
-        ops.mm(A, B, options={"tile_sizes": (3, 5)})
 
 
 def test_targets(ops: tc.Module) -> None:

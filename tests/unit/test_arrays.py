@@ -283,9 +283,10 @@ def test_numbers_that_do_not_fit(value: float, dtype: DType) -> None:
     assert f"expected type {dtype}" in message_of(value, dtype, rank=0)
 
 
-def test_numpy_scalars_have_their_own_type() -> None:
+def test_numpy_scalars_are_numbers_and_arrays_have_their_own_type() -> None:
     assert view_of(np.float32(2), FLOAT32, rank=0).dtype is FLOAT32
-    assert "found float64" in message_of(np.float64(2), FLOAT32, rank=0)
+    assert view_of(np.float64(2), FLOAT32, rank=0).dtype is FLOAT32
+    assert "found float64" in message_of(np.asarray(2.0), FLOAT32, rank=0)
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.asarray(3)])
