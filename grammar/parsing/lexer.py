@@ -14,7 +14,7 @@ from lark import Token
 from lark.lexer import Lexer, LexerState
 
 from tcomp.errors import CompileError, Diagnostic, SourceText, Span
-from tcomp.values.operators import TYPE_KEYWORDS
+from tcomp.values.operators import REDUCTIONS, TYPE_KEYWORDS
 
 MAX_TOKENS = 250_000
 """Longest program that is read; about 15,000 statements."""
@@ -37,12 +37,17 @@ PUNCTUATION: dict[str, str] = {
     "<": "LESS", "!": "BANG",
 }  # fmt: skip
 
-ASSIGNMENTS = tuple(f"{combine}={bang}" for combine in ("+", "*", "min", "max") for bang in ("!", ""))
+ASSIGNMENTS = tuple(f"{symbol}={bang}" for symbol in REDUCTIONS for bang in ("!", ""))
+"""How reductions are spelled, each by the symbol of its row."""
+
+_COMBINE = "|".join(rf"\b{symbol}" if symbol.isalpha() else re.escape(symbol) for symbol in REDUCTIONS)
 
 _TOKEN = re.compile(
     r"""
     (?P<SPACE>(?:[ \t\r\n\f\v]++|\#[^\n]*+)++)
-  | (?P<ACCUMULATE>(?:\+|\*|\bmin|\bmax)=!?(?!=))
+  | (?P<ACCUMULATE>(?:"""
+    + _COMBINE
+    + r""")=!?(?!=))
   | (?P<WORD>[A-Za-z_][A-Za-z_0-9]*)
   | (?P<INVALID>[0-9]+\.\.[0-9]*)
   | (?P<NUMBER>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?

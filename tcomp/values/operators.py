@@ -6,6 +6,7 @@ reduction or intrinsic costs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,32 +122,25 @@ def accumulation_type(nominal: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A combining operator of the language: ``symbol`` as in ``+=``; ``widens``: narrow types accumulate wider."""
+    """A combining operator of the language: ``symbol`` as in ``+=``, which is also a binary operator or function of it.
+
+    ``widens``: narrow types accumulate wider; ``ufunc`` is its name in NumPy; ``identity`` gives the neutral element of
+    an accumulator type.
+    """
 
     symbol: str
     widens: bool
     ufunc: str
-
-    def identity(self, dtype: DType) -> float | int:
-        """The neutral element for an accumulator type."""
-        match self.symbol:
-            case "+":
-                return 0
-            case "*":
-                return 1
-            case "min":
-                return dtype.highest
-            case _:
-                return dtype.lowest
+    identity: Callable[[DType], float | int]
 
 
 REDUCTIONS: dict[str, Reduction] = {
     r.symbol: r
     for r in (
-        Reduction("+", True, "add"),
-        Reduction("*", True, "multiply"),
-        Reduction("min", False, "minimum"),
-        Reduction("max", False, "maximum"),
+        Reduction("+", True, "add", lambda dtype: 0),
+        Reduction("*", True, "multiply", lambda dtype: 1),
+        Reduction("min", False, "minimum", lambda dtype: dtype.highest),
+        Reduction("max", False, "maximum", lambda dtype: dtype.lowest),
     )
 }
 """The combining operators.
