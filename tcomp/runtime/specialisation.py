@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +222,7 @@ def _decode(content: bytes) -> Source | None:
 def _build_identity() -> str:
     """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
     digest = hashlib.sha256()
-    for entry in sorted(_files(Path(str(resources.files("tcomp"))))):
+    for entry in sorted(_files(Path(__file__).parents[1])):
         digest.update(repr(entry).encode())
     return digest.hexdigest()
 

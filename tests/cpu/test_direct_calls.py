@@ -48,7 +48,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
         return tuple((chosen, watch(call)) for chosen, call in real(calls))
 
-    monkeypatch.setattr(tc.binding.QuickCalls, "recent", property(watched, lambda calls, found: None))
+    monkeypatch.setattr(QuickCalls, "recent", property(watched, lambda calls, found: None))
     return ran
 
 

@@ -65,7 +65,7 @@ class Coverage:
         code = frame.f_code
         ours = self._ours.get(code)
         if ours is None:
-            ours = self._ours[code] = Path(code.co_filename).resolve().parent == _FOLDER
+            ours = self._ours[code] = _FOLDER in Path(code.co_filename).resolve().parents
         if not ours:
             return None
         quiet = self._quiet[code] = self._quiet.get(code, 0) + 1
@@ -88,7 +88,7 @@ class Coverage:
 def executable_lines() -> int:
     """How many lines of the front end could run."""
     found: set[tuple[str, int]] = set()
-    for path in _FOLDER.glob("*.py"):
+    for path in _FOLDER.rglob("*.py"):
         stack = [compile(path.read_text(encoding="utf-8"), str(path), "exec")]
         while stack:
             code = stack.pop()

@@ -196,7 +196,8 @@ work = lambda: check()
     "for another process that compiles the same": """
 key = tc.define(MM).mm.compile  # any turn will do: all of them are taken
 from tcomp.storage.filelocks import exclusive
-directory = tc.cache.store().directory
+from tcomp.storage.cache import store
+directory = store().directory
 def hold():
     import contextlib
     with contextlib.ExitStack() as stack:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.storage import cache
 from tests.hostile.subprocesses import PRELUDE, run, start
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -159,14 +160,14 @@ def test_a_lock_whose_holder_is_stopped_does_not_stop_others(tmp_path: Path, mon
     monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("tcomp.storage.cache._LONGEST_TURN", 0.2)
     key = "ab" * 32
-    with tc.cache.store().turn("kernel", key), tc.cache.store().turn("kernel", key):
-        assert tc.cache.store().put("kernel", key, "label", b"payload")
+    with cache.store().turn("kernel", key), cache.store().turn("kernel", key):
+        assert cache.store().put("kernel", key, "label", b"payload")
 
 
 def test_locks_that_cannot_be_made_are_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else lies where locks would be; also where a link leads elsewhere."""
     monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "cache"))
-    store = tc.cache.store()
+    store = cache.store()
     assert store.directory is not None
     victim = tmp_path / "victim"
     victim.write_text("mine")
