@@ -11,21 +11,29 @@ FUZZ_SEED    ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz check lint format clean
+.PHONY: help demo test test-long test-all fuzz check lint format clean
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, run and checked on this machine
 	@for lesson in examples/[0-9]*.py; do echo; echo "== $$lesson"; $(BIN)/python "$$lesson" || exit 1; done
 
-test: $(VENV)/.dev ## set up, then run every test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
+test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five minutes on two cores
+	$(PYTEST) -m "not long"
+
+test-long: $(VENV)/.dev ## run the tests that `make test` leaves out
+	$(PYTEST) -m long
+
+test-all: $(VENV)/.dev ## run every test
+	$(PYTEST)
 
 fuzz: $(VENV)/.dev ## try random programs for two minutes
 	$(BIN)/tcomp fuzz --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --jobs 2
 
-check: lint test fuzz ## lint, formatting, types, layers, tests and two minutes of random programs
+check: lint test fuzz ## lint, formatting, types, layers, the tests of `make test` and two minutes of random programs
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

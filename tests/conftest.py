@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,18 @@ gc.set_threshold(50_000)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts instead of comparing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a sweep, one case in so many of each test is for everybody; the others are long."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sweep = item.get_closest_marker("sweep")
+        if sweep is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sweep.args[0]:
+                item.add_marker("long")
+            seen[test] += 1
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from tcomp.storage import cache
 from tcomp.storage.cache import CacheWarning, store
 from tcomp.storage.eviction import COUNTER
 
+pytestmark = pytest.mark.sweep(2)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 KEY = "ab" * 32
 OTHER_KEY = "cd" * 32
@@ -375,6 +377,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_killed_writers_leave_whole_entries_or_none(home: Path) -> None:
     for wait in (0.0, 0.003, 0.01, 0.02):
         writer = subprocess.Popen([sys.executable, "-c", WRITING], stdout=subprocess.PIPE)

@@ -16,6 +16,8 @@ import tcomp as tc
 from tcomp.backends.host import toolchain
 from tcomp.mapping.machines.cpu import this_machine
 
+pytestmark = pytest.mark.sweep(4)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 VECTOR = re.compile(r"\btc_c\d+_\d+ (\+=|= tc_dot_)")
 """A step of a register tile."""

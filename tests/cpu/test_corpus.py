@@ -24,7 +24,7 @@ PROGRAMS = corpus.programs()
 if not PROGRAMS:
     pytest.skip("the catalogue is not here", allow_module_level=True)
 
-pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning"), pytest.mark.sweep(5)]
 
 ACCEPTED: dict[int, str] = {
     13: "a name that is not an output is a temporary",

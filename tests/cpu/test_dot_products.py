@@ -12,6 +12,8 @@ import pytest
 import tcomp as tc
 from tcomp.mapping.machines.cpu import this_machine
 
+pytestmark = pytest.mark.sweep(4)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 RANGES = {"int8": np.int8, "uint8": np.uint8, "int16": np.int16}
 PAIRS = (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int16"), ("uint8", "int16"))

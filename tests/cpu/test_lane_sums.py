@@ -13,6 +13,8 @@ import tcomp as tc
 from tcomp.mapping.contraction.lanesums import sum_tile
 from tcomp.mapping.machines.cpu import Machine, this_machine
 
+pytestmark = pytest.mark.sweep(3)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Use = pytest.MonkeyPatch
 

@@ -17,6 +17,8 @@ from tcomp.model.tolerance import Model, error_bounds
 from tests.library import convolution, elements, linear, normalization
 from tests.library.case import Array, Case, Cases, Draw
 
+pytestmark = pytest.mark.sweep(6)
+
 LIBRARY = resources.files("tcomp") / "library"
 
 FAMILIES: dict[str, type[Any]] = {

@@ -13,6 +13,8 @@ import pytest
 import tcomp as tc
 from tcomp.mapping.machines.cpu import this_machine
 
+pytestmark = pytest.mark.sweep(4)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 BLOCK = r"floor\(\(i\d\)/8\)"

@@ -16,6 +16,8 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(3)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LAYER_NORM = """

@@ -18,6 +18,8 @@ from tcomp.mapping.proof.legality import prove
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(5)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 TRANSPOSED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
 PERMUTED = "def f(float(A,E,B,F) X, float(D,F,C,E) Y) -> (Z) { Z(a,b,c,d) +=! X(a,e,b,f) * Y(d,f,c,e) }"

@@ -14,6 +14,8 @@ import tcomp as tc
 from tcomp.errors import TcompError
 from tcomp.mapping.machines.cpu import Machine, this_machine
 
+pytestmark = pytest.mark.sweep(8)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LENGTHS = (1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 130, 257)

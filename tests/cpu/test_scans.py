@@ -9,6 +9,8 @@ import pytest
 
 import tcomp as tc
 
+pytestmark = pytest.mark.sweep(2)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SERIAL = tc.MappingOptions(parallel=False)

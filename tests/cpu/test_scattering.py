@@ -12,6 +12,8 @@ from tcomp.grammar import define
 from tcomp.model.build import build
 from tcomp.model.scop import Sizes
 
+pytestmark = pytest.mark.sweep(3)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -103,6 +105,7 @@ def test_spread_points_keep_their_own_tiles() -> None:
     assert len(kernel.compilation.plan.groups) == 2
 
 
+@pytest.mark.long
 def test_strides_and_dilations_that_leave_holes_between_elements() -> None:
     """isl took most of the time to find out which tiles read the same; with a third dimension most of a minute."""
     text = """def f(float(N,X,Y,C) I, float(KX,KY,C,F) W) -> (O) {

@@ -16,6 +16,8 @@ from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import assert_agrees
 from tests.programs import MATMUL, PROGRAMS, A, Array, B, C, integers
 
+pytestmark = pytest.mark.sweep(3)
+
 SPECIAL = np.array(
     [1.9, -1.9, 300, -300, np.inf, -np.inf, np.nan, 127.5, 5e9, -5e9, 1e30, -1e30, 0, -0.0, 2.5, -2.5], np.float64
 )

@@ -20,6 +20,8 @@ from tcomp.mapping.machines.cpu import this_machine
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(4)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Use = Callable[[int], None]
 

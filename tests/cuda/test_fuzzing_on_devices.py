@@ -137,6 +137,7 @@ def test_inputs_are_not_written(device: FakeCupy, monkeypatch: pytest.MonkeyPatc
     assert (outcome.verdict, outcome.kind) == (Verdict.FAILED, "written where it must not be")
 
 
+@pytest.mark.long
 def test_a_fault_ends_the_process_and_nothing_else() -> None:
     with Worker(60.0, failing) as worker:
         first, failed, following, last = (worker.run(case).outcome for case in (ONE, TWO, ONE, ONE))

@@ -14,6 +14,8 @@ from tcomp.mapping.options.options import MOST_THREADS
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.programs import integers
 
+pytestmark = pytest.mark.sweep(3)
+
 COPY = "def f(int8(A,B,C,D,E) X) -> (Y) { Y(a,b,c,d,e) = X(a,b,c,d,e) + X(b,a,c,d,e) }"
 PAIRS = "def f(float(A,B,C,D) X) -> (Y) { Y(a,b,c) +=! X(a,b,c,d) * X(a,b,0,d) }"
 ROWS = "def f(float(M,N,K) X) -> (S) { S(m,n) +=! X(m,n,k) }"

@@ -10,7 +10,10 @@ from tcomp.backends.simulator.compiler import why_not
 from tests.cpu.test_library import FAMILIES, OPERATORS, compare
 from tests.library.case import Cases, Draw
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason="kernels cannot be simulated here")
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason="kernels cannot be simulated here"),
+    pytest.mark.sweep(8),
+]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

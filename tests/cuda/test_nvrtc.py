@@ -21,6 +21,8 @@ from tcomp.errors import TargetError
 from tcomp.mapping.machines.gpu import GPUS, gpu_of
 from tcomp.storage.cache import store
 
+pytestmark = pytest.mark.sweep(3)
+
 MATMUL = """\
 extern "C" __global__ void __launch_bounds__(256) mm_0(
     const float *__restrict__ A, const float *__restrict__ B, float *__restrict__ C) {

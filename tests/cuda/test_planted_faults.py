@@ -21,7 +21,7 @@ from tests.cuda.faults import Fault, FaultKind, faults
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.texts import EXAMPLES, Text
 
-pytestmark = NEEDS_COMPILER
+pytestmark = [NEEDS_COMPILER, pytest.mark.sweep(10)]
 
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 

@@ -19,6 +19,8 @@ from tcomp.mapping.gpu.model import Work, parts_of_contraction
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.plan.values import Copy
 
+pytestmark = pytest.mark.sweep(5)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 NT = "def nt(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
 BATCHES = "def batches(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"

@@ -25,7 +25,7 @@ from tests.cuda.simulated import (
     Example,
 )
 
-pytestmark = NEEDS_COMPILER
+pytestmark = [NEEDS_COMPILER, pytest.mark.sweep(3)]
 
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 

@@ -233,6 +233,7 @@ def test_divergence_says_who_is_missing() -> None:
     assert finding.count == 6
 
 
+@pytest.mark.long
 def test_machines_without_a_switch_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # pytest's fixtures end the patch, so the runtime that is made here serves nobody else.
     monkeypatch.setattr(compiler, "_RUNTIME_FLAGS", (*compiler._RUNTIME_FLAGS, "-DTC_PORTABLE_SWITCH"))

@@ -20,6 +20,8 @@ from tests.cuda.compiled import compiled_text
 from tests.cuda.mutations import KINDS, Mutant, mutants
 from tests.cuda.texts import EXAMPLES
 
+pytestmark = pytest.mark.sweep(5)
+
 PLANS: Mapping[str, tuple[str, MappingOptions]] = {
     "matmul": ("matmul", MappingOptions(tile_sizes=(16, 16), threads=(8, 8))),
     "matmul, dealt in blocks": (

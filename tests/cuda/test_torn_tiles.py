@@ -11,6 +11,8 @@ import pytest
 import tcomp as tc
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(4)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 NT = "def nt(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
 BATCHES = "def batches(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"

@@ -15,7 +15,7 @@ from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.texts import EXAMPLES, Text
 
-pytestmark = NEEDS_COMPILER
+pytestmark = [NEEDS_COMPILER, pytest.mark.sweep(2)]
 
 FLOAT = 4
 TILES = MappingOptions(tile_sizes=(64, 64), threads=(8, 8))

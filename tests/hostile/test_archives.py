@@ -18,6 +18,8 @@ from tcomp.storage.cache import pack, store
 from tcomp.storage.eviction import COUNTER
 from tests.hostile.subprocesses import run
 
+pytestmark = pytest.mark.sweep(2)
+
 KEY = "ab" * 32
 OTHER_KEY = "cd" * 32
 MIB = 1 << 20

@@ -25,6 +25,8 @@ from tests.hostile import faultyfiles
 from tests.hostile.faultyfiles import SCENES, Scene
 from tests.hostile.subprocesses import ROOT, run
 
+pytestmark = pytest.mark.sweep(6)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 TWICE = "def twice(float(N) X) -> (Y) { Y(i) = X(i) + X(i) }"
 A, B = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)

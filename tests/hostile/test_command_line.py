@@ -14,6 +14,8 @@ import pytest
 from tests.hostile.sleepers import is_running, kill, places, sleeping_compiler, wait_for
 from tests.hostile.subprocesses import ROOT, environment, start
 
+pytestmark = pytest.mark.sweep(6)
+
 COMMAND = """
 import signal, sys, tcomp_command
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,6 +39,7 @@ def _assert_ends(process: subprocess.Popen[bytes], status: int) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 class TestTheCommandLine:
+    @pytest.mark.long
     def test_in_its_first_second(self, number: signal.Signals, status: int, tmp_path: Path) -> None:
         compiler = sleeping_compiler(tmp_path)
         program = tmp_path / "mm.tc"
@@ -66,6 +69,7 @@ class TestTheCommandLine:
         ).communicate()
         assert done.returncode == 0, errors
 
+    @pytest.mark.long
     def test_twice(self, number: signal.Signals, status: int, tmp_path: Path) -> None:
         process = _command(["doctor"], {"CC": str(sleeping_compiler(tmp_path)), **places(tmp_path)})
         compilers = wait_for(tmp_path / "compiling")
@@ -91,6 +95,7 @@ def test_the_command_leaves_ignored_interrupts_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
+@pytest.mark.long
 def test_the_command_without_standard_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
     """Nothing that is written to a missing stream ends up in a file that got its number."""
     program = tmp_path / "mm.tc"

@@ -19,6 +19,8 @@ import tcomp as tc
 from tcomp.backends.host import processes, toolchain
 from tests.hostile.subprocesses import PRELUDE, ROOT, environment, run
 
+pytestmark = pytest.mark.sweep(8)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(20, dtype=np.float32).reshape(4, 5)
@@ -139,6 +141,7 @@ def test_directories_for_temporary_files(text: str, folder: Path) -> None:
     assert run(_in_folder(folder / "folder") + WORKING, changes) == "0\n"
 
 
+@pytest.mark.long
 def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     """With a cache that is named relative to it."""
     (tmp_path / "gone").mkdir()

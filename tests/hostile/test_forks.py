@@ -11,6 +11,8 @@ import pytest
 
 from tests.hostile.subprocesses import PRELUDE, run
 
+pytestmark = pytest.mark.sweep(6)
+
 PARALLEL = """
 BIG = np.arange(256 * 256, dtype=np.float32).reshape(256, 256) % 5
 EXPECTED = BIG @ BIG
@@ -128,6 +130,7 @@ def forking(name: str, forks: int) -> str:
 
 @pytest.mark.parametrize("name", FORKS)
 @pytest.mark.parametrize("threads", ["1", "4"])
+@pytest.mark.long
 def test_forks(name: str, threads: str, tmp_path: Path) -> None:
     if name == "after torch":
         pytest.importorskip("torch")

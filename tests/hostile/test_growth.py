@@ -126,6 +126,7 @@ class TestOnDisk:
         left = {entry.key for entry in store().entries()}
         assert {key(n) for n in range(20, 40)} <= left and total() <= MIB
 
+    @pytest.mark.long
     def test_processes_share_one_limit(self, tmp_path: Path) -> None:
         program = (
             "import warnings; warnings.simplefilter('error')\n"
@@ -211,6 +212,7 @@ class TestInMemory:
             list(pool.map(fill, range(6)))
         assert len(recent) <= 3 and len(memo.values()) <= 3
 
+    @pytest.mark.long
     def test_kernels_that_nobody_holds_are_unloaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The last few stay; one that the caller holds serves however many come after it."""
         loaded: Memo[str, native.NativeFunction] = Memo(4)

@@ -12,6 +12,8 @@ import pytest
 from tests.hostile.sleepers import is_running, kill, places, sleeping_compiler, wait_for
 from tests.hostile.subprocesses import PRELUDE, run
 
+pytestmark = pytest.mark.sweep(4)
+
 STATE = """
 from pathlib import Path
 from tcomp.storage import cache
@@ -88,6 +90,7 @@ def interrupted_at_moments(folder: Path, first: float, step: float, last: float)
     return int(came), int(sent)
 
 
+@pytest.mark.long
 def test_interrupts_at_many_moments_of_a_first_call(tmp_path: Path) -> None:
     came, sent = interrupted_at_moments(tmp_path, 0.0, 0.013, 0.3)
     assert came == sent >= 20

@@ -19,6 +19,8 @@ import pytest
 
 from tests.hostile.subprocesses import PRELUDE, run
 
+pytestmark = pytest.mark.sweep(8)
+
 KINDS = {
     "the same arrays": "mm = tc.define(MM).mm\ndef call(number): mm(A, B)",
     "new arrays": "mm = tc.define(MM).mm\ndef call(number): mm(A + number, B)",
@@ -207,6 +209,7 @@ def test_nothing_grows(kind: str, tmp_path: Path) -> None:
     _assert_bounded(grown(kind, 10_000, 2_000, tmp_path), 10_000)
 
 
+@pytest.mark.long
 def test_a_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement notices one small object a call, one descriptor and one thread."""
     leaks = {

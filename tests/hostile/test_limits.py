@@ -26,6 +26,8 @@ from tcomp.storage.forks import ISL
 from tests.cpu.test_library import OPERATORS
 from tests.hostile.subprocesses import run
 
+pytestmark = pytest.mark.sweep(4)
+
 TARGETS = ("cpu", "simulator")
 GPU = "cuda:sm_90"
 
@@ -185,6 +187,7 @@ def test_programs_that_are_hard_on_isl(name: str, target: str) -> None:
     lower(define(SIMPLE)["f"], Sizes({"N": 10}), tc.MappingOptions(), backend_of(target))
 
 
+@pytest.mark.long
 def test_a_thousand_statements() -> None:
     """In a chain, whose clusters the scheduler sees by ``MAX_CLUSTER`` at a time, they fuse and compute the same."""
     operation, given = tc.define(chain(1000)).f, np.arange(5, dtype=np.float32)
@@ -365,12 +368,14 @@ def test_data_dependent_subscripts_far_outside(place: int, target: str, large: A
         operation(array, np.array([0, place, 3]), target=target)
 
 
+@pytest.mark.long
 def test_operators_at_sizes_0_and_1() -> None:
     """Every operator of the library with all sizes 0, and with all sizes 1, against the interpreter."""
     tried = sum(_small(name, size, "cpu") for name in OPERATORS for size in (0, 1))
     assert tried > len(OPERATORS)
 
 
+@pytest.mark.long
 def test_operators_at_sizes_0_and_1_on_the_simulator() -> None:
     tried = sum(_small(name, size, "simulator") for name in list(OPERATORS)[::6] for size in (0, 1))
     assert tried > 10

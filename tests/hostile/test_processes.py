@@ -23,6 +23,8 @@ import tcomp as tc
 from tcomp.storage import cache
 from tests.hostile.subprocesses import PRELUDE, run, start
 
+pytestmark = pytest.mark.sweep(3)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(20, dtype=np.float32).reshape(4, 5)
@@ -99,6 +101,7 @@ def crowd(folder: Path, compiler: Path, processes: int, threads: int, sizes: int
     assert compilations(folder) == sizes + 1
 
 
+@pytest.mark.long
 def test_200_threads(tmp_path: Path, counting_compiler: Path) -> None:
     crowd(tmp_path, counting_compiler, processes=1, threads=200, sizes=6, calls=5, interval=0.005)
 
@@ -107,10 +110,12 @@ def test_threads_that_switch_all_the_time(tmp_path: Path, counting_compiler: Pat
     crowd(tmp_path, counting_compiler, processes=1, threads=40, sizes=4, calls=3, interval=1e-6)
 
 
+@pytest.mark.long
 def test_8_processes(tmp_path: Path, counting_compiler: Path) -> None:
     crowd(tmp_path, counting_compiler, processes=8, threads=4, sizes=3, calls=4, interval=0.005)
 
 
+@pytest.mark.long
 def test_commands_on_a_cache_that_changes(tmp_path: Path) -> None:
     """Listing, exporting, importing and clearing while kernels are compiled: no command fails, no result is wrong."""
     program = (

@@ -24,6 +24,8 @@ from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tests.hostile.fuzz_parser import Coverage, fuzz
 from tests.hostile.texts import WORDS, check_error, judge, mutated, seeds, soup
 
+pytestmark = pytest.mark.sweep(3)
+
 MEBI = 1 << 20
 HEAD = "def f(float(N) A) -> (O) { "
 

@@ -12,6 +12,8 @@ import tcomp as tc
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.values.operators import DTYPES
 
+pytestmark = pytest.mark.sweep(3)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

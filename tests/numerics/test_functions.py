@@ -15,6 +15,8 @@ from tcomp.values.intrinsics import INTRINSICS
 from tcomp.values.operators import FLOAT32, FLOAT64
 from tcomp.values.vectormath import VECTORISED
 
+pytestmark = pytest.mark.sweep(5)
+
 COARSE = 40_009
 """Stride through the bit patterns of float32: a hundred thousand arguments, and a million near zero."""
 

@@ -16,6 +16,8 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.tolerance import Model, error_bounds
 from tests.numerics.exactly import RANDOM, Array
 
+pytestmark = pytest.mark.sweep(5)
+
 NEEDS_SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
 MATMUL = "def matmul({t}(M,K) A, {t}(K,N) B) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}"

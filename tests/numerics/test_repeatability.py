@@ -23,6 +23,8 @@ from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
 from tests.cuda.compiled import Data, compiled, run
 
+pytestmark = pytest.mark.sweep(4)
+
 TEXTS = {
     "total": "def f(float(K) X) -> (S) { S +=! X(k) }",
     "columns": "def f(float(N,K) X) -> (S) { S(k) +=! X(n,k) }",
@@ -116,6 +118,7 @@ def test_nor_does_running_on_one(name: str) -> None:
     assert result(name, MappingOptions(parallel=False)) == result(name)
 
 
+@pytest.mark.long
 def test_nor_does_the_cache(tmp_path: Path, here: list[str]) -> None:
     """Compiled without one, then into an empty one, then from it, with other hashes each time."""
     cache = {"TCOMP_CACHE": str(tmp_path / "cache")}

@@ -16,6 +16,8 @@ import tcomp
 from tcomp.model.tolerance import LAMBDA
 from tests.numerics.exactly import DATA, RANDOM, Array, exact_dot, exact_sum
 
+pytestmark = pytest.mark.sweep(5)
+
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 """The unit roundoff of each type."""
 

@@ -18,6 +18,8 @@ from tests.library.case import Draw
 from tests.numerics.exactly import ADVERSARIAL, DATA, Array
 from tests.programs import INEXACT, PROGRAMS
 
+pytestmark = pytest.mark.sweep(3)
+
 DOT = "def dot({t}(K) A, {t}(K) B) -> (S) {{ S +=! A(k) * B(k) }}"
 LENGTH = 100_003
 

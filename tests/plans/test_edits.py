@@ -22,6 +22,8 @@ from tcomp.model.madeup import random_arguments
 from tests.plans.edits import edited
 from tests.unit.test_legality import PROGRAMS
 
+pytestmark = pytest.mark.sweep(4)
+
 LONG = (
     "def f(float(N,K) A) -> (B) { B(n) +=! A(n,k) }",
     {"N": 6, "K": 300},
@@ -103,6 +105,7 @@ def survey(count: int, seed: int, target: str) -> Counter[str]:
 
 @pytest.mark.parametrize(("target", "count"), [("cpu", 250), ("simulator", 60)])
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.long
 def test_what_is_accepted_is_right(target: str, count: int, seed: int) -> None:
     if not tc.targets()[target]:
         pytest.skip(str(tc.targets()[target]))

@@ -18,6 +18,8 @@ from tcomp.model.scop import Sizes
 from tcomp.runtime.registry import backend_of
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(3)
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SIZES = {"M": 40, "N": 33, "K": 27}

@@ -16,6 +16,8 @@ from tcomp.model.scop import Sizes
 from tcomp.runtime.registry import backend_of
 from tests.golden.test_plans import PROGRAMS
 
+pytestmark = pytest.mark.sweep(5)
+
 TARGETS = ("cpu", "cuda:sm_90")
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }"
 SIZES = {"M": 20, "N": 24, "K": 9}

@@ -33,6 +33,8 @@ from tcomp.runtime.calls import check_call
 from tests.agreement import assert_agrees
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(5)
+
 LIBRARY = {path.name: path.read_text(encoding="utf-8") for path in (resources.files("tcomp") / "library").iterdir()
            if path.name.endswith(".tc")}  # fmt: skip
 OPERATORS = sorted((file, name) for file, text in LIBRARY.items() for name in re.findall(r"^def (\w+)", text, re.M))

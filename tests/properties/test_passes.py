@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
 
 @suite(50)
 @given(programs(), options("cpu"), BOUNDS)
+@pytest.mark.long
 def test_passes_keep_all_instances_and_are_legal(program: Program, options: tc.MappingOptions, bounds: Bounds) -> None:
     scop = build(program.function, Sizes(program.sizes))
     with bounds.imitated():

@@ -19,6 +19,8 @@ from tcomp.mapping.options.options import MappingOptions
 from tests.properties.machines import BOUNDS, Bounds
 from tests.properties.strategies import options, programs, suite
 
+pytestmark = pytest.mark.sweep(3)
+
 
 @pytest.fixture(autouse=True)
 def proved_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +31,7 @@ def proved_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @suite(30)
 @given(programs(), options("cpu"), BOUNDS)
+@pytest.mark.long
 def test_the_kernel_equals_the_interpreter(program: Program, options: MappingOptions, bounds: Bounds) -> None:
     with bounds.imitated():
         assert execute(Case(program, "cpu", options)) == Outcome(Verdict.PASSED)

@@ -140,6 +140,7 @@ def _add_many(path: Path, number: int) -> None:
             database.keep(tuned(identity(M=number, K=step + 1, N=1)))
 
 
+@pytest.mark.long
 def test_processes_write_at_the_same_time(file: Path) -> None:
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_add_many, args=(file, number)) for number in (1, 2, 3)]

@@ -9,6 +9,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tcomp.tuner.database.database import Database
 from tcomp.tuner.database.identity import identity_of
 from tcomp.tuner.database.records import Tuned
@@ -63,6 +65,7 @@ def _kill_at(instruction: int) -> None:
     sqlite3.connect = connected
 
 
+@pytest.mark.long
 def test_killed_while_it_writes(tmp_path: Path) -> None:
     for number, instruction in enumerate(itertools.count(0, STEP)):
         path = tmp_path / f"{number}.sqlite3"

@@ -19,6 +19,8 @@ from tcomp.tuner.measuring.executors import local_executor
 from tcomp.tuner.measuring.preparation import Limits
 from tests.tuner.problems import problem
 
+pytestmark = pytest.mark.sweep(3)
+
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Executor]:
@@ -81,6 +83,7 @@ def test_outputs_that_are_read_are_restored(executor: Executor, bench: Bench) ->
     assert trial.outcome is Outcome.MEASURED, trial.message
 
 
+@pytest.mark.long
 def test_a_problem_without_room_for_its_arrays_is_refused(executor: Executor, bench: Bench) -> None:
     small = replace(bench, limits=Limits(memory=1 << 28))
     trial = measured(
@@ -96,6 +99,7 @@ def test_jobs_can_be_pickled(bench: Bench) -> None:
     assert (again.bench, again.candidate, again.problem) == (job.bench, job.candidate, job.problem)
 
 
+@pytest.mark.long
 def test_on_the_simulator_the_estimate_is_the_time(executor: Executor, bench: Bench) -> None:
     if compiler.why_not():
         pytest.skip(str(compiler.why_not()))

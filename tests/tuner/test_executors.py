@@ -42,6 +42,7 @@ def all_measured(executor: Executor, bench: Bench) -> list[Trial]:
     return [executor.submit(measure_candidate, job).result(timeout=120) for job in jobs]
 
 
+@pytest.mark.long
 def test_jobs_run_in_any_pool_of_processes(bench: Bench) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         assert {trial.outcome for trial in all_measured(pool, bench)} == {Outcome.MEASURED}
@@ -60,6 +61,7 @@ def test_leaving_a_local_executor_stops_what_runs(bench: Bench) -> None:
     assert waiting.cancelled()
 
 
+@pytest.mark.long
 def test_sandboxes_work_again_after_an_executor_was_left(bench: Bench) -> None:
     for _ in range(2):
         with local_executor(1) as executor:
@@ -133,6 +135,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.end()
 
 
+@pytest.mark.long
 def test_two_workers_of_dask_of_which_one_is_killed(cluster: Cluster, bench: Bench) -> None:
     with executor_at(cluster.address()) as executor:
         jobs = [MeasureJob(bench, problem(), one) for one in all_compiled(executor, bench)]

@@ -49,6 +49,7 @@ class TestFit:
         tried = set(re.findall(r"^\| ([A-Z]\d+), ", table, re.MULTILINE))
         assert len(tried) == 18 and not tried & set(WORKLOADS.split(","))
 
+    @pytest.mark.long
     def test_it_carries_over_to_a_program_that_nobody_measured(self) -> None:
         """Each program has its own unit and place; what is better, and by how much, is the same everywhere."""
         rng = random.Random(1)

@@ -17,6 +17,8 @@ from tcomp.tuner.measuring.timing import Effort
 from tests.tuner.faulty import FAULTS, TARGET, options_with
 from tests.tuner.problems import problem
 
+pytestmark = pytest.mark.sweep(8)
+
 LIMITS = Limits(compile=6.0, call=2.0, memory=2 << 30)
 EFFORT = Effort(least=2)
 """A kernel that does not return has as much time as so many samples could take."""

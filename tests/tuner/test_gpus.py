@@ -14,6 +14,8 @@ from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, comp
 from tcomp.tuner.measuring.executors import local_executor
 from tests.tuner.problems import problem
 
+pytestmark = pytest.mark.sweep(4)
+
 PROBLEM = problem("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }", target="cuda:sm_90", N=1000)
 SOUND, SPOILS_INPUTS, FAILS, ABORTS = (MappingOptions(tile_sizes=(size,)) for size in (8, 16, 32, 64))
 """As ``tests.tuner.fake_gpu`` has them, which must not be imported here: it takes the place of CuPy."""
@@ -74,6 +76,7 @@ def test_a_failure_ends_the_process(
     assert set(calls(bench)) - set(before)
 
 
+@pytest.mark.long
 def test_each_device_has_a_process_that_sees_it_alone(
     executor: Executor, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

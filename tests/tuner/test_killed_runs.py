@@ -78,6 +78,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tuned.sqlite3"
 
 
+@pytest.mark.long
 def test_kill_9_twenty_times(path: Path) -> None:
     rng = random.Random(1)
     measured = 0

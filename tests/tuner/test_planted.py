@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database.database import Database
 from tcomp.tuner.database.identity import identity_of
@@ -31,6 +33,7 @@ PLANTED = [
 SOUND = [MappingOptions(tile_sizes=tiles, parallel=False) for tiles in ((32, 64), (64, 64))]
 
 
+@pytest.mark.long
 def test_planted_candidates_are_lost_alone(tmp_path: Path) -> None:
     # The default is slow here, so that it is clear who wins.
     slow = MappingOptions(tile_sizes=(1, 1), register_tile=(1, 16), parallel=False)

@@ -10,6 +10,8 @@ import pytest
 import tcomp as tc
 from tcomp.tuner.database.trials import Outcome
 
+pytestmark = pytest.mark.sweep(5)
+
 PROGRAMS = {
     "a scalar": ("def f(float(N) A) -> (s) { s +=! A(n) }", {"N": 1000}),
     "a number": ("def f(float a, float(N) A) -> (B) { B(n) = A(n) * a }", {"N": 1000}),

@@ -21,6 +21,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 COMMAND = ("-m", "tcomp", "tune", "mm.tc", "--sizes", "M=40,N=40,K=40", "--budget", "600", "--strategy", "random")
@@ -133,6 +135,7 @@ def interrupted(folder: Path, before: Kept) -> None:
     assert len(list(folder.glob("tcomp-tune-*"))) == folders
 
 
+@pytest.mark.long
 def test_killed_and_interrupted_runs_lose_nothing_leave_nothing_and_go_on(tmp_path: Path) -> None:
     rng = random.Random(os.getpid())
 

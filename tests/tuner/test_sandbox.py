@@ -19,6 +19,8 @@ from tcomp.tuner.database.trials import Outcome
 from tcomp.tuner.measuring.sandbox import Confines, Failure, Patience, Sandbox
 from tests.tuner.tasks import Busy, Counted, Fail, Isolating, Overdue, Refused, Tell
 
+pytestmark = pytest.mark.sweep(5)
+
 CONFINES = Confines(30.0, memory=1 << 30)
 LASTING = Confines(30.0, alone=False)
 
@@ -120,6 +122,7 @@ def test_a_task_that_kills_its_sandbox_fails(sandbox: Sandbox) -> None:
     assert told(sandbox)
 
 
+@pytest.mark.long
 def test_a_sandbox_that_is_silent_is_given_up_if_it_does_nothing(sandbox: Sandbox) -> None:
     told(sandbox)
     sandbox.patience = Patience(answer=0.5, end=0.5)

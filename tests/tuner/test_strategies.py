@@ -25,6 +25,8 @@ from tcomp.tuner.space.parameters import Scalar, Sizes
 from tcomp.tuner.space.space import Space
 from tcomp.tuner.strategies import STRATEGIES, Begin, strategies_in, strategy_named
 
+pytestmark = pytest.mark.sweep(3)
+
 POWERS = tuple(1 << k for k in range(8))
 SPACE = Space(
     MappingOptions(),

@@ -45,6 +45,8 @@ from tcomp.errors import TargetError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.ranges.sizes import bind_sizes
 
+pytestmark = pytest.mark.sweep(4)
+
 SUITES_FILE = Path(__file__).parents[2] / ".." / "shared" / "corpus" / "suites.json"
 SMALL = (*workloads(small=True), *more(small=True))
 EVERY = [case for suite in SUITES for case in SUITES[suite]()] + list(SMALL)
@@ -78,6 +80,7 @@ def test_numpy_peer_is_verified_like_the_others(case: Case) -> None:
 
 
 @pytest.mark.parametrize("module", ["torch", "inductor", "jax", "numba", "halide", "opt_einsum"])
+@pytest.mark.long
 def test_other_peers_compute_the_same(module: str) -> None:
     """Those that are installed here; all of them at the small sizes would take minutes, so a few cases of each."""
     package = {"inductor": "torch"}.get(module, module)

@@ -24,6 +24,8 @@ from tcomp.backends.simulator.compiler import why_not
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.operation import Operation
 
+pytestmark = pytest.mark.sweep(3)
+
 TARGET = "simulator:sm_90"
 SUITES = Path(__file__).parents[2] / ".." / "shared" / "corpus" / "suites.json"
 needs_simulator = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")

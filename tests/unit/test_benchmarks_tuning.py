@@ -150,6 +150,7 @@ class TestSummary:
         assert lines[-2].split() == ["median", "model", "0.500", "1.000", "1.00"]
 
 
+@pytest.mark.long
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = tmp_path / "new" / "tuning.db"
     arguments = ["--workloads", "W5,M4", "--small", "--measured", "4", "--seeds", "1", "--jobs", "1"]

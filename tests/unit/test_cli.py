@@ -19,6 +19,8 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.madeup import random_arguments, subscript_ranges
 from tcomp.model.tolerance import Tolerance
 
+pytestmark = pytest.mark.sweep(3)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
 TWO = MM + "def twice(float(N) X) -> (Y) { Y(i) = X(i) + X(i) }\n"
 SIZES = ("--sizes", "M=6,N=5,K=4")

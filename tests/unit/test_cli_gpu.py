@@ -32,6 +32,8 @@ from tcomp.mapping.tiles.flops import flops_of, instances
 from tcomp.model.scop import Sizes
 from tcomp.model.tolerance import Tolerance
 
+pytestmark = pytest.mark.sweep(3)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
 SIZES = ("--sizes", "M=64,N=32,K=48")
 SM = ("--target", "cuda:sm_80")

@@ -14,6 +14,8 @@ from tcomp import cli, debug, grammar
 from tcomp.backends.cuda.tools import nvrtc
 from tcomp.errors import TargetError
 
+pytestmark = pytest.mark.sweep(4)
+
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 17
 """Modules of a folder, its ``__init__`` counted."""

@@ -13,6 +13,8 @@ import pytest
 
 import tcomp
 
+pytestmark = pytest.mark.sweep(5)
+
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "examples").glob("*.py"))
 SECONDS = 120

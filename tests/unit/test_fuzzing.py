@@ -45,6 +45,8 @@ from tcomp.operation import Operation
 from tcomp.runtime.registry import backend_of
 from tcomp.storage.forks import ISL
 
+pytestmark = pytest.mark.sweep(4)
+
 PROGRAMS = 150
 RACE = Finding(FindingKind.RACE, "f_0", "T", "T[0]", "write", None, "", "", None, 1)
 
@@ -65,11 +67,13 @@ def exact(text: str, **sizes: int) -> bool:
 
 
 class TestPrograms:
+    @pytest.mark.long
     def test_they_reach_all_of_the_language(self) -> None:
         found = Counter(feature for number in range(PROGRAMS) for feature in features(program_of(number)))
         assert set(found) <= set(FEATURES)
         assert [name for name in FEATURES if not found[name]] == []
 
+    @pytest.mark.long
     def test_they_are_exact(self) -> None:
         for number in range(PROGRAMS):
             program = program_of(number)
@@ -372,6 +376,7 @@ class TestWorkers:
             one = Case(program_from("def f() -> (A) { A = 1 }"), "cpu", MappingOptions())
             assert worker.run(one).outcome == Outcome(Verdict.PASSED)
 
+    @pytest.mark.long
     def test_a_hang_is_an_outcome(self, case: Case) -> None:
         with Worker(1.0, hanging) as worker:
             assert worker.run(case).outcome.kind == "time limit"
@@ -399,6 +404,7 @@ class TestCampaign:
     def settings(self, keep: Path | None) -> Settings:
         return Settings(10_000.0, 1, ("cpu",), 2, keep, 1000.0, 1000.0, 8)
 
+    @pytest.mark.long
     def test_failures_are_made_small_and_kept(self, tmp_path: Path) -> None:
         said: list[str] = []
         campaign = Campaign(self.settings(tmp_path / "kept"), said.append, refusing_minima)
@@ -413,6 +419,7 @@ class TestCampaign:
             assert body(small.definition)[0].operator.startswith("min=")
         assert any(line.startswith("failure: wrong value") for line in said)
 
+    @pytest.mark.long
     def test_a_program_that_cannot_be_drawn_is_a_failure(self) -> None:
         campaign = Campaign(Settings(10_000.0, 1, ("cpu",), 1, None, 1000.0, 20.0, 3), lambda line: None, unable)
         assert campaign.run(60.0).failed == {"the process ended with exit status 1": 3}

@@ -22,6 +22,8 @@ from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.model.scop import ScopStatement, Sizes, union_set
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(2)
+
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 20, "N": 24, "K": 9}
 SOFTMAX = (
     """def f(float(N,D) X) -> (Y) {

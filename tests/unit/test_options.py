@@ -21,6 +21,8 @@ from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matter
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(3)
+
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
 HEAD = "| option | default | what it is | where it matters |\n|---|---|---|---|\n"

@@ -15,6 +15,8 @@ from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.limits import MAX_DEPTH
 from tcomp.grammar.tree.syntax import Apply, Binary, Cast, Conditional, Expr, Name, Number, Parameter, Unary
 
+pytestmark = pytest.mark.sweep(4)
+
 CATALOGUE = Path(__file__).parents[3] / "shared" / "corpus" / "tc_catalogue.json"
 
 

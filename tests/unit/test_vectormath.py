@@ -17,6 +17,8 @@ from tcomp.backends.host.toolchain import GCC, Toolchain
 from tcomp.values.intrinsics import INTRINSICS, c_declarations
 from tcomp.values.vectormath import VECTORISED
 
+pytestmark = pytest.mark.sweep(5)
+
 Run = Callable[..., np.ndarray]
 """Runs a loop, called by its name, over arrays of arguments."""
 
