@@ -204,6 +204,7 @@ class FakeTorch(types.ModuleType):
         __torch_dispatch__ = None
         layout = "strided"
         is_nested = False
+        requires_grad = False
 
         def __init__(self, host: np.ndarray, device: int) -> None:
             self.host, self.shape, self.dtype = host, host.shape, FakeTorch.dtype(host.dtype.name)

@@ -97,7 +97,7 @@ class Loss:
     def cross_entropy(self, draw: Draw) -> Cases:
         for X in _rows(draw):
             label = draw.below(X.shape[1], X.shape[0]).astype(np.int64)
-            yield case(X, label, expect=functional().cross_entropy(tensor(X), tensor(label)))
+            yield case(X, label, expect=functional().cross_entropy(tensor(X), tensor(label).long()))
 
     def cross_entropy_soft(self, draw: Draw) -> Cases:
         for X in _rows(draw):
@@ -107,7 +107,7 @@ class Loss:
 
     def nll_loss(self, draw: Draw) -> Cases:
         X, label = draw(7, 5), draw.below(5, 7).astype(np.int64)
-        yield case(X, label, expect=functional().nll_loss(tensor(X), tensor(label)))
+        yield case(X, label, expect=functional().nll_loss(tensor(X), tensor(label).long()))
 
     def mse_loss(self, draw: Draw) -> Cases:
         yield from self._of_pairs(draw, functional().mse_loss)
