@@ -155,7 +155,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("mode", [0o555, 0o000])
 def test_a_read_only_home(mode: int, tmp_path: Path) -> None:
-    """Root may write everywhere, so the process becomes nobody."""
+    """Root may write everywhere, so the process becomes nobody, who may not be let into the folder of the sources."""
     home = Path(tempfile.mkdtemp(prefix="tcomp-test-", dir="/tmp"))
     try:
         (home / "scratch").mkdir()
@@ -163,9 +163,16 @@ def test_a_read_only_home(mode: int, tmp_path: Path) -> None:
         home.chmod(0o755)
         (home / "home").mkdir(mode=mode)
         become = "import islpy, tempfile; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        for top in ("tcomp", "grammar", "mapping"):
+            shutil.copytree(ROOT / top, home / "source" / top, symlinks=True)
+        readable = f"import sys; sys.path.insert(0, {str(home / 'source')!r})\n"
         begin, _, rest = WORKING.partition("with warnings")
-        changes = {"HOME": str(home / "home"), "TMPDIR": str(home / "scratch"), "XDG_CACHE_HOME": None}
-        output = run(f"{begin}check\n{become}with warnings{rest}", changes | {"TCOMP_CACHE": None})
+        changes = {
+            "HOME": str(home / "home"),
+            "TMPDIR": str(home / "scratch"),
+            "XDG_CACHE_HOME": None,
+        }
+        output = run(f"{readable}{begin}check\n{become}with warnings{rest}", changes | {"TCOMP_CACHE": None})
         assert output.startswith("1 no cache in") and "ermission" in output, output
     finally:
         shutil.rmtree(home)
