@@ -18,7 +18,8 @@ from tcomp.tuner.database.trials import Candidate, Outcome, Problem, Trial
 from tcomp.tuner.measuring.evaluation import Bench
 from tcomp.tuner.measuring.executors import local_executor
 from tcomp.tuner.measuring.workshop import ExecutorWorkshop
-from tcomp.tuner.report.result import Final, TuningResult
+from tcomp.tuner.report.found import Final
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.strategies import STRATEGIES
 from tcomp.tuner.tuning import tune

@@ -9,7 +9,7 @@ from itertools import islice
 
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
-from tcomp.tuner.report.result import Final
+from tcomp.tuner.report.found import Final
 
 
 def seconds_of(options: MappingOptions) -> float:

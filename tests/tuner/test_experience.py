@@ -17,7 +17,7 @@ from tcomp.tuner.database.database import Database
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
 from tcomp.tuner.model.experience import Experience, differences, experience_of, read
 from tcomp.tuner.model.features import facts_of
-from tcomp.tuner.report.result import Final
+from tcomp.tuner.report.found import Final
 from tcomp.tuner.space.space import space_of
 from tests.tuner.problems import problem
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database.trials import Outcome
+from tcomp.tuner.report import report, roofs
 from tcomp.tuner.report.charts import Axis, Chart, counting, listing, logarithmic
+from tcomp.tuner.report.found import Final
 from tcomp.tuner.report.influence import influences
 from tcomp.tuner.report.report import page
-from tcomp.tuner.report.result import Final, TuningResult
-from tcomp.tuner.report.roofs import Roofs, roofs_of, work_of
+from tcomp.tuner.report.result import TuningResult
+from tcomp.tuner.report.roofs import Roofs, Work, roofs_of, work_of
 from tcomp.tuner.report.wording import readable_rate, readable_seconds
 from tests.tuner.problems import MM, problem, tiled, trial
 
@@ -193,3 +196,32 @@ def test_rates_are_readable() -> None:
     assert readable_rate(66.9e12, "flop/s") == "66.9 Tflop/s"
     assert readable_rate(12.0, "B") == "12 B"
     assert readable_rate(1234.0, "") == "1.23 k"
+
+
+def test_a_slow_first_call_is_no_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh pages and sleeping threads: the first call takes longer than all that follow."""
+    calls: list[float] = []
+
+    def call() -> None:
+        time.sleep(0.2 if not calls else 0.001)
+        calls.append(0.0)
+
+    assert roofs._fastest(call) < 0.1 and len(calls) > 5
+
+
+def test_a_device_is_as_good_as_it_ever_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path))
+    assert [roofs.best_ever("a", rate) for rate in (2.0, 1.0, 3.0, 2.5)] == [2.0, 2.0, 3.0, 3.0]
+    assert roofs.best_ever("b", 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "seconds", "said"),
+    [
+        (1 << 40, 1.0, 2.0, "of which the best options reach 50%"),
+        (1 << 40, 2.0, 1.0, "the roof is higher than what was measured"),
+        (1 << 10, 2.0, 1.0, "these arrays stay in a cache"),
+    ],
+)
+def test_what_is_said_of_a_roof(size: int, least: float, seconds: float, said: str) -> None:
+    assert said in report._reached(result(seconds), Work(1, size), least)

@@ -17,7 +17,8 @@ from tcomp.tuner.database.identity import Identity, identity_of
 from tcomp.tuner.database.records import Tuned
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Strategy, Trial
 from tcomp.tuner.progress import Phase, Progress
-from tcomp.tuner.report.result import Final, TuningResult, decide
+from tcomp.tuner.report.found import Final, decide
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.search import Run, Searcher
 from tcomp.tuner.settings import Settings
 from tcomp.tuner.tuning import tune

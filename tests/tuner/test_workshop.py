@@ -15,7 +15,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
 from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob
 from tcomp.tuner.measuring.workshop import ExecutorWorkshop
-from tcomp.tuner.report.result import decide
+from tcomp.tuner.report.found import decide
 from tests.tuner.problems import problem, tiled
 
 CANDIDATES = [Candidate(tiled(n), "test") for n in range(1, 6)]

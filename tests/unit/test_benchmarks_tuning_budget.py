@@ -16,7 +16,8 @@ from benchmarks.tuning_run import problem_of
 from benchmarks.tuning_shares import gains, longest, shares
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
-from tcomp.tuner.report.result import Final, TuningResult
+from tcomp.tuner.report.found import Final
+from tcomp.tuner.report.result import TuningResult
 from tcomp.tuner.settings import Settings
 
 CASE = next(case for case in workloads(small=True) if case.key == "W5")

@@ -13,7 +13,7 @@ from tcomp.runtime.registry import estimate_of
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
 from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate
 from tcomp.tuner.measuring.timing import Effort
-from tcomp.tuner.report.result import LEAST_ROUNDS, Final
+from tcomp.tuner.report.found import LEAST_ROUNDS, Final
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")

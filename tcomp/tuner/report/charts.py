@@ -9,6 +9,8 @@ from html import escape
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 12.0, 12.0, 40.0
 _MARGIN = 1.08
+_PHONE = 600.0
+"""Pixels across from which on a chart is read on a phone by moving it, not by making it smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class Chart:
     def svg(self) -> str:
         """The picture."""
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
-        parts = [f'<svg viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img">']
+        wide = ' class="wide"' if self.width > _PHONE else ""
+        parts = [f'<svg{wide} viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img">']
         for value, label in self.y.ticks:
             _, down = self._at(self.x.low, value)
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{down:.1f}" y2="{down:.1f}"/>')

@@ -6,20 +6,18 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
+from tcomp.mapping.machines.cpu import this_machine
 from tcomp.storage.wholefiles import write_whole
 from tcomp.tuner.database.trials import Trial
 from tcomp.tuner.report.charts import Axis, Chart, counting, listing, logarithmic
+from tcomp.tuner.report.found import Found
 from tcomp.tuner.report.influence import Influence, influences
 from tcomp.tuner.report.roofs import Roofs, Work, roofs_of, work_of
 from tcomp.tuner.report.wording import readable_rate, readable_seconds
 from tcomp.version import __version__
-
-if TYPE_CHECKING:
-    from tcomp.tuner.report.result import TuningResult
 
 _MOST_CHARTED = 8
 _LEAST_SHARE = 0.01
@@ -36,7 +34,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.4em } h2 { font-size: 1.2em; margin-top: 2.5em; border-top: 1px solid var(--grid); padding-top: 1em }
 h3 { font-size: 1em; margin: 1.6em 0 0.4em }
 pre { background: var(--shade); padding: 0.8em; overflow: auto; font-size: 12.5px; line-height: 1.4 }
-svg { width: 100%; height: auto; max-width: 760px; font-size: 11px }
+svg { width: 100%; height: auto; font-size: 11px } @media (max-width: 600px) { svg.wide { width: 760px }
+  .scroll { overflow-x: auto } }
 svg text { fill: var(--soft) } .grid { stroke: var(--grid) } .axis { font-style: italic }
 circle.dot { fill: var(--dot); fill-opacity: 0.55 } circle.win { fill: var(--best) } circle.default { fill: var(--ink) }
 polyline { fill: none; stroke-width: 2 } polyline.best { stroke: var(--best) }
@@ -48,7 +47,7 @@ table { border-collapse: collapse; font-size: 13px } td, th { padding: 2px 10px 
 """
 
 
-def write_report(path: str | Path, results: Sequence[TuningResult]) -> None:
+def write_report(path: str | Path, results: Sequence[Found]) -> None:
     """Write a page about some results.  Raises TcompError if that is not possible."""
     try:
         write_whole(Path(path), page(results).encode())
@@ -56,7 +55,7 @@ def write_report(path: str | Path, results: Sequence[TuningResult]) -> None:
         raise TcompError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def page(results: Sequence[TuningResult]) -> str:
+def page(results: Sequence[Found]) -> str:
     """The text of the page."""
     title = results[0].label if len(results) == 1 else f"{len(results)} problems"
     sections = "".join(_section(result, number) for number, result in enumerate(results))
@@ -70,7 +69,7 @@ def page(results: Sequence[TuningResult]) -> str:
     )
 
 
-def _contents(results: Sequence[TuningResult]) -> str:
+def _contents(results: Sequence[Found]) -> str:
     rows = [
         (f'<a href="#p{n}">{escape(r.label)}</a>', readable_seconds(r.seconds), f"{r.speedup:.2f}", escape(str(r.best)))
         for n, r in enumerate(results)
@@ -78,7 +77,7 @@ def _contents(results: Sequence[TuningResult]) -> str:
     return _table(("def", "time", "faster", "options"), rows)
 
 
-def _section(result: TuningResult, number: int) -> str:
+def _section(result: Found, number: int) -> str:
     """Everything about one problem."""
     ran = [t for t in result.history if t.certain and 0 < t.ratio < math.inf]
     specialisation = result.problem.with_options(result.best)
@@ -90,7 +89,7 @@ def _section(result: TuningResult, number: int) -> str:
         f"<pre>options = tc.{escape(result.best.to_source())}</pre>",
     ]
     if ran:
-        parts += ["<h3>The best against the candidates measured</h3>", _curve(result, ran)]
+        parts += ["<h3>The best against the candidates measured</h3>", _movable(_curve(result, ran))]
         parts += _options(result, ran)
     parts += _roofline(result, compilation)
     parts += [
@@ -101,7 +100,7 @@ def _section(result: TuningResult, number: int) -> str:
     return "".join(parts)
 
 
-def _curve(result: TuningResult, ran: Sequence[Trial]) -> str:
+def _curve(result: Found, ran: Sequence[Trial]) -> str:
     chart = Chart(counting(len(ran), "candidates measured"), _time_axis(ran), 760, 320)
     chart.line([(0, 1.0), (len(ran), 1.0)], "default", "the default options")
     best, steps = math.inf, []
@@ -118,7 +117,7 @@ def _time_axis(ran: Sequence[Trial]) -> Axis:
     return logarithmic([1.0, *(t.ratio for t in ran)], "time, the default's is 1", lambda v: f"{v:.3g}")
 
 
-def _style(result: TuningResult, trial: Trial) -> str:
+def _style(result: Found, trial: Trial) -> str:
     if trial.options == result.best:
         return "win"
     return "default" if trial.options == result.problem.specialisation.options else "dot"
@@ -129,7 +128,7 @@ def _told(trial: Trial) -> str:
     return f"{readable_seconds(trial.seconds)}, {faster} ({trial.compiled.candidate.origin}): {trial.options}"
 
 
-def _options(result: TuningResult, ran: Sequence[Trial]) -> list[str]:
+def _options(result: Found, ran: Sequence[Trial]) -> list[str]:
     """Which options mattered, and each candidate by the values of these."""
     every = influences(ran)
     found = [i for i in every if i.share >= _LEAST_SHARE]
@@ -145,7 +144,8 @@ def _options(result: TuningResult, ran: Sequence[Trial]) -> list[str]:
         for i in found
     ]
     heading = (
-        "<h3>Which options mattered</h3><p>The part of the spread of the times that goes with each option alone.</p>"
+        "<h3>Which options mattered</h3><p>How much of the spread of the times goes with each option alone. Options "
+        "changed together each count for the same spread, so the parts may add up to more than the whole.</p>"
     )
     y = _time_axis(ran)
     small = "".join(f"<div>{_by_value(result, i, y)}</div>" for i in every[:_MOST_CHARTED])
@@ -158,7 +158,7 @@ def _options(result: TuningResult, ran: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _by_value(result: TuningResult, influence: Influence, y: Axis) -> str:
+def _by_value(result: Found, influence: Influence, y: Axis) -> str:
     names = [value for value, _ in influence.groups]
     chart = Chart(listing(_spaced(names), influence.name), y, 380, 220)
     for position, (_, trials) in enumerate(influence.groups):
@@ -175,29 +175,39 @@ def _spaced(names: Sequence[str]) -> list[str]:
     return [name[:9] if k % step == 0 else "" for k, name in enumerate(names)]
 
 
-def _roofline(result: TuningResult, compilation: Compilation) -> list[str]:
+def _roofline(result: Found, compilation: Compilation) -> list[str]:
     """Where the default and the best options are under the roof; nothing for a program that computes nothing."""
     work = work_of(compilation)
     if not work.flops or not work.bytes or result.seconds == math.inf:
         return []
     roofs = roofs_of(result.problem)
     heading = f"<h3>Roofline</h3><p>{escape(_placed(result, work, roofs))}</p>"
-    return [heading, _roof_chart(result, work, roofs)]
+    return [heading, _movable(_roof_chart(result, work, roofs))]
 
 
-def _placed(result: TuningResult, work: Work, roofs: Roofs) -> str:
+def _placed(result: Found, work: Work, roofs: Roofs) -> str:
     intensity = work.flops / work.bytes
     least = max(work.flops / roofs.flops, work.bytes / roofs.bandwidth)
     limit = "arithmetic" if work.flops / roofs.flops >= work.bytes / roofs.bandwidth else "memory"
     return (
         f"{readable_rate(work.flops, 'flop')} and {readable_rate(work.bytes, 'B')} of inputs and outputs, "
-        f"{intensity:.3g} flop/B: bound by {limit}, at least {readable_seconds(least)}, of which the best options "
-        f"reach {least / result.seconds:.0%}. The roof is {roofs.source}: {readable_rate(roofs.flops, 'flop/s')} and "
-        f"{readable_rate(roofs.bandwidth, 'B/s')}; arrays that stay in a cache may be above it."
+        f"{intensity:.3g} flop/B: bound by {limit}, at least {readable_seconds(least)}{_reached(result, work, least)}. "
+        f"The roof is {roofs.source}: {readable_rate(roofs.flops, 'flop/s')} and "
+        f"{readable_rate(roofs.bandwidth, 'B/s')}."
     )
 
 
-def _roof_chart(result: TuningResult, work: Work, roofs: Roofs) -> str:
+def _reached(result: Found, work: Work, least: float) -> str:
+    """How near the roof the best options are, where that says something: not for arrays that stay in a cache."""
+    architecture = result.problem.specialisation.target.partition(":")[2]
+    if not architecture and not this_machine().overflows(work.bytes):
+        return "; but these arrays stay in a cache, which is faster than memory"
+    if least > result.seconds:
+        return "; the best options take less, so the roof is higher than what was measured"
+    return f", of which the best options reach {least / result.seconds:.0%}"
+
+
+def _roof_chart(result: Found, work: Work, roofs: Roofs) -> str:
     intensity, ridge = work.flops / work.bytes, roofs.flops / roofs.bandwidth
     reach = 10.0**_DECADES
     x = logarithmic([min(intensity, ridge) / reach, max(intensity, ridge) * reach], "flop/B", lambda v: f"{v:g}")
@@ -214,7 +224,7 @@ def _roof_chart(result: TuningResult, work: Work, roofs: Roofs) -> str:
     return chart.svg()
 
 
-def _candidates(result: TuningResult) -> str:
+def _candidates(result: Found) -> str:
     order = sorted(result.history, key=lambda t: (t.doubtful, t.ratio, t.when))
     rows = [
         (
@@ -234,6 +244,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{h}</th>" for h in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _movable(chart: str) -> str:
+    """A chart in a box of its own that moves sideways where the page is narrow."""
+    return f'<div class="scroll">{chart}</div>'
 
 
 def _folded(title: str, content: str) -> str:
