@@ -29,7 +29,7 @@ from tcomp.tuner.database.identity import device_model
 from tcomp.tuner.database.trials import Array, Problem
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.progress import Watch, ignore
-from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
+from tcomp.tuner.settings import Settings, default_strategy
 
 if TYPE_CHECKING:
     from tcomp.tuner.report.result import TuningResult
@@ -167,7 +167,7 @@ class Operation:
         out: Any = None,
         target: str | None = None,
         budget: float = 60.0,
-        strategy: str = DEFAULT_STRATEGY,
+        strategy: str | None = None,
         seed: int = 0,
         jobs: int | None = None,
         executor: Executor | str | None = None,
@@ -184,7 +184,8 @@ class Operation:
             arguments, named, sizes, out, target: as for ``compile``.  Candidates run on made-up arrays of the same
                 layout, on the given ones if they serve as subscripts.
             budget: seconds of wall time.
-            strategy: how to search: ``model``, ``genetic`` or ``random``.
+            strategy: how to search: ``model``, ``genetic`` or ``random``; None means ``model`` where scikit-learn is
+                installed (``pip install 'tcomp[tune]'``), else ``genetic``, and the result says so.
             seed: draws other candidates.
             jobs: processes that compile; None means one for each processor.
             executor: what compiles and measures instead of this machine: a ``concurrent.futures.Executor`` or the
@@ -210,7 +211,7 @@ class Operation:
         name = resolve(target, place)
         made = Specialisation(self.function, values, MappingOptions(), name, False)
         problem = Problem(made, device_model(name, place), seed, given)
-        result = _tune(problem, Settings(budget, strategy, seed), jobs, executor, watch)
+        result = _tune(problem, Settings(budget, strategy or default_strategy(), seed), jobs, executor, watch)
         self._found[_layout(values, name)] = result.best
         # Let the next calls choose again.
         self._chosen = Memo(MOST_KEPT)

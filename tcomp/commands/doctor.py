@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import time
@@ -25,6 +26,7 @@ from tcomp.engine import define
 from tcomp.errors import TargetError, TcompError
 from tcomp.runtime.registry import Availability, memory_of, targets
 from tcomp.storage.cache import store
+from tcomp.tuner.settings import LEARNING
 from tcomp.version import __version__
 
 _PACKAGES = (
@@ -83,6 +85,8 @@ def _software() -> Iterator[tuple[str, str]]:
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             yield package, metadata.version(package)
+    if importlib.util.find_spec(LEARNING) is None:
+        yield "scikit-learn", "not installed, so tuning is genetic; pip install 'tcomp[tune]'"
 
 
 def _machine() -> Iterator[tuple[str, str]]:

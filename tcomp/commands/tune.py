@@ -32,7 +32,7 @@ from tcomp.tuner.database.identity import device_model
 from tcomp.tuner.database.trials import Problem
 from tcomp.tuner.report.report import write_report
 from tcomp.tuner.report.result import TuningResult
-from tcomp.tuner.settings import DEFAULT_STRATEGY, Settings
+from tcomp.tuner.settings import Settings, default_strategy
 from tcomp.tuner.strategies import STRATEGIES
 from tcomp.tuner.tuning import tune
 
@@ -80,7 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=parse_seconds, default=60.0, metavar="SECONDS", help="for each def and shape (default: 60)"
     )
     parser.add_argument(
-        "--strategy", choices=tuple(STRATEGIES), default=DEFAULT_STRATEGY, help=f"(default: {DEFAULT_STRATEGY})"
+        "--strategy",
+        choices=tuple(STRATEGIES),
+        default=default_strategy(),
+        help=f"(default: {default_strategy()}; model needs scikit-learn: pip install 'tcomp[tune]')",
     )
     parser.add_argument("--seed", type=parse_seed, default=0, help="draws other candidates (default: 0)")
     parser.add_argument("--jobs", type=parse_count, help="processes that compile (default: one for each processor)")

@@ -22,8 +22,9 @@ from tcomp.tuner.database.identity import identity_of
 from tcomp.tuner.database.records import Tuned
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Strategy, Trial
 from tcomp.tuner.progress import Phase, Progress, Watch, ignore
-from tcomp.tuner.report.result import FAILED, LEAST_ROUNDS, RAN, Final, TuningResult, decide, provisional
-from tcomp.tuner.settings import Settings
+from tcomp.tuner.report.found import FAILED, LEAST_ROUNDS, RAN, Final, decide, provisional
+from tcomp.tuner.report.result import TuningResult
+from tcomp.tuner.settings import Settings, remarks
 
 FINALISTS = 4
 """Candidates that are measured again, in turn with the default options, at the end of a run."""
@@ -313,7 +314,7 @@ class Run:
             self.settings.strategy,
             self._spent(),
             interrupted,
-            tuple(self._workshop.notes),
+            (*remarks(self.settings.strategy), *self._workshop.notes),
         )
 
     def _default_seconds(self) -> float:

@@ -5,13 +5,30 @@ Calls need this, and nothing else of the search; the modules that search are imp
 
 from __future__ import annotations
 
+import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcomp.errors import TcompError
 
-DEFAULT_STRATEGY = "model"
-"""The strategy that searches unless another is named."""
+GUIDED_STRATEGY, UNGUIDED_STRATEGY = "model", "genetic"
+"""The strategies that search unless another is named: the first where scikit-learn is installed, which it needs."""
+
+LEARNING = "sklearn"
+"""The package that fits trees; ``pip install 'tcomp[tune]'`` brings it."""
+
+
+def default_strategy() -> str:
+    """The strategy that searches unless another is named."""
+    return GUIDED_STRATEGY if importlib.util.find_spec(LEARNING) is not None else UNGUIDED_STRATEGY
+
+
+def remarks(strategy: str) -> tuple[str, ...]:
+    """What a user should know of a strategy that was not chosen for its own sake."""
+    if strategy != UNGUIDED_STRATEGY or default_strategy() != UNGUIDED_STRATEGY:
+        return ()
+    return ("scikit-learn is not installed, so no model guides the search: pip install 'tcomp[tune]'",)
+
 
 LONGEST = sys.float_info.max
 _LARGEST_SEED = 10**20
@@ -27,7 +44,7 @@ class Settings:
     """What a run may spend, ``budget`` seconds of wall time, and how it searches: ``strategy`` by name, ``seed``."""
 
     budget: float = 60.0
-    strategy: str = DEFAULT_STRATEGY
+    strategy: str = field(default_factory=default_strategy)
     seed: int = 0
 
     def __post_init__(self) -> None:

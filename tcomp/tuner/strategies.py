@@ -15,16 +15,16 @@ from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.tuner import searches
 from tcomp.tuner.database.trials import Strategy
 from tcomp.tuner.model.background import Background
-from tcomp.tuner.settings import DEFAULT_STRATEGY
+from tcomp.tuner.settings import GUIDED_STRATEGY
 
 Begin = Callable[[Background], Strategy]
 
 
 def strategies_in(package: ModuleType) -> Mapping[str, Begin]:
-    """What begins each strategy that is a module of a package, by its name; the default comes first."""
+    """What begins each strategy that is a module of a package, by its name; the usual default comes first."""
     names = [found.name for found in pkgutil.iter_modules(package.__path__)]
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-    ordered = sorted(modules, key=lambda module: (module.NAME != DEFAULT_STRATEGY, module.NAME))
+    ordered = sorted(modules, key=lambda module: (module.NAME != GUIDED_STRATEGY, module.NAME))
     return {module.NAME: module.begin for module in ordered}
 
 

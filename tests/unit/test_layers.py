@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,9 @@ def test_layers_hold() -> None:
         cwd=ROOT,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_versions_of_python_are_those_that_are_named(setup_cfg: configparser.RawConfigParser) -> None:
+    named = re.findall(r"Python :: (3\.\d+)", setup_cfg["metadata"]["classifiers"])
+    least = setup_cfg["options"]["python_requires"].removeprefix(">=")
+    assert named[0] == least and named == sorted(named) and f"{sys.version_info[0]}.{sys.version_info[1]}" in named

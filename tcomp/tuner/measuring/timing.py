@@ -23,6 +23,10 @@ SAMPLE_SECONDS = 2e-4
 _WARM_SECONDS = 0.003
 _FEWEST, _MOST_SAMPLES = 2, 200
 _LONGEST_SECONDS = 1.0
+
+_ALONE_SECONDS, _FEWEST_ALONE = 0.1, 5
+"""How long a call is timed that is compared with no other, and how often at least."""
+
 _ATTEMPTS = 3
 _WAITING_SHARE = 0.02
 _PATIENCE = 4.0
@@ -123,6 +127,19 @@ def _sampled(
             break
         pairs.take()
     return pairs
+
+
+def sampled(stopwatch: Stopwatch) -> tuple[float, ...]:
+    """Seconds of a warm call, in samples that follow one another; those that nothing disturbed, if they are enough."""
+    sampler = _Sampler(stopwatch, warm(stopwatch))
+    quiet: list[float] = []
+    every: list[float] = []
+    end = time.perf_counter() + _ALONE_SECONDS
+    while len(every) < _FEWEST_ALONE or time.perf_counter() < end:
+        seconds, undisturbed = sampler.sample()
+        every.append(seconds)
+        quiet += [seconds] * undisturbed
+    return tuple(quiet if len(quiet) >= _FEWEST_ALONE else every)
 
 
 def take_priority() -> bool:

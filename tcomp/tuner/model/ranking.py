@@ -12,9 +12,11 @@ import importlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tcomp.errors import Diagnostic, MissingPackageError
 from tcomp.tuner.database.trials import Array, Outcome, Trial
 from tcomp.tuner.model.features import Features
 
@@ -73,6 +75,16 @@ def paces(trials: Sequence[Trial]) -> dict[str, float]:
     return found
 
 
+def ensemble() -> Any:
+    """What fits forests.  It takes a second to import, and few need it.  Raises MissingPackageError."""
+    try:
+        return importlib.import_module("sklearn.ensemble")
+    except ImportError:
+        message = "the strategy model needs scikit-learn, which is not installed"
+        hint = "pip install 'tcomp[tune]', or choose the strategy genetic"
+        raise MissingPackageError(Diagnostic(message, hint=hint)) from None
+
+
 class Ranker:
     """Forests fitted to examples.  Scores are lower for better candidates."""
 
@@ -81,7 +93,7 @@ class Ranker:
 
         Only the features of these ``names`` count.
         """
-        ensemble = importlib.import_module("sklearn.ensemble")  # takes a second, and few need it
+        forests = ensemble()
         everything = [*own, *others]
         self._names = sorted(names)
         seed %= _SEEDS
@@ -89,9 +101,9 @@ class Ranker:
         shared = OTHERS_WEIGHT / max(OTHERS_WEIGHT, len(others))
         weights = np.array([1.0] * len(own) + [shared] * len(others))
         slowness = np.log2(np.minimum([e.ratio for e in everything], WORST_RATIO))
-        self._regressor = ensemble.ExtraTreesRegressor(TREES, random_state=seed, max_features=0.5)
+        self._regressor = forests.ExtraTreesRegressor(TREES, random_state=seed, max_features=0.5)
         self._regressor.fit(inputs, slowness, sample_weight=weights)
-        self._classifier = ensemble.ExtraTreesClassifier(TREES, random_state=seed, max_features=0.5)
+        self._classifier = forests.ExtraTreesClassifier(TREES, random_state=seed, max_features=0.5)
         self._classifier.fit(inputs, [e.good for e in everything], sample_weight=weights)
 
     def scores(self, found: Sequence[Features]) -> list[float]:

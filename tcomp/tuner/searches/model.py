@@ -20,7 +20,7 @@ from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Trial
 from tcomp.tuner.model.background import Background
 from tcomp.tuner.model.experience import Experience, differences
 from tcomp.tuner.model.features import ESTIMATE, Facts, Features, signature
-from tcomp.tuner.model.ranking import OTHERS_WEIGHT, Example, Ranker, examples, pace, paces
+from tcomp.tuner.model.ranking import OTHERS_WEIGHT, Example, Ranker, ensemble, examples, pace, paces
 from tcomp.tuner.space.proposals import Proposed, generator
 from tcomp.tuner.space.space import Space
 
@@ -37,6 +37,7 @@ Item = TypeVar("Item")
 
 def begin(background: Background) -> ModelSearch:
     """A search of the background's space, by what is known of its candidates and of other problems."""
+    ensemble()  # so that what is missing is said at once
     space, facts, others = background.space, background.facts, background.others
     return ModelSearch(space, facts, background.seed, others, experience=background.experience)
 
