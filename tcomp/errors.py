@@ -132,6 +132,10 @@ class TargetError(TcompError):
     """The target, or a tool that it needs, is not available here."""
 
 
+class MissingPackageError(TargetError):
+    """A package is not installed that only some programs or commands need; the message names it."""
+
+
 class PlanError(TcompError):
     """The text of a plan cannot be read, or is no plan of the program and the target."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,7 @@ from tcomp.operation import Operation
 from tcomp.runtime.registry import memory_of
 from tcomp.storage.forks import ISL
 from tcomp.storage.wholefiles import whole_file
-
-_TIMING_SECONDS = 0.2
-_MOST_REPEATS = 100
+from tcomp.tuner.measuring.timing import Stopwatch, sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +82,32 @@ def execute(request: RunRequest) -> int:
     first = time.perf_counter() - begin
     outputs = dict(zip((tensor.name for tensor in function.outputs), results, strict=True))
     show_table(("output", "type", "shape", "min", "max", "mean"), [_row(name, a) for name, a in outputs.items()])
-    show_line(f"first call {_milliseconds(first)}, then {_milliseconds(_best_time(call))}")
+    show_line(f"first call {_milliseconds(first)}, then {spread(sampled(stopwatch_of(call)))}")
     if request.output is not None:
         _save(outputs, request.output)
     return show_comparisons(compare(operation, arguments, outputs, program.options)) if request.check else DONE
 
 
-def _best_time(call: Any) -> float:
-    best, total, repeats = float("inf"), 0.0, 0
-    while repeats == 0 or (total < _TIMING_SECONDS and repeats < _MOST_REPEATS):
+def stopwatch_of(call: Callable[[], object]) -> Stopwatch:
+    """Times calls as the tuner times kernels."""
+
+    def stopwatch(calls: int) -> float:
+        if calls > 1:
+            call()
         begin = time.perf_counter()
-        call()
-        seconds = time.perf_counter() - begin
-        best, total, repeats = min(best, seconds), total + seconds, repeats + 1
-    return best
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - begin) / calls
+
+    return stopwatch
+
+
+def spread(samples: Sequence[float]) -> str:
+    """The median of some times, and between which two half of them lie."""
+    low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
+    return (
+        f"{_milliseconds(middle)} (half of {len(samples)} samples from {_milliseconds(low)} to {_milliseconds(high)})"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation, lower
 from tcomp.engine import ProgramWarning
-from tcomp.errors import LegalityError, TcompError
+from tcomp.errors import LegalityError, MissingPackageError, TcompError
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.machinery import machinery
@@ -85,6 +85,8 @@ def _execute(case: Case) -> Outcome:
     try:
         if not _is_sound(program):
             return Outcome(Verdict.INVALID, "results depend on the order of evaluation")
+    except MissingPackageError:
+        raise
     except TcompError as error:
         return Outcome(Verdict.INVALID, normalised(error.message))
     expected = _outputs(program, lambda operation, data: operation.reference(*data.arguments, out=_out(data)))
@@ -178,7 +180,7 @@ def _of_error(error: Exception) -> Outcome:
             return Outcome(Verdict.FAILED, "written where it must not be", trace)
         case SimulationError():
             return Outcome(Verdict.FAILED, f"simulator: {error.report.findings[0].kind}", str(error))
-        case TooComplexError():
+        case TooComplexError() | MissingPackageError():
             return Outcome(Verdict.REFUSED, normalised(error.message))
         case LegalityError():
             return Outcome(Verdict.FAILED, "illegal plan", trace)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.errors import Diagnostic, ShapeError, SourceText, TargetError
+from tcomp.errors import Diagnostic, MissingPackageError, ShapeError, SourceText
 from tcomp.grammar.tree.function import (
     Binary,
     Call,
@@ -48,7 +48,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     except ImportError as error:
-        raise TargetError("bfloat16 in NumPy arrays needs ml_dtypes: pip install ml_dtypes") from error
+        raise MissingPackageError("bfloat16 in NumPy arrays needs ml_dtypes: pip install ml_dtypes") from error
     return found
 
 
