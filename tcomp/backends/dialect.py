@@ -47,6 +47,7 @@ class Dialect:
     ``index`` is the type of indices and ``suffix`` that of its literals, ``wide`` the type that holds every integer
     which data may hold; ``identifiers`` says how program names are spelled where they are not mangled; the others spell
     a float16 element as a value and a value as one, and infinity and NaN in single and double precision.
+    ``hides_truths`` says whether subscripts that are truth values must be hidden from the compiler (``tc_hidden``).
     """
 
     index: str
@@ -57,6 +58,7 @@ class Dialect:
     float16_round: str
     infinity: tuple[str, str]
     nan: tuple[str, str]
+    hides_truths: bool
     identifiers: Mapping[str, str] = field(default_factory=dict)
 
     def name(self, name: str) -> str:
@@ -73,6 +75,7 @@ HOST_C = Dialect(
     float16_round="((float)(_Float16){})",
     infinity=("__builtin_inff()", "__builtin_inf()"),
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
+    hides_truths=True,
 )
 """GNU C for the machine that this runs on."""
 

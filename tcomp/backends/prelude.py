@@ -1,6 +1,10 @@
 """Header-free C that kernels may call: floor division, NaN-propagating extrema, saturating conversions, boundaries.
 
 Only what a kernel mentions is put in front of it, so small kernels compile fast.
+
+Nothing here that a subscript may call makes an integer of a comparison: gcc 12 reads the wrong element where the offset
+of a vectorised load is one, as ``(i % 2 != 0) & (i % 2 < 0)`` is in ``A((i - 3) % 2)``: it takes the true of a vector,
+which has all bits set, for a number.  Signs are shifted instead, and ``tc_hidden`` is around what programs compare.
 """
 
 from __future__ import annotations
@@ -9,6 +13,9 @@ from tcomp.backends.dialect import C_VALUE_TYPES, called
 from tcomp.values.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
+
+_APART = "(({1} > 0 ? {0} : ({0} ^ {1}) & ({0} | -{0})) >> {2})"
+"""-1 where a remainder is not 0 and has another sign than what was divided by, else 0."""
 
 _REGISTERS = [f'"xmm{n}"' for n in range(32)]
 _FIXED: dict[str, str] = {
@@ -21,10 +28,16 @@ _FIXED: dict[str, str] = {
 }}""",
     "tc_min": f"{INLINE} long tc_min(long a, long b) {{ return a < b ? a : b; }}",
     "tc_max": f"{INLINE} long tc_max(long a, long b) {{ return a > b ? a : b; }}",
-    "tc_floordiv": f"{INLINE} long tc_floordiv(long a, long b) "
-    "{ return b == 0 ? 0 : a / b - ((a % b != 0) & ((a ^ b) < 0)); }",
-    "tc_mod": f"{INLINE} long tc_mod(long a, long b) "
-    "{ long r = b == 0 ? 0 : a % b; return r != 0 && ((r ^ b) < 0) ? r + b : r; }",
+    "tc_floordiv": f"""{INLINE} long tc_floordiv(long a, long b) {{
+  const long r = b == 0 ? 0 : a % b;
+  return b == 0 ? 0 : a / b + {_APART.format("r", "b", 63)};
+}}""",
+    "tc_mod": f"""{INLINE} long tc_mod(long a, long b) {{
+  const long r = b == 0 ? 0 : a % b;
+  return r + (b & {_APART.format("r", "b", 63)});
+}}""",
+    "tc_hidden": f"""__attribute__((weak, visibility("hidden"))) long tc_nothing;
+{INLINE} long tc_hidden(long i) {{ return i ^ tc_nothing; }}""",
     "tc_check": f"""{INLINE} long tc_check(long i, long origin, long extent, long number, long long *report,
                           const long *indices, int count) {{
   if (__builtin_expect((unsigned long)(i - origin) < (unsigned long)extent, 1)) return i;
@@ -39,17 +52,17 @@ _FIXED: dict[str, str] = {
     "{ return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : i; }",
     "tc_repeat_image": f"""{INLINE} long tc_repeat_image(long i, long origin, long extent) {{
   long r = (i - origin) % extent;
-  return origin + (r < 0 ? r + extent : r);
+  return origin + r + (extent & (r >> 63));
 }}""",
     "tc_mirror_image": f"""{INLINE} long tc_mirror_image(long i, long origin, long extent) {{
   long r = (i - origin) % (2 * extent);
-  r = r < 0 ? r + 2 * extent : r;
+  r += (2 * extent) & (r >> 63);
   return origin + (r < extent ? r : 2 * extent - 1 - r);
 }}""",
     "tc_mirror_interior": f"""{INLINE} long tc_mirror_interior(long i, long origin, long extent) {{
   if (extent == 1) return origin;
   long r = (i - origin) % (2 * extent - 2);
-  r = r < 0 ? r + 2 * extent - 2 : r;
+  r += (2 * extent - 2) & (r >> 63);
   return origin + (r < extent ? r : 2 * extent - 2 - r);
 }}""",
     "tc_from_bfloat16": f"""{INLINE} float tc_from_bfloat16(unsigned short bits) {{
@@ -114,15 +127,17 @@ def _typed(dtype: DType) -> dict[str, str]:
         result[f"tc_div_{name}"] = f"{INLINE} {c} tc_div_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a / b; }}"
         result[f"tc_rem_{name}"] = f"{INLINE} {c} tc_rem_{name}({c} a, {c} b) {{ return b == 0 ? 0 : a % b; }}"
         return result
+    apart = _APART.format("r", "b", dtype.bits - 1)
     result[f"tc_div_{name}"] = f"""{INLINE} {c} tc_div_{name}({c} a, {c} b) {{
   if (b == 0) return 0;
   if (b == -1) return ({c})(0 - (unsigned long long)a);
-  return ({c})(a / b - ((a % b != 0) & ((a ^ b) < 0)));
+  const {c} r = a % b;
+  return ({c})(a / b + {apart});
 }}"""
     result[f"tc_rem_{name}"] = f"""{INLINE} {c} tc_rem_{name}({c} a, {c} b) {{
   if (b == 0 || b == -1) return 0;
-  {c} r = a % b;
-  return r != 0 && ((r ^ b) < 0) ? r + b : r;
+  const {c} r = a % b;
+  return ({c})(r + (b & {apart}));
 }}"""
     return result
 

@@ -37,7 +37,9 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
+    children,
     depends_on_data,
+    walk,
 )
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan.values import Buffer, Copy
@@ -166,7 +168,7 @@ class Speller:
             case Cast(dtype=DType(bits=64)) if all(e.dtype.is_integer for e in (expr, expr.operand)) and not (
                 depends_on_data(expr.operand)
             ):
-                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.subscript(expr.operand)})"
+                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self._integer(expr.operand)})"
             case Cast(dtype=DType(kind="float")) if isinstance(expr.operand, Constant | Size) and (
                 (number := fixed_value(expr.operand, self.scop.sizes)) is not None
                 and expr.operand.dtype.is_integer
@@ -186,7 +188,7 @@ class Speller:
     def _binary(self, expr: Binary) -> str:
         dtype = expr.lhs.dtype
         if expr.dtype.kind == "bool" and dtype.is_integer and not depends_on_data(expr):
-            return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
+            return f"({self._integer(expr.lhs)} {expr.op} {self._integer(expr.rhs)})"
         a, b = self.value(expr.lhs), self.value(expr.rhs)
         match expr.op:
             case "min" | "max":
@@ -215,6 +217,14 @@ class Speller:
         return INTRINSICS[intrinsic].c_name(c_type)
 
     def subscript(self, expr: Expr) -> str:
+        """The expression as the 64-bit place of an element; what depends on data keeps the arithmetic of its type."""
+        return self._hidden(expr, self._integer(expr))
+
+    def _hidden(self, expr: Expr, text: str) -> str:
+        """The text of a subscript, from which no compiler can tell that it is a truth value, if it may be one."""
+        return f"tc_hidden({text})" if self.dialect.hides_truths and _may_be_truth(expr) else text
+
+    def _integer(self, expr: Expr) -> str:
         """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
         if depends_on_data(expr):
             return self._as_index(expr)
@@ -226,22 +236,22 @@ class Speller:
                 text = self.indices[expr.name]
                 return f"{text}{self.dialect.suffix}" if text.lstrip("-").isdigit() else text
             case Unary(op="-"):
-                return negated(self.subscript(expr.operand))
+                return negated(self._integer(expr.operand))
             case Binary(op="+" | "-" | "*"):
-                return f"({self.subscript(expr.lhs)} {expr.op} {self.subscript(expr.rhs)})"
+                return f"({self._integer(expr.lhs)} {expr.op} {self._integer(expr.rhs)})"
             case Binary(op="/" | "%"):
                 name = "floordiv" if expr.op == "/" else "mod"
-                return f"tc_{name}({self.subscript(expr.lhs)}, {self.subscript(expr.rhs)})"
+                return f"tc_{name}({self._integer(expr.lhs)}, {self._integer(expr.rhs)})"
             case Binary(op="min" | "max"):
-                return f"tc_{expr.op}({self.subscript(expr.lhs)}, {self.subscript(expr.rhs)})"
+                return f"tc_{expr.op}({self._integer(expr.lhs)}, {self._integer(expr.rhs)})"
             case Select():
-                branches = f"{self.subscript(expr.then)} : {self.subscript(expr.otherwise)}"
+                branches = f"{self._integer(expr.then)} : {self._integer(expr.otherwise)}"
                 return f"({self.value(expr.condition)} ? {branches})"
             case Call(intrinsic=intrinsic, arguments=(argument,)) if intrinsic in PROVED:
-                text = self.subscript(argument)
+                text = self._integer(argument)
                 return f"tc_max({text}, {negated(text) if intrinsic == 'abs' else 0})"
             case Cast() if expr.operand.dtype.is_integer and expr.dtype.bits >= 32:
-                return self.subscript(expr.operand)
+                return self._integer(expr.operand)
             case _:
                 return self._as_index(expr)
 
@@ -311,16 +321,16 @@ class Speller:
 
     def gathered(self, tensor: str, dimension: int, subscript: Expr) -> str:
         """A subscript of a tensor, with its run-time check where it depends on data."""
-        text = self.subscript(subscript)
+        text = self._integer(subscript)
         if not (self.checked and depends_on_data(subscript)):
-            return text
+            return self._hidden(subscript, text)
         box, span = self.scop.storages[tensor].box, subscript.span
         number = len(self.needs.checks)
         origin, extent = box.origin[dimension], box.extent[dimension]
         there = self.source.text[span.start : span.end]
         names = tuple(index for index, _ in self.reported)
         self.needs.checks.append(IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names))
-        return self.checked_subscript(text, origin, extent, number)
+        return self._hidden(subscript, self.checked_subscript(text, origin, extent, number))
 
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
         """The C text of the element that a read names, from that of its subscripts."""
@@ -328,7 +338,7 @@ class Speller:
 
     def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
-        values = ", ".join(self.subscript(value) for _, value in self.reported)
+        values = ", ".join(self._integer(value) for _, value in self.reported)
         place = f"(const long[]){{{values or '0'}}}, {len(self.reported)}"
         return f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
 
@@ -358,6 +368,35 @@ class Speller:
     def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The element whose subscripts a boundary has folded back into the tensor."""
         return self.element(storage, subscripts)
+
+
+def _may_be_truth(expr: Expr) -> bool:
+    """Whether a compiler may come to see an integer as that of a comparison; its reads are values of their own.
+
+    A choice cannot be one if both of its branches move with every index on which it depends.
+    """
+    match expr:
+        case Read():
+            return False
+        case Select() if not depends_on_data(expr.condition):
+            indices = {part.name for part in walk(expr.condition) if isinstance(part, Index)}
+            branches = (expr.then, expr.otherwise)
+            return not all(indices <= _steps(branch) for branch in branches) or any(map(_may_be_truth, branches))
+        case Select():
+            return True
+    return expr.dtype.kind == "bool" or any(map(_may_be_truth, children(expr)))
+
+
+def _steps(expr: Expr) -> set[str]:
+    """The indices with each step of which an expression changes, unless they cancel out."""
+    match expr:
+        case Index():
+            return {expr.name}
+        case Unary() | Cast():
+            return _steps(expr.operand)
+        case Binary(op="+" | "-" | "*"):
+            return _steps(expr.lhs) | _steps(expr.rhs)
+    return set()
 
 
 def fixed_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:

@@ -24,6 +24,7 @@ CUDA_C = Dialect(
     float16_round="tc_from_float16(tc_to_float16({}))",
     infinity=("__int_as_float(0x7f800000)", "__longlong_as_double(0x7ff0000000000000LL)"),
     nan=("__int_as_float(0x7fc00000)", "__longlong_as_double(0x7ff8000000000000LL)"),
+    hides_truths=False,
 )
 """CUDA C++ with 32-bit indices; the identifiers are those of each program."""
 
