@@ -97,7 +97,9 @@ TILES = 16
 def tile_sizes(
     machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions
 ) -> tuple[int, ...]:
-    """Tile sizes for those coordinates of the root of a group that its tile loops run over."""
+    """Tile sizes for those coordinates of the root of a group that its tile loops run over; there may be none."""
+    if not members:
+        return ()
     whole = extents(coordinate_set(scop, cluster))
     full = tuple(max(1, whole[m]) for m in members)
     if options.tile_sizes is not None:

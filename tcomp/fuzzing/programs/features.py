@@ -31,7 +31,8 @@ FEATURES = (
     *(f"rank {rank}" for rank in range(5)), "rank 5 or more",
     *(f"{operator}" for operator in ("=", "+=", "+=!", "*=", "*=!", "min=", "min=!", "max=", "max=!")),
     "reduction over 2 or more indices", "stride", "dilation", "offset", "division in a subscript",
-    "remainder in a subscript", "extremum in a subscript", "choice in a subscript", "strided target",
+    "remainder in a subscript", "difference divided in a subscript",
+    "comparison of elements in a subscript", "extremum in a subscript", "choice in a subscript", "strided target",
     "division in a target", "remainder in a target", "index twice in a subscript list", "triangular range",
     "inferred range", "guard", "condition on data", "let", "several lets", "let used twice", "exists",
     "constant_exterior", "repeat_edge", "repeat_image", "mirror_image", "mirror_interior", "indirect read",
@@ -41,6 +42,7 @@ FEATURES = (
     "cast", "built-in function", "integer division of values", "remainder of values", "product of indices",
     "extent 0", "extent 1", "extents are large primes", "empty range",
     "more than 32768 points", "sum of products", "large sum of products",
+    "product of three reads",
 )  # fmt: skip
 """Every feature that is looked for, in the order in which they are shown."""
 
@@ -194,6 +196,8 @@ def _of_subscripts(read: Read) -> Iterator[str]:
             if any(depends_on_data(s) for e in inner for s in e.subscripts):
                 yield "indirect read twice"
         for part in walk(subscript):
+            if isinstance(part, Binary):
+                yield from _of_divided(part)
             match part:
                 case Binary() if part.op == "/":
                     yield "division in a subscript"
@@ -207,6 +211,14 @@ def _of_subscripts(read: Read) -> Iterator[str]:
                     yield from _of_sum(part)
                 case Select():
                     yield "choice in a subscript"
+
+
+def _of_divided(part: Binary) -> Iterator[str]:
+    """Integers that compilers are tempted to take for truth values."""
+    if part.op in "/%" and isinstance(part.lhs, Binary) and part.lhs.op == "-":
+        yield "difference divided in a subscript"
+    if part.dtype.kind == "bool" and any(isinstance(e, Read) for e in walk(part)):
+        yield "comparison of elements in a subscript"
 
 
 def _of_sum(part: Binary) -> Iterator[str]:
@@ -226,7 +238,16 @@ def _of_values(value: Expr) -> Iterator[str]:
     match value:
         case Read():
             return
+        case Binary() if value.op == "*" and _factors(value) > 2:
+            yield "product of three reads"
         case Binary() if value.op in "/%" and value.dtype.is_integer:
             yield "integer division of values" if value.op == "/" else "remainder of values"
     for part in children(value):
         yield from _of_values(part)
+
+
+def _factors(value: Expr) -> int:
+    """How many reads are multiplied."""
+    if isinstance(value, Binary) and value.op == "*":
+        return _factors(value.lhs) + _factors(value.rhs)
+    return int(isinstance(bare(value), Read))

@@ -48,7 +48,7 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
     second = choices.pick(spans)
     a, b = Term(first.name, first.low, first.high), Term(second.name, second.low, second.high)
     factor = choices.integer(2, 3)
-    match choices.pick("iiiiiii++ss-rdmlhcpxq"):
+    match choices.pick("iiiiiii++ss-rdmmlhcpxqt"):
         case "i":
             return a
         case "+":
@@ -60,9 +60,10 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
         case "r":
             return Term(f"-{a.text}", -a.high, -a.low)
         case "d":
+            a = _dividend(choices, a)
             return Term(f"{a.text} / {factor}", a.low // factor, a.high // factor)
         case "m":
-            return Term(f"{a.text} % {factor}", 0, factor - 1)
+            return Term(f"{_dividend(choices, a).text} % {factor}", 0, factor - 1)
         case "l":
             top = choices.integer(0, 4)
             return Term(f"min({a.text}, {top})", min(a.low, top), min(a.high, top))
@@ -74,10 +75,38 @@ def term(choices: Choices, spans: Sequence[Span], integer_tensors: Sequence[Know
         case "q":
             test = choices.integer(a.low, max(a.low, a.high))
             return Term(f"({a.text} >= {test} ? {a.text} : {b.text})", min(a.low, b.low), max(a.high, b.high))
+        case "t":
+            return _truth(choices, [a, b], integer_tensors, spans)
         case "x" if integer_tensors:
             return _element(choices, choices.pick(integer_tensors), spans)
         case _:
             return Term("0", 0, 0)
+
+
+def _dividend(choices: Choices, of: Term) -> Term:
+    """What is divided: often less than zero at some points."""
+    by = choices.integer(0, 4)
+    return Term(f"({of.text} - {by})", of.low - by, of.high - by) if by else of
+
+
+def _truth(choices: Choices, of: Sequence[Term], integer_tensors: Sequence[Known], spans: Sequence[Span]) -> Term:
+    """Zero, or where two comparisons hold a small number; what is compared are elements where there are any."""
+    tests = []
+    for number in range(2):
+        compared = of[number]
+        if integer_tensors and not choices.chance(30):
+            compared = _element(choices, choices.pick(integer_tensors), spans)
+        limit = choices.integer(compared.low, max(compared.low, compared.high))
+        tests.append(f"{compared.text} {choices.pick(('>', '<=', '=='))} {limit}")
+    most = choices.integer(1, 2)
+    match choices.pick("*&i"):
+        case "*":
+            text = f"({tests[0]} ? 1 : 0) * ({tests[1]} ? {most} : 0)"
+        case "&":
+            text = f"({tests[0]} && {tests[1]} ? {most} : 0)"
+        case _:
+            text = f"{most} * int32({tests[0]} && {tests[1]})"
+    return Term(text, 0, most)
 
 
 def _element(choices: Choices, tensor: Known, spans: Sequence[Span]) -> Term:

@@ -52,7 +52,7 @@ class Expressions:
         """A random value; deeper ones hold up to ``2**depth`` reads."""
         if depth == 0:
             return self._leaf()
-        match self.choices.pick("l+*m?-icdnaw"):
+        match self.choices.pick("l+*pm?-icdnaw"):
             case "l":
                 return self._leaf()
             case "+":
@@ -61,6 +61,8 @@ class Expressions:
                 return self._arithmetic("-", self.value(depth - 1), self.value(depth - 1))
             case "*":
                 return self._arithmetic("*", self.value(depth - 1), self.value(depth - 1))
+            case "p":
+                return self.product([self._leaf() for _ in range(self.choices.integer(2, 3))])
             case "m":
                 return self._extremum(depth)
             case "?":
@@ -154,6 +156,13 @@ class Expressions:
         result = values[0]
         for value in values[1:]:
             result = self._arithmetic("+", result, value)
+        return result
+
+    def product(self, values: Sequence[Value]) -> Value:
+        """The product of some values."""
+        result = values[0]
+        for value in values[1:]:
+            result = self._arithmetic("*", result, value)
         return result
 
     def _bound(self, operator: str, a: Value, b: Value) -> float:
