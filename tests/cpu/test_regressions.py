@@ -271,3 +271,16 @@ def test_a_failed_check_in_a_part_of_a_long_sum_tells_its_step() -> None:
     assert "S0p" in kernel.stages["share"]
     with pytest.raises(tcomp.ShapeError, match=r"is 5 at k = 200001, but"):
         kernel(np.ones(5, np.float32), index)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1400, 700), (1024, 1024)])
+def test_tiles_of_a_covariance_that_give_up_every_loop(rows: int, columns: int) -> None:
+    """Either side of the triangle is needed for an element, so that no loop of the reader could be tiled."""
+    program = tcomp.define(
+        """def f(double(N,M) d) -> (cov) {
+          c(i,j) +=! d(k,i) * d(k,j) where i in 0:M, j in i:M
+          cov(i,j) = (i <= j ? c(i,j) : c(j,i)) where i in 0:M, j in 0:M
+        }"""
+    ).f
+    d = np.random.default_rng(rows).random((rows, columns))
+    np.testing.assert_allclose(program(d), d.T @ d, rtol=1e-12)
