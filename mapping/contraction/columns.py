@@ -129,7 +129,8 @@ def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | N
     The accumulators of a tile may then lie in any order.  Narrower operands are always packed, so nothing is won.
     """
     operands = operands_of(main)
-    readers = {s.name for s in scop.statements for r in s.reads if r.get_tuple_name(isl.dim_type.out) == main.target}
+    users = scop.users[main.target]
+    readers = {s.name for s in users for r in s.reads if r.get_tuple_name(isl.dim_type.out) == main.target}
     if operands is None or main.tile_rank or not readers or not readers <= {*cluster.statements}:
         return None
     if any(read.dtype.bits < main.value.dtype.bits for read in operands):

@@ -7,7 +7,7 @@ place can hold is a global array in the arena.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tcomp.mapping.contraction.columns import columns_of
@@ -24,7 +24,11 @@ def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
     """Give every temporary its smallest scope."""
     available = [p for p in places(plan.tree) if not p.mark.startswith("parallel") and p.mark not in plan.operations]
     temporaries = [s for s in plan.scop.storages.values() if s.role == "temporary"]
-    buffers = {s.name: _smallest(plan.scop, s, available) for s in temporaries}
+    around: dict[str, list[Place]] = {}
+    for place in reversed(available):
+        for statement in place.prefixes:
+            around.setdefault(statement, []).append(place)
+    buffers = {s.name: _smallest(plan.scop, s, around) for s in temporaries}
     running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
     turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
     for name, order in turned.items():
@@ -44,11 +48,11 @@ def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[s
         yield main.target, (*(d for d in dimensions if d != along), along)
 
 
-def _smallest(scop: Scop, storage: Storage, available: list[Place]) -> Buffer:
+def _smallest(scop: Scop, storage: Storage, around: Mapping[str, list[Place]]) -> Buffer:
     users = scop.users[storage.name]
     writers = [s for s in users if s.target == storage.name]
     if writers:
-        for place in reversed(available):
+        for place in around.get(writers[0].name, ()):
             if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
                 return boxed(storage, place, writers)
     return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")

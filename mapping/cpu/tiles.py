@@ -209,16 +209,16 @@ def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
 
 def _contraction_behind(scop: Scop, storage: str) -> ScopStatement | None:
     """The contraction that a storage holds the results of, or what is made of them element by element."""
-    writers: dict[str, ScopStatement] = {}
-    for statement in scop.statements:
-        if statement.plain and statement.kind in ("update", "assign", "finish"):
-            writers.setdefault(statement.target, statement)
     seen: set[str] = set()
     waiting = [storage]
     while waiting:
         name = waiting.pop()
-        writer = writers.get(name)
-        if writer is None or name in seen:
+        if name in seen:
+            continue
+        kinds = ("update", "assign", "finish")
+        writers = (s for s in scop.users[name] if s.target == name and s.plain and s.kind in kinds)
+        writer = next(writers, None)
+        if writer is None:
             continue
         seen.add(name)
         if writer.kind != "update":

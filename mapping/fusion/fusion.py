@@ -8,6 +8,7 @@ depend are given up (the grid shrinks, nothing is recomputed), and what overlap 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -68,13 +69,21 @@ class _Fuser:
         self.stored = plan.stored
         home = {s: c.number for c in plan.clusters for s in c.statements}
         pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}
-        self.successors = {c.number: {b for a, b in pairs if a == c.number and b != a} for c in plan.clusters}
+        self.successors: dict[int, set[int]] = {c.number: set() for c in plan.clusters}
+        for a, b in pairs:
+            if a != b:
+                self.successors[a].add(b)
+        self._writers: dict[str, set[int]] = {}
+        for c in plan.clusters:
+            for s in c.statements:
+                self._writers.setdefault(plan.scop.by_name[s].target, set()).add(c.number)
         memory = {(home[a], home[b]) for a, b in by_statements(plan.scop.anti.union(plan.scop.output))}
         self.conflicts = {pair for pair in memory if pair[0] != pair[1]}
         self.needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
         self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
         self.notes: list[str] = []
         self._handed_on: dict[int, dict[str, isl.Map]] = {}
+        self._bytes: dict[Footprint, int] = {}
         self._known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
 
     def grow(self, root: int, free: set[int]) -> Group:
@@ -84,25 +93,23 @@ class _Fuser:
         current = self._root_group(root, members, self.tiling.sizes(self.scop, cluster, members, self.options))
         if self.options.fusion_strategy == "min":
             return current
+        inside = {root}
         for candidate in sorted(free - {root}, reverse=True):
             consumers = self.successors[candidate]
-            inside = set(current.clusters)
-            if consumers and consumers <= inside and self._is_packed(candidate, consumers):
+            if not consumers or not consumers <= inside:
+                continue
+            if self._is_packed(candidate, consumers):
                 self._note(candidate, "what reads it packs it, strides or boundaries included")
                 continue
-            if consumers and consumers <= inside and self._is_spread(candidate):
+            if self._is_spread(candidate):
                 self._note(candidate, "its results are spread over elements, and have tiles of their own")
                 continue
-            if (
-                self._is_stored(candidate)
-                or not consumers
-                or not consumers <= inside
-                or any((candidate, c) in self.conflicts for c in inside)
-            ):
+            if self._is_stored(candidate) or any((candidate, c) in self.conflicts for c in inside):
                 continue
             joined = self._join(current, candidate)
             if isinstance(joined, Group):
                 current = joined
+                inside = {*current.clusters}
             else:
                 self._note(candidate, joined)
         stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
@@ -129,7 +136,7 @@ class _Fuser:
     def _fellow_writers(self, number: int) -> set[int]:
         """Clusters that write a storage which this one writes: if tiles have copies of it, all must be inside."""
         targets = {self.scop.by_name[s].target for s in self.clusters[number].statements}
-        return {c.number for c in self.clusters for s in c.statements if self.scop.by_name[s].target in targets}
+        return {c for target in targets for c in self._writers[target]}
 
     def _root_group(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> Group:
         tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()
@@ -259,12 +266,17 @@ class _Fuser:
 
     def tile_bytes(self, footprints: Mapping[int, Footprint]) -> int:
         """Bytes of the intermediates that one tile hands from cluster to cluster."""
-        total = 0
-        for number, footprint in footprints.items():
+        return sum(self._bytes_of(number, footprint) for number, footprint in footprints.items())
+
+    def _bytes_of(self, number: int, footprint: Footprint) -> int:
+        """What one cluster has of that; its footprint stays what it is while the group grows."""
+        if footprint not in self._bytes:
+            total = 0
             for storage, relation in self._shared(number).items():
                 elements = footprint.tiles.apply_range(relation)
                 total += volume(box_hull(elements).shape) * self.scop.storages[storage].dtype.itemsize
-        return total
+            self._bytes[footprint] = total
+        return self._bytes[footprint]
 
     def _shared(self, number: int) -> dict[str, isl.Map]:
         if number not in self._handed_on:
@@ -331,9 +343,19 @@ def _in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[G
         for consumer in consumers:
             if home[consumer] != home[cluster]:
                 needs[home[consumer]].add(home[cluster])
-    ordered: dict[int, Group] = {}
-    while len(ordered) < len(groups):
-        ready = [p for p in range(len(groups)) if p not in ordered and needs[p] <= ordered.keys()]
-        first = min(ready, key=lambda p: groups[p].root)
-        ordered[first] = groups[first]
-    return list(ordered.values())
+    after: dict[int, list[int]] = {}
+    for position, needed in needs.items():
+        for other in needed:
+            after.setdefault(other, []).append(position)
+    ready = [(groups[p].root, p) for p, needed in needs.items() if not needed]
+    heapq.heapify(ready)
+    ordered: list[Group] = []
+    while ready:
+        _, first = heapq.heappop(ready)
+        ordered.append(groups[first])
+        for position in after.get(first, ()):
+            needs[position].discard(first)
+            if not needs[position]:
+                heapq.heappush(ready, (groups[position].root, position))
+    assert len(ordered) == len(groups)
+    return ordered

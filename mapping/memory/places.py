@@ -60,35 +60,39 @@ def places(tree: isl.Schedule) -> tuple[Place, ...]:
 def _places(key: _Tree) -> tuple[Place, ...]:
     start = isl.Set("{ [] }")
     everywhere = {s.get_tuple_name(): isl.Map.from_domain_and_range(s, start) for s in sets_of(key.tree.get_domain())}
-    return tuple(_marks_below(key.tree.get_root(), everywhere))
+    order = {name: number for number, name in enumerate(everywhere)}
+    return tuple(_marks_below(key.tree.get_root(), everywhere, order))
 
 
-def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map]) -> Iterator[Place]:
-    """The marks at a node and below it, where the band members around are ``prefixes`` of the instances.
+def _marks_below(node: isl.ScheduleNode, prefixes: Mapping[str, isl.Map], order: Mapping[str, int]) -> Iterator[Place]:
+    """The marks at a node and below it, where the band members around are ``prefixes`` of the instances, in ``order``.
 
-    isl would collect them anew for each mark, from the root on.
+    isl would collect them anew for each mark, from the root on.  A filter names its statements: a search through all
+    those around it would take as long as there are pairs of statements.
     """
     match node.get_type():
         case isl.schedule_node_type.mark:
             yield Place(node.mark_get_id().get_name(), prefixes)
         case isl.schedule_node_type.band:
-            rows = node.band_get_partial_schedule_union_map()
-            prefixes = {
-                name: prefix.flat_range_product(row)
-                for name, prefix in prefixes.items()
-                for row in maps_of(rows)
-                if row.get_space().domain().is_equal(prefix.get_space().domain())
-            }
+            own = {named_space(r.get_space().domain()): r for r in maps_of(node.band_get_partial_schedule_union_map())}
+            spaces = {name: named_space(prefix.get_space().domain()) for name, prefix in prefixes.items()}
+            prefixes = {n: p.flat_range_product(own[spaces[n]]) for n, p in prefixes.items() if spaces[n] in own}
         case isl.schedule_node_type.filter:
+            parts = {named_space(part.get_space()): part for part in sets_of(node.filter_get_filter())}
+            named = {name for name, _ in parts if name in prefixes}
             prefixes = {
                 name: inside
-                for name, prefix in prefixes.items()
-                for part in sets_of(node.filter_get_filter())
-                if part.get_space().is_equal(prefix.get_space().domain())
-                and not (inside := prefix.intersect_domain(part)).is_empty()
+                for name in sorted(named, key=order.__getitem__)
+                if (part := parts.get(named_space(prefixes[name].get_space().domain()))) is not None
+                and not (inside := prefixes[name].intersect_domain(part)).is_empty()
             }
     for child in range(node.n_children()):
-        yield from _marks_below(node.child(child), prefixes)
+        yield from _marks_below(node.child(child), prefixes, order)
+
+
+def named_space(of: isl.Space) -> tuple[str, int]:
+    """A statement and the number of its indices; plans written by hand may have other numbers."""
+    return of.get_tuple_name(isl.dim_type.set), of.dim(isl.dim_type.set)
 
 
 def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:

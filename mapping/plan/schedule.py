@@ -8,6 +8,7 @@ and MLP chains unfused and convolution with pooling sequential.  Fusion between 
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 
 import islpy as isl
@@ -150,12 +151,22 @@ def _depends_through(
 
 
 def _topological(clusters: list[list[str]], home: dict[str, int], sources: dict[str, set[str]]) -> list[int]:
-    done: dict[int, None] = {}
+    """The numbers of clusters in an order that respects their dependences: always the smallest that may be next."""
     needs = [{home[s] for name in c for s in sources[name]} - {number} for number, c in enumerate(clusters)]
-    while len(done) < len(clusters):
-        ready = next(n for n in range(len(clusters)) if n not in done and needs[n] <= done.keys())
-        done[ready] = None
-    return list(done)
+    after: list[list[int]] = [[] for _ in clusters]
+    for number, needed in enumerate(needs):
+        for other in needed:
+            after[other].append(number)
+    ready = [number for number, needed in enumerate(needs) if not needed]
+    done = []
+    while ready:
+        done.append(heapq.heappop(ready))
+        for number in after[done[-1]]:
+            needs[number].discard(done[-1])
+            if not needs[number]:
+                heapq.heappush(ready, number)
+    assert len(done) == len(clusters)
+    return done
 
 
 def _schedule_cluster(scop: Scop, names: tuple[str, ...], number: int) -> list[Cluster]:
@@ -176,7 +187,7 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
         return {s.name: () for s in statements}
     projections = {s.name: _coordinates_of(s) for s in statements}
     domain = union_set([projections[s.name].range() for s in statements])
-    order = {pair: m for pair, m in scop.pairs_in_order.items() if projections.keys() >= {*pair}}
+    order = scop.pairs_among(projections.keys())
     racing = union_map([m.apply_domain(projections[a]).apply_range(projections[b]) for (a, b), m in order.items()])
     within = union_map([m for (a, b), m in by_statements(racing).items() if a != b or scop.by_name[a].kind != "update"])
     constraints = isl.ScheduleConstraints.on_domain(domain).set_validity(within).set_coincidence(racing)

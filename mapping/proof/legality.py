@@ -8,14 +8,16 @@ within the same instance of the place that declares the buffer, and every access
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.mapping.memory.places import Place, own_element, places
+from tcomp.mapping.memory.places import Place, named_space, own_element, places
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories
-from tcomp.model.scop import Scop, ScopStatement, map_from_text, maps_of
+from tcomp.model.scop import Scop, ScopStatement, map_from_text, maps_of, sets_of
 
 
 def prove(plan: Plan, step: str) -> None:
@@ -80,10 +82,13 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
     missing = scop.domain.subtract(dates.domain())
     if not missing.is_empty():
         raise LegalityError(f"pass '{step}' drops instances that the program runs, such as {_example_set(missing)}")
+    own = {named_space(m.get_space().domain()): m for m in maps_of(dates)}
     for statement in scop.statements:
-        own = dates.intersect_domain(isl.UnionSet.from_set(statement.domain))
-        if not own.is_injective():
+        dated = own.get(named_space(statement.domain.get_space()))
+        if dated is not None and not dated.intersect_domain(statement.domain).is_injective():
             raise LegalityError(f"pass '{step}' runs several instances of {statement.name} at one date")
+    if all(_runs_forward(m, own) for m in maps_of(scop.dependences)):
+        return
     timed = scop.dependences.apply_domain(dates).apply_range(dates)
     reversed_in_time = [m.intersect(isl.Map.lex_ge(m.get_space().domain())) for m in maps_of(timed)]
     wrong = [m for m in reversed_in_time if not m.is_empty()]
@@ -96,17 +101,33 @@ def _prove_order(scop: Scop, tree: isl.Schedule, step: str) -> None:
         )
 
 
+def _runs_forward(dependence: isl.Map, dates: Mapping[tuple[str, int], isl.Map]) -> bool:
+    """Whether the instances of two statements have their dates in the order in which one depends on the other.
+
+    isl would look at all pairs of statements to date the dependences of all at once.
+    """
+    space = dependence.get_space()
+    source, sink = dates.get(named_space(space.domain())), dates.get(named_space(space.range()))
+    if source is None or sink is None:
+        return bool(dependence.is_empty())
+    timed = dependence.apply_domain(source).apply_range(sink)
+    return bool(timed.intersect(isl.Map.lex_ge(timed.get_space().domain())).is_empty())
+
+
 def _prove_once(tree: isl.Schedule, step: str) -> None:
     """No instance runs twice: bands are functions, so only two filters of a sequence could let it."""
     for node in nodes_of(tree):
         if node.get_type() == isl.schedule_node_type.sequence:
-            before = isl.UnionSet("{ }")
+            before: dict[tuple[str, int], isl.Set] = {}
             for child in range(node.n_children()):
-                own = node.child(child).filter_get_filter()
-                twice = before.intersect(own).intersect(node.get_domain())
-                if not twice.is_empty():
-                    raise LegalityError(f"pass '{step}' runs {_example_set(twice)} more than once")
-                before = before.union(own)
+                for own in sets_of(node.child(child).filter_get_filter()):
+                    space = named_space(own.get_space())
+                    earlier = before.get(space)
+                    before[space] = own if earlier is None else earlier.union(own)
+                    if earlier is not None and not (both := earlier.intersect(own)).is_empty():
+                        twice = node.get_domain().intersect(isl.UnionSet.from_set(both))
+                        if not twice.is_empty():
+                            raise LegalityError(f"pass '{step}' runs {_example_set(twice)} more than once")
 
 
 def _carrier(scop: Scop, dependence: isl.Map) -> str:
@@ -117,14 +138,13 @@ def _carrier(scop: Scop, dependence: isl.Map) -> str:
 
 
 def _prove_tiles_independent(scop: Scop, place: Place, step: str) -> None:
-    for (source, sink), pairs in scop.pairs_in_order.items():
-        if source in place.prefixes and sink in place.prefixes:
-            crossing = _leaving(place, source, sink, pairs)
-            if crossing is not None:
-                raise LegalityError(
-                    f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other "
-                    f"through {_carrier(scop, pairs)}"
-                )
+    for (source, sink), pairs in scop.pairs_among(place.prefixes.keys()).items():
+        crossing = _leaving(place, source, sink, pairs)
+        if crossing is not None:
+            raise LegalityError(
+                f"pass '{step}' lets tiles of {place.mark} run in parallel, but {crossing} depend on each other "
+                f"through {_carrier(scop, pairs)}"
+            )
 
 
 def _leaving(place: Place, source: str, sink: str, pairs: isl.Map) -> str | None:
@@ -154,7 +174,7 @@ def _prove_room(plan: Plan, buffer: Buffer, place: Place | None, step: str) -> N
     thread by thread (``threads.py``).
     """
     scop = plan.scop
-    writers = [s for s in scop.statements if s.target == buffer.storage]
+    writers = [s for s in scop.users[buffer.storage] if s.target == buffer.storage]
     if place is None:
         if buffer.space != "global":
             raise LegalityError(f"pass '{step}' declares {buffer.storage} at a place {buffer.mark!r} that is not there")

@@ -77,7 +77,6 @@ def _place(cluster: Cluster, statement: ScopStatement, footprint: Footprint) -> 
 def placed(scop: Scop, statement: ScopStatement, placement: Placement, copies: set[str]) -> ScopStatement:
     """The statement where it runs, reading and writing the tile's own copy of what is in ``copies``."""
     domain, tile_of, members = placement.domain, placement.tile_of, placement.tile_rank
-    temporaries = {s.name for s in scop.storages.values() if s.role == "temporary"}
     if members:
         back = _instance_of(domain, statement, members)
         moved = replace(
@@ -95,7 +94,7 @@ def placed(scop: Scop, statement: ScopStatement, placement: Placement, copies: s
             write=_with_tile(statement.write, tile_of, copies).intersect_domain(domain),
             reads=tuple(_with_tile(r, tile_of, copies).intersect_domain(domain) for r in statement.reads),
         )
-    value, reads = prune_reads(moved.value, moved.reads, temporaries)
+    value, reads = prune_reads(moved.value, moved.reads, scop.temporaries)
     return replace(moved, value=value, reads=reads)
 
 

@@ -238,7 +238,8 @@ class _Builder:
             domain = domain.set_dim_name(isl.dim_type.set, position, index)
         frame = Frame(domain, self.sizes.values, self.boxes)
         write = element_map(frame, target, subscripts)
-        temporaries = {s.name for s in self.storages.values() if s.role == "temporary"}
+        read = {e.tensor for e in walk(value) if isinstance(e, Read)}
+        temporaries = {name for name in read if self.storages[name].role == "temporary"}
         value, reads = prune_reads(value, tuple(reads_of(frame, value)), temporaries)
         self.statements.append(
             ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)

@@ -7,7 +7,7 @@ of the program text; a tensor's ``origin`` says where its storage starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -159,6 +159,11 @@ class Scop:
         """Statements by name."""
         return {s.name: s for s in self.statements}
 
+    @cached_property
+    def temporaries(self) -> frozenset[str]:
+        """The storages that no caller sees."""
+        return frozenset(s.name for s in self.storages.values() if s.role == "temporary")
+
     @property
     def tensor_bytes(self) -> int:
         """Size in bytes of all tensors of the caller."""
@@ -235,6 +240,19 @@ class Scop:
     def pairs_in_order(self) -> dict[tuple[str, str], isl.Map]:
         """For two statements, the instances that may not run at the same time, reductions included."""
         return by_statements(self.dependences.union(self.reduction_dependences))
+
+    def pairs_among(self, names: Collection[str]) -> dict[tuple[str, str], isl.Map]:
+        """Those of ``pairs_in_order`` whose statements are both among some, in the same order."""
+        found = [entry for name in names for entry in self._pairs_from.get(name, ()) if entry[1][1] in names]
+        return {pair: self.pairs_in_order[pair] for _, pair in sorted(found)}
+
+    @cached_property
+    def _pairs_from(self) -> dict[str, list[tuple[int, tuple[str, str]]]]:
+        """For each statement the pairs that begin with it, numbered."""
+        found: dict[str, list[tuple[int, tuple[str, str]]]] = {}
+        for number, pair in enumerate(self.pairs_in_order):
+            found.setdefault(pair[0], []).append((number, pair))
+        return found
 
     @cached_property
     def _contended(self) -> frozenset[str]:

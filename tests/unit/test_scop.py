@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
+from collections.abc import Callable
+
 import islpy as isl
 import pytest
 
@@ -60,3 +63,35 @@ def test_a_chain_is_proved_link_by_link(monkeypatch: pytest.MonkeyPatch) -> None
     text = f"def f(float(N) A) -> (O) {{ T0(i) = A(i) {body} O(i) = T39(i) }}"
     lower(define(text)["f"], Sizes({"N": 5}), MappingOptions(), backend_of("cpu"))
     assert len(asked) == len(set(asked)) == 40
+
+
+def _chain(length: int) -> str:
+    """Pointwise statements and reductions by turns, each of which reads what the last one has left."""
+    lines = ["t0(i) = A(i) + 1"]
+    for number in range(1, length):
+        before = f"t{number - 1}"
+        if number % 4 == 3:
+            lines.append(f"s{number} +=! {before}(i)  t{number}(i) = A(i) - s{number}")
+        else:
+            lines.append(f"t{number}(i) = {before}(i) + 1")
+    return f"def f(float(N) A) -> (t{length - 1}) {{ {' '.join(lines)} }}"
+
+
+def _apart(length: int) -> str:
+    """Statements that have nothing to do with each other."""
+    outputs = [f"t{number}" for number in range(length)]
+    return f"def f(float(N) A) -> ({', '.join(outputs)}) {{ {' '.join(f'{t}(i) = A(i) + 1' for t in outputs)} }}"
+
+
+@pytest.mark.parametrize("program", [_chain, _apart])
+def test_work_grows_with_the_number_of_statements(program: Callable[[int], str]) -> None:
+    """Calls are counted, since times depend on the machine: where pairs of statements are looked at there are more."""
+
+    def calls(length: int) -> int:
+        function = define(program(length))["f"]
+        profile = cProfile.Profile()
+        profile.runcall(lower, function, Sizes({"N": 1000}), MappingOptions(), backend_of("cpu"))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(4)
+    assert calls(160) < 4.6 * calls(40)

@@ -246,12 +246,11 @@ class RowLoops:
             positions = [p for p, a in enumerate(call.arguments) if a == Variable(loop.iterator)]
             if not positions or moving.setdefault(call.statement, positions[0]) != positions[0]:
                 return False
-        for (source, sink), pairs in self.scop.pairs_in_order.items():
-            if source in moving and sink in moving:
-                kinds = isl.dim_type
-                same = isl.Map.universe(pairs.get_space()).equate(kinds.in_, moving[source], kinds.out, moving[sink])
-                if not pairs.is_subset(same):
-                    return False
+        for (source, sink), pairs in self.scop.pairs_among(moving.keys()).items():
+            kinds = isl.dim_type
+            same = isl.Map.universe(pairs.get_space()).equate(kinds.in_, moving[source], kinds.out, moving[sink])
+            if not pairs.is_subset(same):
+                return False
         return True
 
     def _vectors(self, loop: For) -> list[str]:
