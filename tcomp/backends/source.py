@@ -31,7 +31,8 @@ class IndexCheck:
     """A data-dependent subscript: it must lie in ``[origin, origin + extent)`` of a dimension of ``tensor``.
 
     ``subscript`` is its text, which stands at ``[start, end)`` of the program; ``indices`` names the indices whose
-    values the kernel reports when the check fails.
+    values the kernel reports when the check fails.  ``unsigned`` says that the subscript has no sign: the 64 bits that
+    the kernel reports of it are then those of a number that is not below zero.
     """
 
     tensor: str
@@ -42,6 +43,7 @@ class IndexCheck:
     start: int
     end: int
     indices: tuple[str, ...]
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,7 +329,9 @@ class Speller:
         origin, extent = box.origin[dimension], box.extent[dimension]
         there = self.source.text[span.start : span.end]
         names = tuple(index for index, _ in self.reported)
-        self.needs.checks.append(IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names))
+        unsigned = subscript.dtype.kind == "uint"
+        check = IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names, unsigned)
+        self.needs.checks.append(check)
         return self._hidden(subscript, self.checked_subscript(text, origin, extent, number))
 
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:

@@ -259,7 +259,7 @@ def _read(read: Read, frame: Frame) -> Array:
             inside, _gather(stored, positions, working_dtype(read.dtype)), evaluate(read.boundary.value, frame)
         )
     if not (inside.all() or (inside if frame.points is None else inside | ~frame.points).all()):
-        raise ShapeError(Diagnostic(_outside(stored, positions, inside, frame), frame.source, read.span))
+        raise ShapeError(Diagnostic(_outside(read, positions, inside, frame), frame.source, read.span))
     return _gather(stored, positions, working_dtype(read.dtype))
 
 
@@ -294,7 +294,8 @@ def _fold(position: Array, extent: int, kind: str) -> Array:
     return folded
 
 
-def _outside(stored: Stored, positions: list[Array], inside: Array, frame: Frame) -> str:
+def _outside(read: Read, positions: list[Array], inside: Array, frame: Frame) -> str:
+    stored = frame.tensors[read.tensor]
     points = np.asarray(True) if frame.points is None else frame.points
     shape = np.broadcast_shapes(inside.shape, points.shape, *(a.shape for a in frame.indices.values()))
     first = np.argmax(np.broadcast_to(~inside & points, shape))
@@ -302,9 +303,11 @@ def _outside(stored: Stored, positions: list[Array], inside: Array, frame: Frame
     for dimension, (position, extent) in enumerate(zip(positions, stored.values.shape, strict=True)):
         offset = int(np.broadcast_to(position, shape).flat[first])
         if not 0 <= offset < extent:
-            low = stored.origin[dimension]
-            return (
-                f"subscript {offset + low} of dimension {dimension} of {stored.name!r} is outside {low}:{low + extent}"
-                + (f" at {where}" if where else "")
+            low, subscript = stored.origin[dimension], read.subscripts[dimension]
+            value = offset + low
+            if subscript.dtype.kind == "uint" and depends_on_data(subscript):
+                value %= 1 << 64
+            return f"subscript {value} of dimension {dimension} of {stored.name!r} is outside {low}:{low + extent}" + (
+                f" at {where}" if where else ""
             )
     return f"{stored.name!r} has no element to read"

@@ -260,6 +260,7 @@ def describe_failure(function: Function, check: IndexCheck, value: int, place: M
     """What a kernel found wrong with a data-dependent subscript, and where: ``place`` holds the indices."""
     at = ", ".join(f"{name} = {index}" for name, index in place.items())
     tensor = _read_by(function, check)
+    value = value % (1 << 64) if check.unsigned else value
     subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {check.dimension} is {value}"
     subscript += f" at {at}" if at else ""
     if check.extent <= 0:

@@ -3,6 +3,8 @@ wherever the element lies."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,13 @@ def test_extents_that_32_bits_do_not_hold_are_compared_whole() -> None:
     np.testing.assert_array_equal(f(row, np.array([0, 5, (1 << 32) - 1]), target="simulator"), np.full(3, 3, np.int8))
     with pytest.raises(tc.ShapeError, match=r"is 4294967296 at i = 0, but must lie in 0..4294967295"):
         f(row, np.array([1 << 32]), target="simulator")
+
+
+@pytest.mark.parametrize("value", [(1 << 64) - 1, 1 << 63, 8])
+@pytest.mark.parametrize("target", ["cpu", "simulator", "interpreter"])
+def test_what_has_no_sign_is_told_without_one(value: int, target: str) -> None:
+    f = tc.define("def f(float(M,K) T, uint64(N) I) -> (O) { O(i,k) = T(I(i), k) where k in 0:K }").f
+    places = np.array([3, value], np.uint64)
+    run = f.reference if target == "interpreter" else functools.partial(f, target=target)
+    with pytest.raises(tc.ShapeError, match=rf" {value} (at i = 1|of dimension 0 of 'T' is outside)"):
+        run(T, places)
