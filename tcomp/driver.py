@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from tcomp import debug
 from tcomp.backends.source import Source
+from tcomp.errors import Diagnostic, LegalityError
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
 from tcomp.loops.ir import LoopNode, render
@@ -26,6 +28,7 @@ from tcomp.model.build import build
 from tcomp.model.islbounds import Bounds, TooComplexError, bounded
 from tcomp.model.scop import Scop, Sizes
 
+_NAME = re.compile(r"\bS\d+\w*")
 _UNFUSED = "isl gave up on this program with fusion, so there is none"
 
 Value = TypeVar("Value")
@@ -179,7 +182,10 @@ def _lower(
     with bounded(function) as bounds:
         if isinstance(given, str):
             scop = trace("scop", bounds(lambda: build(function, sizes)))
-            plan = _complete(given, scop, options, backend.passes, trace, bounds)
+            try:
+                plan = _complete(given, scop, options, backend.passes, trace, bounds)
+            except LegalityError as error:
+                raise _with_statements(error, function, scop) from None
         else:
             begun = given or _begin(function, sizes, options, backend, notes, trace, bounds)
             scop, left = begun.scop, backend.passes[len(planting(backend.passes)) :]
@@ -228,6 +234,16 @@ def _complete(
     else:
         bounds(lambda: prove_complete(plan, f"{stage}, as given"))
     return plan
+
+
+def _with_statements(error: LegalityError, function: Function, scop: Scop) -> LegalityError:
+    """A refusal with the lines of the program that it calls S0, S1 and so on."""
+    names = [name for name in dict.fromkeys(_NAME.findall(error.message)) if name in scop.by_name]
+    spans = {name: function.statements[scop.by_name[name].origin].span for name in names}
+    return LegalityError(
+        *error.diagnostics,
+        *(Diagnostic(f"this is {name}", function.source, span, severity="note") for name, span in spans.items()),
+    )
 
 
 def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds) -> Plan:

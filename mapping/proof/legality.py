@@ -54,20 +54,30 @@ def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
         sources.setdefault(sink, {})[source] = None
     for name, statement in expanded.by_name.items():
         for source in (s for s in sources.get(name, {}) if s in program.by_name):
-            if not _reads_what_it_should(program, expanded, source, statement):
-                raise LegalityError(f"pass '{step}' lets {name} read other values of {source} than the program does")
+            wrong = _reads_amiss(program, expanded, source, statement)
+            if wrong is not None:
+                raise LegalityError(
+                    f"pass '{step}' lets {name} read other values of {source} than the program does: {wrong}"
+                )
 
 
-def _reads_what_it_should(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> bool:
+def _reads_amiss(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> str | None:
+    """Two instances of which the one hands the other a value only in the program, or only in what runs; None if none."""
     wanted = program.values_between.get((source, sink.name))
     found = expanded.values_between.get((source, sink.name))
     if found is not None:
         found = found.apply_domain(_without_tile(expanded.by_name[source]))
     if wanted is not None:
         wanted = wanted.apply_range(_without_tile(sink).reverse())
-    if wanted is None or found is None:
-        return all(relation is None or bool(relation.is_empty()) for relation in (wanted, found))
-    return bool(wanted.is_equal(found))
+    if wanted is not None and found is not None:
+        if wanted.is_equal(found):
+            return None
+        wanted, found = wanted.subtract(found), found.subtract(wanted)
+    if wanted is not None and not wanted.is_empty():
+        return f"{wanted.wrap().sample_point()} is missing"
+    if found is not None and not found.is_empty():
+        return f"{found.wrap().sample_point()} should not be"
+    return None
 
 
 def _without_tile(statement: ScopStatement) -> isl.Map:

@@ -11,6 +11,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.strategy import resume
 from tcomp.model.scop import Sizes
 from tcomp.runtime.registry import backend_of
@@ -248,6 +249,21 @@ def test_instances_that_run_twice_are_told(again: str) -> None:
     twice = f"{steps[0]}{steps[1]}child:\n{steps[1]}  sequence:\n{''.join(children)}"
     with pytest.raises(tc.LegalityError, match=r"runs .*S0.* more than once"):
         compiled(SUM, {"N": 6, "K": 7}, "cpu", plain.replace(steps[0], twice))
+
+
+def test_refusals_tell_two_instances_and_the_statements() -> None:
+    lines = ["Y(i) = X(i) + X(i+1)", "Z(i) = Y(i) + Y(i+1) + Y(i+2)"]
+    blur = tc.define("def blur(float(N) X) -> (Z) {\n  " + "\n  ".join(lines) + "\n}").blur
+    options = MappingOptions(tile_sizes=(16,), recompute_limit=3)
+    text = blur.compile(sizes={"N": 400}, options=options).stages["nest"]
+    assert "i0 <= 17 + 16i0'" in text
+    narrower = text.replace("i0 <= 17 + 16i0'", "i0 <= 16 + 16i0'")
+    with pytest.raises(tc.LegalityError) as refusal:
+        blur.compile(sizes={"N": 400}, options=options, plan=narrower)
+    said = "lets S1 read other values of S0 than the program does: { [S0[17] -> S1[15]] } is missing"
+    assert refusal.value.message == f"pass 'nest, as given' {said}"
+    for name, number in (("S0", 2), ("S1", 3)):
+        assert f"<string>:{number}:3: note: this is {name}\n    {lines[number - 2]}\n" in f"{refusal.value}\n"
 
 
 FORMS = {
