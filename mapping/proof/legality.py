@@ -62,7 +62,7 @@ def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:
 
 
 def _reads_amiss(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> str | None:
-    """Two instances of which the one hands the other a value only in the program, or only in what runs; None if none."""
+    """Two instances of which one hands the other a value only in the program, or only in what runs; None if none."""
     wanted = program.values_between.get((source, sink.name))
     found = expanded.values_between.get((source, sink.name))
     if found is not None:

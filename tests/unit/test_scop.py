@@ -52,13 +52,13 @@ def test_storages_know_who_uses_them_and_what_goes_through_them() -> None:
 
 def test_a_chain_is_proved_link_by_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not every statement with every other: of a thousand, that took as long as all the rest."""
-    asked, reads_what_it_should = [], legality._reads_what_it_should
+    asked, reads_amiss = [], legality._reads_amiss
 
-    def counted(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> bool:
+    def counted(program: Scop, expanded: Scop, source: str, sink: ScopStatement) -> str | None:
         asked.append((source, sink.name))
-        return reads_what_it_should(program, expanded, source, sink)
+        return reads_amiss(program, expanded, source, sink)
 
-    monkeypatch.setattr(legality, "_reads_what_it_should", counted)
+    monkeypatch.setattr(legality, "_reads_amiss", counted)
     body = " ".join(f"T{k}(i) = T{k - 1}(i) + 1" for k in range(1, 40))
     text = f"def f(float(N) A) -> (O) {{ T0(i) = A(i) {body} O(i) = T39(i) }}"
     lower(define(text)["f"], Sizes({"N": 5}), MappingOptions(), backend_of("cpu"))
