@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from tcomp.errors import Span
-from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry
+from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry, is_function
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import Typed, convert, literal
 from tcomp.grammar.tree.diagnostics import Report
@@ -143,6 +143,8 @@ class ExpressionChecker:
         name = expr.function.name
         if name in self.environment.tensors:
             entry = self.environment.tensors[name]
+            if is_function(name):
+                return self._read_not_called(entry, expr, place)
             subscripts = tuple(self.integer(argument, place) for argument in expr.arguments)
             return self._read(entry, subscripts, expr.span, place)
         if name in BOUNDARIES:
@@ -163,6 +165,17 @@ class ExpressionChecker:
             hint = self.report.did_you_mean(name, self.environment.callables())
             self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
         return self._failed(expr.span)
+
+    def _read_not_called(self, entry: TensorEntry, expr: syntax.Apply, place: Place) -> Typed:
+        """An element of a tensor that has the name of a built-in function, unless that is what was meant."""
+        arguments = [self.check(argument, place) for argument in expr.arguments]
+        floats = any(a.nominal is not None and not a.nominal.is_integer for a in arguments)
+        if floats or (entry.rank is not None and entry.rank != len(arguments)):
+            kind = self.environment.kind_of(entry.name)
+            message = f"`{entry.name}` is {kind} here, so the built-in function cannot be called"
+            self.report.error(message, expr.span, f"give the tensor `{entry.name}` another name")
+            return self._failed(expr.span)
+        return self._read(entry, tuple(a.expr for a in arguments), expr.span, place)
 
     def _read(
         self,

@@ -13,9 +13,6 @@ from tcomp.values.operators import INTRINSICS, DType
 REWRITTEN: dict[str, int] = {"select": 3, "clamp": 3}
 """Built-in functions that the checker spells with operators, with their number of arguments."""
 
-ADDED = frozenset({"abs", "relu", "sigmoid", "sign", *REWRITTEN})
-"""Built-in functions that Tensor Comprehensions did not have; a tensor may take their names."""
-
 BOUNDARIES: dict[str, int] = {
     "constant_exterior": 2,
     "repeat_edge": 1,
@@ -26,9 +23,9 @@ BOUNDARIES: dict[str, int] = {
 """Reads outside a tensor, with the number of arguments before the subscripts."""
 
 
-def is_reserved(name: str) -> bool:
-    """Is this a function whose name no tensor may take?"""
-    return name in INTRINSICS and name not in ADDED
+def is_function(name: str) -> bool:
+    """Is this a built-in function?  A tensor may have its name, which then means the tensor in the whole definition."""
+    return name in INTRINSICS or name in REWRITTEN
 
 
 @dataclass(slots=True)

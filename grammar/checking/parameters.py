@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place
-from tcomp.grammar.checking.names import Environment, Scope, TensorEntry, is_reserved
+from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Constant, Expr, Size, Unary
@@ -27,9 +27,6 @@ def declare_parameters(definition: syntax.Definition, environment: Environment, 
 
 
 def _is_free(name: syntax.Name, environment: Environment, report: Report) -> bool:
-    if is_reserved(name.name):
-        report.error(f"'{name}' is a built-in function and cannot be redefined", name.span)
-        return False
     known = environment.kind_of(name.name)
     if known:
         report.error(f"{name} already defined", name.span, f"`{name}` is {known}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
-from tcomp.grammar.checking.names import Environment, Scope, TensorEntry, is_reserved
+from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
@@ -57,9 +57,7 @@ class StatementChecker:
         """The entry of the tensor that is written, made if it is new; None if it may not be written."""
         name, span = self.statement.target.name, self.statement.target.span
         entry = self.environment.tensors.get(name)
-        if is_reserved(name):
-            self.report.error(f"'{name}' is a built-in function and cannot be redefined", span)
-        elif entry is None and self.environment.kind_of(name):
+        if entry is None and self.environment.kind_of(name):
             self.report.error(f"{name} already defined", span, f"`{name}` is {self.environment.kind_of(name)}")
         elif entry is not None and entry.role == "input":
             if not entry.failed:
