@@ -15,6 +15,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedToken, v_args
 
 from tcomp.errors import Diagnostic, SourceText, Span
+from tcomp.grammar.parsing.chains import is_link, shallow
 from tcomp.grammar.parsing.lexer import TokenList, span_of, tokenize
 from tcomp.grammar.parsing.recovery import Recovery
 from tcomp.grammar.tree import syntax
@@ -65,7 +66,7 @@ class _TreeBuilder(Transformer[Token, Any]):
         return items
 
     def loop(self, start: Token, index: Token, lower: Expr, upper: Expr, body: Body, end: Token) -> Loop:
-        return Loop(_name(index), lower, upper, body, span_of(start).to(span_of(end)))
+        return Loop(_name(index), shallow(lower), shallow(upper), body, span_of(start).to(span_of(end)))
 
     def statement(
         self,
@@ -79,7 +80,14 @@ class _TreeBuilder(Transformer[Token, Any]):
         name, end = _name(target), (clauses[-1] if clauses else equivalent or value).span
         indices = None if subscripts is None else subscripts[0]
         return Statement(
-            name, indices, str(operator), value, equivalent, clauses or (), name.span.to(end), span_of(operator)
+            name,
+            indices,
+            str(operator),
+            shallow(value),
+            equivalent,
+            clauses or (),
+            name.span.to(end),
+            span_of(operator),
         )
 
     def equivalent(self, word: Token, arguments: tuple[Expr, ...] | None, end: Token) -> syntax.Equivalent:
@@ -89,25 +97,27 @@ class _TreeBuilder(Transformer[Token, Any]):
         return clauses
 
     def range(self, word: Token, lower: Expr, upper: Expr) -> syntax.Range:
-        return syntax.Range(_name(word), lower, upper, span_of(word).to(upper.span))
+        return syntax.Range(_name(word), shallow(lower), shallow(upper), span_of(word).to(upper.span))
 
     def let(self, word: Token, value: Expr) -> syntax.Let:
-        return syntax.Let(_name(word), value, span_of(word).to(value.span))
+        return syntax.Let(_name(word), shallow(value), span_of(word).to(value.span))
 
     def exists(self, word: Token, read: Expr) -> syntax.Exists:
-        return syntax.Exists(read, span_of(word).to(read.span))
+        return syntax.Exists(shallow(read), span_of(word).to(read.span))
 
     def subscripts(self, items: tuple[Expr, ...] | None, end: Token) -> tuple[tuple[Expr, ...], Span]:
         return items or (), span_of(end)
 
     def expressions(self, *items: Expr) -> tuple[Expr, ...]:
-        return items
+        return tuple(map(shallow, items))
 
     def conditional(self, condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+        condition, then, otherwise = shallow(condition), shallow(then), shallow(otherwise)
         return syntax.Conditional(condition, then, otherwise, condition.span.to(otherwise.span))
 
     def binary(self, lhs: Expr, operator: Token, rhs: Expr) -> Expr:
-        return syntax.Binary(str(operator), lhs, rhs, lhs.span.to(rhs.span))
+        whole = lhs if is_link(lhs, str(operator)) else shallow(lhs)
+        return syntax.Binary(str(operator), whole, shallow(rhs), lhs.span.to(rhs.span))
 
     def unary(self, operator: Token, operand: Expr) -> Expr:
         return syntax.Unary(str(operator), operand, span_of(operator).to(operand.span))
@@ -127,10 +137,10 @@ class _TreeBuilder(Transformer[Token, Any]):
         return syntax.Boundary(_name(word), arguments[0], subscripts[0], span_of(word).to(subscripts[1]))
 
     def cast(self, kind: Token, operand: Expr, end: Token) -> Expr:
-        return syntax.Cast(str(kind), operand, span_of(kind).to(span_of(end)))
+        return syntax.Cast(str(kind), shallow(operand), span_of(kind).to(span_of(end)))
 
     def parenthesised(self, start: Token, expr: Expr, end: Token) -> Expr:
-        return replace(expr, span=span_of(start).to(span_of(end)))
+        return replace(shallow(expr), span=span_of(start).to(span_of(end)))
 
 
 def _name(token: Token) -> Name:

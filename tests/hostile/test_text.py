@@ -101,7 +101,7 @@ def test_the_judge_finds_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "message"),
     [
         (assigned("(" * 10_000 + "A(i)" + ")" * 10_000), None),
-        (assigned(" + ".join(["A(i)"] * 10_000)), "nests 10001 levels deep"),
+        (assigned(" + ".join(["A(i)"] * 10_000)), "parts, more than"),
         (assigned("-" * 10_000 + "A(i)"), "levels deep"),
         (assigned("exp(" * 10_000 + "A(i)" + ")" * 10_000), "levels deep"),
         (assigned("A(" * 10_000 + "i" + ")" * 10_000), "levels deep"),

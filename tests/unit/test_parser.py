@@ -12,7 +12,7 @@ from tcomp.errors import CompileError, SourceText
 from tcomp.grammar import define, parse
 from tcomp.grammar.parsing.lexer import MAX_TOKENS, tokenize
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.limits import MAX_DEPTH
+from tcomp.grammar.tree.limits import MAX_DEPTH, MAX_NODES
 from tcomp.grammar.tree.syntax import Apply, Binary, Cast, Conditional, Expr, Name, Number, Parameter, Unary
 
 pytestmark = pytest.mark.sweep(4)
@@ -263,6 +263,8 @@ def test_limits_are_told() -> None:
     with pytest.raises(CompileError, match=f"more than {MAX_TOKENS} tokens"):
         parse(HOSTILE["statements"])
     with pytest.raises(CompileError, match=f"levels deep, more than {MAX_DEPTH}"):
+        parse(HOSTILE["minuses"])
+    with pytest.raises(CompileError, match=f"parts, more than {MAX_NODES}"):
         parse(HOSTILE["sum"])
     parse(_program("O(i) = " + "A(i)+" * (MAX_DEPTH - 5) + "A(i)"))
 
