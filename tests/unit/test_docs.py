@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MOST_FILES = 17
 """Modules of a folder, its ``__init__`` counted."""
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(autouse=True)
