@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
+from tcomp.grammar.checking.quotients import warn_of_lost_fractions
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
@@ -94,6 +95,7 @@ class StatementChecker:
         if entry is None or typed is None:
             return None
         reduction, accumulator, expr = typed
+        warn_of_lost_fractions(expr, self.report)
         return Statement(
             statement.target.name,
             subscripts,

@@ -395,6 +395,29 @@ def test_definitions_by_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "quotient", "meant"),
+    [
+        ("1/2 * A(i,0)", "1/2", "1.0/2"),
+        ("A(i,0) * (2/3)", "(2/3)", "(2.0/3)"),
+        ("float(-1/3)", "-1/3", "-1.0/3"),
+        ("1/N * A(i,0)", "1/N", "1.0/N"),
+        ("pow(A(i,0), 1/3)", "1/3", "1.0/3"),
+        ("h + h where h = b(i) * (1/2)", "(1/2)", "(1.0/2)"),
+        ("i > 1 ? 1/2 : 1/2 - 1", None, None),
+        ("b(i) / 2 + (N/2) + (i/2) + 4/2 + b(1/2) + (1/2 == 0 ? b(i) : 1) + 1.0/2", None, None),
+    ],
+)
+def test_quotients_that_lose_what_was_meant(value: str, quotient: str | None, meant: str | None) -> None:
+    warnings = function(f"O(i) = {value}").warnings
+    if quotient is None:
+        assert warnings == ()
+    else:
+        (warning,) = warnings
+        assert f"`{quotient}` is a quotient of integers" in warning.message
+        assert warning.hint == f"write `{meant}`"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def f(int32(N) a) -> (b) { b(i) = a(i + .5) }", "expected integral type"),

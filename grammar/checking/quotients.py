@@ -1,0 +1,72 @@
+"""Warning of quotients such as ``1/2`` that become 0 although a float was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tcomp.errors import Span
+from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Select, Size, Unary, children, walk
+
+
+def warn_of_lost_fractions(value: Expr, report: Report) -> None:
+    """Warn of each integer quotient of a number in the text that loses its fraction and then becomes a float."""
+    warned: set[Span] = set()
+    for node in walk(value):
+        if not isinstance(node, Cast) or not node.dtype.is_float or not node.operand.dtype.is_integer:
+            continue
+        for quotient in _arithmetic(node.operand):
+            if _loses_a_fraction(quotient) and quotient.span not in warned:
+                warned.add(quotient.span)
+                text = report.source.text[quotient.span.start : quotient.span.end]
+                report.warn(
+                    f"`{text}` is a quotient of integers, which is rounded down before it becomes a float",
+                    quotient.span,
+                    f"write `{_with_a_point(text)}`",
+                )
+
+
+def _with_a_point(quotient: str) -> str:
+    """The quotient with a float as its dividend."""
+    return re.sub(r"\d+", r"\g<0>.0", quotient, count=1)
+
+
+def _arithmetic(expr: Expr) -> Iterator[Expr]:
+    """What the value of an integer is computed from, but for subscripts and conditions."""
+    yield expr
+    match expr:
+        case Binary() | Unary():
+            for child in children(expr):
+                yield from _arithmetic(child)
+        case Select():
+            yield from _arithmetic(expr.then)
+            yield from _arithmetic(expr.otherwise)
+        case Cast() if expr.operand.dtype.is_integer:
+            yield from _arithmetic(expr.operand)
+
+
+def _loses_a_fraction(expr: Expr) -> bool:
+    if not isinstance(expr, Binary) or expr.op != "/":
+        return False
+    dividend, divisor = _number(expr.lhs), _number(expr.rhs)
+    if dividend is None:
+        return False
+    if divisor is None:
+        return isinstance(_plain(expr.rhs), Size) and dividend != 0
+    return divisor != 0 and dividend % divisor != 0
+
+
+def _plain(expr: Expr) -> Expr:
+    while isinstance(expr, Cast) and expr.operand.dtype.is_integer:
+        expr = expr.operand
+    return expr
+
+
+def _number(expr: Expr) -> int | None:
+    """The value of an integer that is written as a number."""
+    expr = _plain(expr)
+    if isinstance(expr, Unary) and expr.op == "-":
+        operand = _number(expr.operand)
+        return None if operand is None else -operand
+    return int(expr.value) if isinstance(expr, Constant) else None
