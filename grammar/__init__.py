@@ -12,22 +12,32 @@ from tcomp.grammar.tree.function import Function
 __all__ = ["check", "define", "parse"]
 
 
-def define(text: str, name: str = "<string>") -> dict[str, Function]:
-    """The checked definitions of a text, by name.  Raises CompileError with the errors of all of them."""
+def define(text: str, name: str = "<string>", wanted: str | None = None) -> dict[str, Function]:
+    """The checked definitions of a text, by name.  Raises CompileError with the errors of all of them.
+
+    Where one of them is ``wanted`` and right, it is returned though others are wrong.
+    """
     source = SourceText(text, name)
     functions: dict[str, Function] = {}
     errors: list[Diagnostic] = []
+    wrong: set[str] = set()
     definitions, syntax_errors = parse_recovering(source)
     errors.extend(syntax_errors)
     for definition in definitions:
-        if definition.name.name in functions:
-            errors.append(Diagnostic(f"{definition.name} already defined", source, definition.name.span))
+        key, problems = definition.name.name, []
+        if key in functions or key in wrong:
+            problems.append(Diagnostic(f"{key} already defined", source, definition.name.span))
         try:
-            functions[definition.name.name] = check(definition, source)
+            functions[key] = check(definition, source)
         except CompileError as error:
-            errors.extend(error.diagnostics)
+            problems.extend(error.diagnostics)
         else:
-            errors.extend(solvable(functions[definition.name.name]))
+            problems.extend(solvable(functions[key]))
+        if problems:
+            wrong.add(key)
+        errors.extend(problems)
+    if errors and wanted in functions and wanted not in wrong:
+        return {wanted: functions[wanted]}
     if not definitions and not errors:
         errors.append(Diagnostic("the text defines nothing: expected 'def'", source, Span(0, 0)))
     if errors:

@@ -45,9 +45,9 @@ PROGRAMS: dict[str, tuple[str, tuple[Array, ...], Callable[..., Any]]] = {
         lambda a: np.repeat(10 * a[:, None], 3, axis=1),
     ),
     "tensors named like functions": (
-        "def f(float(M) y1, float(M) expf) -> (sqrt,O) { sqrt(i) = y1(i) + abs(expf(i))  O(i) = sqrt(i) * abs(y1(i)) }",
+        "def f(float(M) y1, float(M) expf) -> (O) { sqrt(i) = y1(i) + abs(expf(i))  O(i) = sqrt(i) * abs(y1(i)) }",
         (C, C + 1),
-        lambda y1, expf: (y1 + np.abs(expf), (y1 + np.abs(expf)) * np.abs(y1)),
+        lambda y1, expf: (y1 + np.abs(expf)) * np.abs(y1),
     ),
     "convolution": (
         CONV % ("+=!", "*"),

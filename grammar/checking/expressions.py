@@ -166,6 +166,13 @@ class ExpressionChecker:
             self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
         return self._failed(expr.span)
 
+    def _shape_hint(self, entry: TensorEntry) -> str | None:
+        """How a tensor was declared or first written."""
+        if entry.dims:
+            text = self.report.source.text[entry.dims[0].span.start : entry.dims[-1].span.end]
+            return f"it is declared as `{entry.name}({text})`"
+        return f"it is written as `{entry.name}` with {entry.rank} subscripts above" if entry.written else None
+
     def _read_not_called(self, entry: TensorEntry, expr: syntax.Apply, place: Place) -> Typed:
         """An element of a tensor that has the name of a built-in function, unless that is what was meant."""
         arguments = [self.check(argument, place) for argument in expr.arguments]
@@ -195,7 +202,8 @@ class ExpressionChecker:
             return self._failed(span)
         entry.read = True
         if entry.rank is not None and entry.rank != len(subscripts):
-            self.report.error(f"expected {entry.rank} dimensions but found {len(subscripts)} dimensions.", span)
+            message = f"expected {entry.rank} dimensions but found {len(subscripts)} dimensions."
+            self.report.error(message, span, self._shape_hint(entry))
             return self._failed(span)
         if not entry.written and place is Place.VALUE:
             if entry.role == "output":

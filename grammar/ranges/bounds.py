@@ -20,7 +20,7 @@ from tcomp.grammar.ranges.domains import Box, StatementDomain
 from tcomp.grammar.ranges.products import bounds_of, is_indirect
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
 from tcomp.grammar.tree.forms import Form, Interval, interval, to_form
-from tcomp.grammar.tree.function import Binary, Function, Index, walk
+from tcomp.grammar.tree.function import Binary, Function, Index, Size, walk
 
 _SET = isl.dim_type.set
 
@@ -296,6 +296,9 @@ class _Proof:
         function = self.program.function
         sizes = mentioned_sizes(function, function.statements[number], self.program.sizes)
         hint = "narrow the ranges with `where`, or guard the read with `?:`"
+        for subscript in access.read.subscripts:
+            if isinstance(subscript, Size) and subscript.name != subscript.name.lower():
+                hint = f"`{subscript.name}` is a size here, not an index; did you mean `{subscript.name.lower()}`?"
         self.misfits.append(Diagnostic(f"{message}{sizes}", function.source, access.read.span, hint))
 
     def _mistake(self, message: str, span: Span, hint: str | None = None) -> None:

@@ -47,6 +47,7 @@ class Inference:
         self.declared = declared
         self.problems: list[Diagnostic] = []
         self.unsolved: list[Diagnostic] = []
+        self.proposed: set[str] = set()
         self.solved: list[Solved | None] = []
         self.known: dict[str, list[Interval]] = {}
         self.stored: dict[str, list[Interval]] = {}
@@ -222,7 +223,9 @@ class Inference:
         free = [name for name in solution.unsolved if name not in mentioned]
         for name in free:
             message = f"Free variable {name} is unconstrained. Use a 'where' clause to set its range."
-            self._unsolvable(self._at_index(message, statement, name, f"add `where {name} in 0:3`"))
+            self._unsolvable(
+                self._at_index(message, statement, name, self._range_hint(name, *self.function.sizes[-1:]))
+            )
         entangled = [name for name in solution.unsolved if name in mentioned]
         if not entangled:
             return
@@ -232,8 +235,17 @@ class Inference:
             message += f"Several ranges of {', '.join(solution.ambiguous)} are equally large. "
         message += "Could not infer ranges for free variables. Use a where clause"
         inner = [name for name in entangled if name in statement.reduction_indices] or entangled
-        hint = f"add `where {inner[-1]} in 0:3`"
-        self._unsolvable(self._at_index(message, statement, entangled[0], hint))
+        self._unsolvable(self._at_index(message, statement, entangled[0], self._range_hint(inner[-1])))
+
+    def _range_hint(self, name: str, *likely: str) -> str | None:
+        """A range for an index, unless one was proposed: up to the size that is named like it, if there is one."""
+        if name in self.proposed:
+            return None
+        self.proposed.add(name)
+        for size in self.function.sizes:
+            if size.lower() == name.lower():
+                return f"add `where {name} in 0:{size}`"
+        return f"add a range, such as `where {name} in 0:{next(iter(likely), 3)}`"
 
     def _unsolvable(self, diagnostic: Diagnostic) -> None:
         self.unsolved.append(diagnostic)

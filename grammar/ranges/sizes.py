@@ -80,6 +80,7 @@ class _Binding:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.sizes: dict[str, int] = {}
+        self.origins: dict[str, str] = {}
         self.problems: list[Diagnostic] = []
 
     def report(self, message: str, span: Span) -> None:
@@ -110,13 +111,14 @@ class _Binding:
                 self.report(f"{tensor.name}: {found}", tensor.span)
             else:
                 fitting += [(tensor, d, tensor.dims[d], shape[d]) for d in range(tensor.rank)]
-        for _, _, expr, found_size in fitting:
-            if isinstance(expr, Size):
-                self.sizes.setdefault(expr.name, found_size)
         for tensor, dimension, expr, found_size in fitting:
-            self.check(tensor, dimension, expr, found_size)
+            if isinstance(expr, Size) and expr.name not in self.sizes:
+                self.sizes[expr.name] = found_size
+                self.origins[expr.name] = f"dimension {dimension} of {tensor.name} {_shape_text(shapes[tensor.name])}"
+        for tensor, dimension, expr, found_size in fitting:
+            self.check(tensor, dimension, expr, found_size, f"{tensor.name} {_shape_text(shapes[tensor.name])}")
 
-    def check(self, tensor: Tensor, dimension: int, expr: Expr, found: int) -> None:
+    def check(self, tensor: Tensor, dimension: int, expr: Expr, found: int, array: str) -> None:
         """Compare one dimension with its expression, unless a symbol in it has no value because of another problem."""
         if any(isinstance(node, Size) and node.name not in self.sizes for node in walk(expr)):
             return
@@ -130,8 +132,18 @@ class _Binding:
             self.report(f"Constant dimension expected size {form.constant} but found {found} {where}", expr.span)
         else:
             name = text_of(self.function, expr.span)
-            previous = f"previous value is {form.constant} but found {found} here"
-            self.report(f"Mismatched sizes for dimension {name} {previous} {where}", expr.span)
+            values = f"{form.constant} by {self._origin(expr)}, {found} by dimension {dimension} of {array}"
+            self.report(f"Mismatched sizes for dimension {name}: {values}", expr.span)
+
+    def _origin(self, expr: Expr) -> str:
+        """What gave the sizes in an expression their values."""
+        names = dict.fromkeys(node.name for node in walk(expr) if isinstance(node, Size))
+        if isinstance(expr, Size):
+            return self.origins.get(expr.name, "the const parameter")
+        return " and ".join(
+            f"{name} = {self.sizes[name]}" + (f" of {self.origins[name]}" if name in self.origins else "")
+            for name in names
+        )
 
 
 def _first_mention(function: Function, name: str) -> Span | None:
@@ -143,6 +155,11 @@ def _first_mention(function: Function, name: str) -> Span | None:
                 if isinstance(node, Size) and node.name == name:
                     return node.span
     return None
+
+
+def _shape_text(shape: Shape) -> str:
+    """The extents as Python writes them, whatever integers they are."""
+    return str(tuple(int(extent) for extent in shape))
 
 
 def _is_integer(value: object) -> bool:

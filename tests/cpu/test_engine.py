@@ -183,7 +183,7 @@ def test_subscripts_are_checked(ops: tc.Module) -> None:
         (lambda mm: mm(A, B.astype(np.float64)), "input B: expected type float32 but found float64"),
         (lambda mm: mm(A.astype(np.int32), B), "input A: expected type float32 but found int32"),
         (lambda mm: mm(A[0], B), "input A: expected a tensor with 2 dimensions but found a tensor with 1 dimension"),
-        (lambda mm: mm(A, A), "Mismatched sizes for dimension K previous value is 12 but found 10"),
+        (lambda mm: mm(A, A), "Mismatched sizes for dimension K: 12 by dimension 1 of A"),
         (lambda mm: mm(A, B, out=np.empty((10, 13), np.float32)), r"output C: expected shape \(10, 14\) but found"),
         (lambda mm: mm(A, B, out=np.empty((14, 10), np.float32).T[:5]), r"output C: expected shape \(10, 14\)"),
         (lambda mm: mm(A, B, out=np.empty((10, 14))), "output C: expected type float32 but found float64"),

@@ -108,6 +108,14 @@ class TestRun:
         assert run("run", program, "--def", "twiec", "--sizes", "N=3") == 1
         assert "did you mean twice?" in capsys.readouterr().err
 
+    def test_a_def_that_is_wrong_does_not_hide_another(self, tmp_path: Path) -> None:
+        wrong = "def wrong(float(N) X) -> (Y) { Y(n) = Z(n) }  def cut(float(N) X) -> (Y) { Y(n) = = X(n) }"
+        program = _write(tmp_path / "three.tc", f"{wrong} {TWO}")
+        assert run("run", program, "--def", "twice", "--sizes", "N=3") == 0
+        for other in ("wrong", "cut", "none"):
+            assert run("run", program, "--def", other, "--sizes", "N=3") == 1
+        assert run("run", _write(tmp_path / "again.tc", f"{TWO} {TWO}"), "--def", "twice", "--sizes", "N=3") == 1
+
     def test_a_def_named_like_the_file_goes_first(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("run", _write(tmp_path / "twice.tc", TWO), "--sizes", "N=3") == 0
         assert capsys.readouterr().out.splitlines()[1].startswith("Y ")

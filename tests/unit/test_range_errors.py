@@ -193,7 +193,21 @@ def test_what_no_sizes_can_solve(text: str, messages: list[str]) -> None:
 
 def test_the_hint_names_a_reduction_index() -> None:
     (found,) = solvable(unchecked("def f(float(N) I) -> (O) { O(h) +=! I(h + kh) }"))
-    assert found.hint == "add `where kh in 0:3`"
+    assert found.hint == "add a range, such as `where kh in 0:3`"
+
+
+def test_hints_offer_a_size_and_each_index_once() -> None:
+    statements = "O(h) +=! I(h + kh)  P(kh, x) = 1  P(kh, x) += 2"
+    found = solvable(unchecked(f"def f(float(N) I, float(M,KH) J) -> (O, P) {{ {statements} }}"))
+    assert len(found) > 2
+    assert [d.hint for d in found if d.hint] == ["add `where kh in 0:KH`", "add a range, such as `where x in 0:KH`"]
+
+
+def test_a_size_where_an_index_was_meant() -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,K) * B(K,n) }"
+    with pytest.raises(ShapeError) as caught:
+        ranges(text, M=2, K=3, N=4)
+    assert "`K` is a size here, not an index; did you mean `k`?" in str(caught.value)
 
 
 def test_index_expressions_that_are_too_complex_end_in_an_error() -> None:

@@ -37,14 +37,14 @@ def test_expressions_may_come_before_the_symbols() -> None:
         (
             "float(N) A, float(N) B",
             {"A": (3,), "B": (4,)},
-            ["Mismatched sizes for dimension N previous value is 3 but found 4 here (dimension 0 of B)"],
+            ["Mismatched sizes for dimension N: 3 by dimension 0 of A (3,), 4 by dimension 0 of B (4,)"],
         ),
         ("float(3) A", {"A": (4,)}, ["Constant dimension expected size 3 but found 4 (dimension 0 of A)"]),
         ("float(N) A", {"A": (4, 2)}, ["A: expected 1 dimensions but found tensor with 2 dimensions"]),
         (
             "float(N, 2*N) A",
             {"A": (4, 7)},
-            ["Mismatched sizes for dimension 2*N previous value is 8 but found 7 here (dimension 1 of A)"],
+            ["Mismatched sizes for dimension 2*N: 8 by N = 4 of dimension 0 of A (4, 7), 7 by dimension 1 of A (4, 7)"],
         ),
         ("float(N) A", {}, ["the input A is not given"]),
         ("float(N, M, N / M) A", {"A": (4, 0, 1)}, ["N / M has no value for these sizes (dimension 2 of A)"]),
@@ -53,7 +53,7 @@ def test_expressions_may_come_before_the_symbols() -> None:
             "float(N, N) A, float(3) B",
             {"A": (3, 4), "B": (1,)},
             [
-                "Mismatched sizes for dimension N previous value is 3 but found 4 here (dimension 1 of A)",
+                "Mismatched sizes for dimension N: 3 by dimension 0 of A (3, 4), 4 by dimension 1 of A (3, 4)",
                 "Constant dimension expected size 3 but found 1 (dimension 0 of B)",
             ],
         ),

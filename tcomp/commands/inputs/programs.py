@@ -45,7 +45,7 @@ class Request:
         """Read, check and pick the def.  Raises TcompError."""
         options = read_options(self.options)
         text, name = read_source(self.file)
-        function = pick(grammar.define(text, name), self.definition, name)
+        function = pick(grammar.define(text, name, self.definition), self.definition, name)
         for warning in function.warnings:
             show_error(str(warning), "yellow")
         _check_size_names(function, self.sizes)
