@@ -146,8 +146,9 @@ class _Fuser:
         """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join."""
         order = (candidate, *current.clusters)
         members, sizes = current.members, current.sizes
-        if self._would_idle(current, candidate):
-            return "too few tiles would run in parallel"
+        few = self._would_idle(current, candidate)
+        if few is not None:
+            return f"only {few} tiles would run in parallel, which leaves threads idle"
         growing = self.options.tile_sizes is None
         while True:
             trial = self._footprints(order, members, sizes)
@@ -159,17 +160,19 @@ class _Fuser:
                     return "the parts of a reduction would run in one tile"
                 members = tuple(m for d, m in enumerate(members) if d not in given_up)
                 sizes = self.tiling.sizes(self.scop, self.clusters[order[-1]], members, self.options)
-                if not self._enough_parallelism(order[-1], members):
-                    return "too few tiles would run in parallel"
+                few = self._too_little_parallelism(order[-1], members)
+                if few is not None:
+                    return f"only {few} points of the loops over tiles could run in parallel"
                 if growing and self.tiling.overflows(self.scop, self.clusters[order[-1]], members, sizes):
                     return "no cache holds what their tiles would share"
                 continue
             if not all(self._keeps_outputs(number, f) for number, f in trial.items()):
                 return "an output would be written by several tiles, or in part"
-            if worst(trial) > self.options.recompute_limit:
+            limit = self.options.recompute_limit
+            if worst(trial) > limit:
                 grown = self._grown(order, members, sizes, worst(trial)) if growing else None
                 if grown is None:
-                    return f"its instances would run {worst(trial):.2f} times"
+                    return f"its instances would run {worst(trial):.2f} times (recompute_limit is {limit:g})"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
                 box = tuple(max(1, extent) for extent in box_hull(trial[candidate].tiles).shape)
@@ -180,7 +183,7 @@ class _Fuser:
                 growing = False
                 smaller = _halved(sizes)
                 if smaller is None:
-                    return f"a tile of it takes {self.tile_bytes(trial)} bytes"
+                    return f"a tile of it takes {self.tile_bytes(trial)} bytes, more than {self.tiling.tile_bytes}"
                 sizes = smaller
 
     def _grown(
@@ -222,15 +225,16 @@ class _Fuser:
             found[number] = known[number]
         return found
 
-    def _would_idle(self, current: Group, candidate: int) -> bool:
-        """Whether a cluster has work for many threads, but the tiles of a group are for few."""
+    def _would_idle(self, current: Group, candidate: int) -> int | None:
+        """The tiles of a group, if they are for few threads where a cluster has work for many."""
         full = self._extents(current.root)
         tiles = volume(tuple(-(-full[m] // s) for m, s in zip(current.members, current.sizes, strict=True)))
         most = self.tiling.shared_instances
         if most is None or not self.options.parallel or tiles >= FEW_TILES:
-            return False
+            return None
         instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
-        return instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
+        many = instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
+        return tiles if many else None
 
     def _prepares(self, number: int, root: int) -> bool:
         """Whether a cluster does nothing but change elements that a contraction then reads."""
@@ -244,12 +248,13 @@ class _Fuser:
         main = main_statement(self.scop, self.clusters[root])
         return is_part(main) and any(self.clusters[root].coordinates[main.name][d] == 0 for d in given_up)
 
-    def _enough_parallelism(self, root: int, members: tuple[int, ...]) -> bool:
+    def _too_little_parallelism(self, root: int, members: tuple[int, ...]) -> int | None:
+        """The points of the loops over tiles, if they are too few, or the strategy wants more of these loops."""
         full = self._extents(root)
         before, after = volume(full), volume(tuple(full[m] for m in members))
         if self.options.fusion_strategy == "preserve3coincident" and len(members) < min(3, len(full)):
-            return False
-        return after >= min(before, self.tiling.parallel_instances)
+            return after
+        return None if after >= min(before, self.tiling.parallel_instances) else after
 
     def _extents(self, root: int) -> tuple[int, ...]:
         return extents(self.coordinates[root])

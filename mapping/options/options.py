@@ -253,6 +253,11 @@ class MappingOptions:
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         return f"MappingOptions({', '.join(f'{name}={_source(value)}' for name, value in changed.items())})"
 
+    def to_text(self) -> str:
+        """The text that ``from_text`` reads as equal options: those that differ from their defaults."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return ",".join(f"{name}={_text(value)}" for name, value in changed.items())
+
     def __str__(self) -> str:
         return self.to_source()
 
@@ -354,15 +359,6 @@ def _hint(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"
 
 
-def matters(options: MappingOptions, name: str, target: str) -> bool:
-    """Whether, on a target such as ``cuda:sm_90`` and with these other options, an option may change the code.
-
-    Where it does not, a search need not try its values.
-    """
-    option = OPTIONS[name]
-    return option.is_for(target) and all(getattr(options, c.option) in c.values for c in option.when)
-
-
 _BASE = MappingOptions(
     fusion_strategy="preserve3coincident",
     match_reductions=False,
@@ -379,6 +375,12 @@ NAMED: Mapping[str, MappingOptions] = {
     "group_conv": _BASE.tile(1, 1).map_to_threads(4, 16, 4).map_to_blocks(256, 256),
 }
 """The sets of Tensor Comprehensions, by name, with the values that they have there."""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _source(value: object) -> str:

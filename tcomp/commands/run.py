@@ -17,7 +17,7 @@ from tcomp.arrays.devices import wait
 from tcomp.commands.inputs.arrays import load_arguments
 from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request
 from tcomp.commands.inputs.types import parse_seed
-from tcomp.commands.terminal.display import show_line, show_table
+from tcomp.commands.terminal.display import show_error, show_line, show_table
 from tcomp.commands.terminal.exit_codes import DONE, WRONG
 from tcomp.errors import TcompError
 from tcomp.grammar.ranges.ranges import infer
@@ -25,6 +25,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.madeup import Arguments, Array, random_arguments
 from tcomp.model.tolerance import Model, error_bounds
 from tcomp.operation import Operation
+from tcomp.runtime.kernel import idle_options
 from tcomp.runtime.registry import memory_of
 from tcomp.storage.forks import ISL
 from tcomp.storage.wholefiles import whole_file
@@ -80,6 +81,10 @@ def execute(request: RunRequest) -> int:
     begin = time.perf_counter()
     results = [fetched(array) for array in call()]
     first = time.perf_counter() - begin
+    if program.options is not None:
+        kernel = operation.compile(*values, target=request.program.target, options=program.options, plan=program.plan)
+        for note in idle_options(kernel.specialisation, kernel.compilation.plan):
+            show_error(f"note: {note}", "yellow")
     outputs = dict(zip((tensor.name for tensor in function.outputs), results, strict=True))
     show_table(("output", "type", "shape", "min", "max", "mean"), [_row(name, a) for name, a in outputs.items()])
     show_line(f"first call {_milliseconds(first)}, then {spread(sampled(stopwatch_of(call)))}")

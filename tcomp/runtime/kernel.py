@@ -10,6 +10,8 @@ from tcomp.backends.host.native import describe
 from tcomp.backends.source import Argument, Launch
 from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ShapeError
+from tcomp.mapping.options.effects import without_effect
+from tcomp.mapping.plan.values import Plan
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.registry import runtime_of
@@ -130,7 +132,8 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     lines = [f"{describe(source)} on {specialisation.target}"]
     sizes = ", ".join(f"{name} = {value}" for name, value in specialisation.sizes.values.items())
     lines.append(f"  sizes: {sizes or 'none'}")
-    lines.append(f"  options: {specialisation.options.to_json()}")
+    lines.append(f"  options: {specialisation.options.to_text() or 'all at their defaults'}")
+    lines += [f"  note: {note}" for note in idle_options(specialisation, plan)]
     for number, group in enumerate(plan.groups):
         statements = [s for cluster in group.clusters for s in plan.clusters[cluster].statements]
         tiles = " x ".join(map(str, group.sizes))
@@ -150,6 +153,12 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     times = ", ".join(f"{stage} {1e3 * seconds:.0f} ms" for stage, seconds in compilation.seconds.items())
     lines.append(f"  compile time: {times}")
     return "\n".join(lines) + "\n"
+
+
+def idle_options(specialisation: Specialisation, plan: Plan) -> tuple[str, ...]:
+    """What of the options that were given has no effect on this program and target, a sentence each."""
+    loops = max((cluster.rank for cluster in plan.clusters), default=0)
+    return tuple(without_effect(specialisation.options, specialisation.target, loops))
 
 
 def _describe_launch(launch: Launch) -> str:

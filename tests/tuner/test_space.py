@@ -10,7 +10,8 @@ from tcomp.driver import lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.declarations import Integers
-from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matters
+from tcomp.mapping.options.effects import matters
+from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.tuner.space.parameters import Scalar
 from tcomp.tuner.space.parameters import Sizes as SizesParameter

@@ -17,7 +17,8 @@ from tcomp.errors import TcompError
 from tcomp.grammar import define
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Option, Ratio
-from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions, matters
+from tcomp.mapping.options.effects import matters, without_effect
+from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
 
@@ -183,6 +184,8 @@ class TestSpellings:
     def test_text_is_read_again(self, options: MappingOptions) -> None:
         parts = [f"{name}={spelled(getattr(options, name))}" for name in OPTIONS]
         assert MappingOptions.from_text(",".join(parts)) == options
+        assert MappingOptions.from_text(options.to_text()) == options
+        assert set(re.findall(r"(\w+)=", options.to_text())) == set(re.findall(r"(\w+)=", str(options)))
 
     def test_defaults_are_not_printed(self) -> None:
         assert str(MappingOptions()) == "MappingOptions()"
@@ -342,3 +345,25 @@ class TestPage:
         for option in OPTIONS.values():
             if option.original:
                 assert re.search(rf"^\| `{option.original}` \| `{option.method}`", text, re.MULTILINE), option.original
+
+
+@pytest.mark.parametrize(
+    ("options", "target", "expected"),
+    [
+        ("tile=4x4,recompute_limit=3", "cpu", []),
+        ("tile=4x4x4", "cpu", ["tile_sizes has 3 sizes, of which the first 2 have loops to tile"]),
+        ("threads=4x2", "cpu", ["threads says on cpu only how many may run at most: 8"]),
+        ("threads=4", "cpu", []),
+        ("threads=4x2,parallel=false", "cuda:sm_90", ["without effect on cuda:sm_90: parallel"]),
+        ("unroll=8,blocks=4", "cpu", ["without effect on cpu: blocks, unroll"]),
+        (
+            "fuse=min,recompute_limit=3",
+            "simulator",
+            ["recompute_limit has no effect: it matters only if fusion_strategy"],
+        ),
+    ],
+)
+def test_options_without_effect_are_named(options: str, target: str, expected: list[str]) -> None:
+    found = list(without_effect(MappingOptions.from_text(options), target, 2))
+    assert len(found) == len(expected)
+    assert all(f.startswith(e) for f, e in zip(found, expected, strict=True))

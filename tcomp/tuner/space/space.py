@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from tcomp.driver import Compilation
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
-from tcomp.mapping.options.options import OPTIONS, MappingOptions, matters
+from tcomp.mapping.options.effects import matters
+from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.model.scop import Scop, extents
 from tcomp.tuner.space.outline import tiles_of_model, unfused
