@@ -15,50 +15,11 @@ from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.registertile import Loads
 from tcomp.mapping.machines.cpu import LINE_BYTES, PAGE, Machine
+from tcomp.mapping.machines.fitted.cpupanels import BLOCKS
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
-
-PANEL_SHARE, SLACK = 4 / 3, 2.0
-"""Panels of a block against the nearest cache, and how much longer a reduction may be that runs in one block.
-
-A panel is read in order, which hides the second-level cache; what it costs to load and store the accumulators once more
-is a little, too."""
-
-PACKED_SHARE, PACKED_SLACK = 2 / 3, 1.1
-"""The same where the rows are packed block by block."""
-
-FEW_SETS = 4
-"""Steps that are a page apart, and fall into so few sets of the nearest cache, throw each other out of it."""
-
-
-STREAMED_STEPS, STREAMED_ROWS = 12, 2
-"""Steps of a block whose panel is read once or twice from far away, so many register tiles high: as many rows of memory
-as the processor fetches ahead of."""
-
-FAR = 16
-"""Operands of so many times the nearest cache come from far away."""
-
-LINE_STEPS = 16
-"""Steps along which an operand is contiguous that belong into a block together, so that lines are fetched once."""
-
-MANY_STEPS = 16
-"""Steps of a loop that are worth bringing together if each lies far from the one before, though a loop within does not:
-convolutions of 64 or 128 channels take up to an eighth less time."""
-
-NEAR_ROWS, LEAST_BLOCK = 1 / 4, 24
-"""Part of the nearest cache for what the rows of a tile read in a block of steps that lie apart, and such steps at
-least: strided convolutions with 8 to 24 filters are 1.4 to 2.4 times as fast as with all steps at once (one thread of a
-Zen 3).  With a large second cache accumulators that go through memory cost more: all steps at once take 0.80 to 1.03 of
-the time, transposed matrices 0.85 to 0.93 (Zen 5)."""
-
-PANEL_VECTORS, MANY_ROWS = 2, 256
-"""Vectors of a row of the common register tile, and rows from which on it pays to pack what that reads from the second
-cache (Zen 5, two threads: 512^3 takes 0.95 of the time, 640^3 to 896^3 0.97 to 1, with 100 rows 1.03 to 1.09)."""
-
-NEAR_SHARE, MIDDLE_SHARE = 1 / 3, 1 / 2
-"""Parts of the nearest cache, and of the next, that the panel of a whole tile may take and stay while rows pass by."""
 
 
 def runs_by_rows(
@@ -85,9 +46,9 @@ def runs_by_rows(
     dot = dot_product(scop, cluster, columns, machine)
     itemsize = scop.storages[main.target].dtype.itemsize
     size = sides[1] * (steps if dot is None else -(-steps // dot.size)) * itemsize
-    if not blocks and size <= NEAR_SHARE * machine.nearest_cache:
+    if not blocks and size <= BLOCKS.near_share * machine.nearest_cache:
         return True
-    afar, room = is_read_afar(scop, cluster, columns, machine), MIDDLE_SHARE * machine.middle_cache
+    afar, room = is_read_afar(scop, cluster, columns, machine), BLOCKS.middle_share * machine.middle_cache
     if dot is not None or not (columns.packed or afar) or size > room:
         return False
     if not blocks and not columns.packed:
@@ -122,20 +83,20 @@ def reduction_blocks(
     sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.extents)}
     height, width = tile
     other = rows_of(main, columns)
-    share, slack = PANEL_SHARE, SLACK
+    share, slack = BLOCKS.panel_share, BLOCKS.slack
     if dot is not None or (other is not None and steps_collide(scop, main, other, positions)):
-        share, slack = PACKED_SHARE, PACKED_SLACK
+        share, slack = BLOCKS.packed_share, BLOCKS.packed_slack
     most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
-    streamed = is_streamed(scop, cluster, columns, machine) and rows <= STREAMED_ROWS * height
+    streamed = is_streamed(scop, cluster, columns, machine) and rows <= BLOCKS.streamed_rows * height
     near = None if dot is not None or other is None else _steps_near(scop, main, other, positions, extents, machine)
     if streamed:
-        most, slack = STREAMED_STEPS, SLACK
+        most, slack = BLOCKS.streamed_steps, BLOCKS.slack
     elif near is not None and near < most:
         most, slack = near, 1.0
     if math.prod(sizes[p] for p in positions) <= slack * most:
         return ()
     lines = not streamed or rows > 1
-    least = {p: min(sizes[p], LINE_STEPS) if lines and _in_lines(scop, main, p) else 1 for p in positions}
+    least = {p: min(sizes[p], BLOCKS.line_steps) if lines and _in_lines(scop, main, p) else 1 for p in positions}
     shape = dict(least)
     for position in reversed(positions):
         others = math.prod(shape[p] for p in positions if p != position)
@@ -167,10 +128,13 @@ def _steps_near(
     block: dict[int, int] = {}
     for position in reversed(positions):
         block[position] = main.extents[position]
-        if touched(block) > NEAR_ROWS * machine.nearest_cache:
+        if touched(block) > BLOCKS.near_rows * machine.nearest_cache:
             block[position] = 1
             inner = math.prod(block.values())
-            return max(int(NEAR_ROWS * machine.nearest_cache / touched(block)), -(-LEAST_BLOCK // inner)) * inner
+            return (
+                max(int(BLOCKS.near_rows * machine.nearest_cache / touched(block)), -(-BLOCKS.least_block // inner))
+                * inner
+            )
     return None
 
 
@@ -244,8 +208,8 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
         if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:
             depth *= _span(scop, main, subscript, {p: sizes[p] for p in reduction_positions(cluster, main)})
     count = math.prod(sizes[p] for p in reduction_positions(cluster, main))
-    most = int(PANEL_SHARE * machine.nearest_cache / LINE_BYTES)
-    return depth if count <= SLACK * most else -(-depth * most // count)
+    most = int(BLOCKS.panel_share * machine.nearest_cache / LINE_BYTES)
+    return depth if count <= BLOCKS.slack * most else -(-depth * most // count)
 
 
 def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
@@ -258,7 +222,7 @@ def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     if read is None:
         return False
     steps = steps_in_order(scop, cluster, columns)
-    loops = [steps, *([p] for p in steps if main.extents[p] >= MANY_STEPS)]
+    loops = [steps, *([p] for p in steps if main.extents[p] >= BLOCKS.many_steps)]
     apart = max(steps_apart(scop, main, read, loop) for loop in loops)
     return apart >= machine.far_stride or _is_straddled_by_many(scop, cluster, columns, machine)
 
@@ -274,12 +238,14 @@ def _is_straddled_by_many(scop: Scop, cluster: Cluster, columns: Columns, machin
     if panel is None or other is None or not _in_whole_lines(scop, panel):
         return False
     count = math.prod(main.extents[p] for p in steps)
-    near = machine.nearest_cache / (PANEL_VECTORS * machine.vector_bytes)
-    if not near < count <= SLACK * PANEL_SHARE * near or machine.overflows(scop.storages[other.tensor].bytes):
+    near = machine.nearest_cache / (BLOCKS.panel_vectors * machine.vector_bytes)
+    if not near < count <= BLOCKS.slack * BLOCKS.panel_share * near or machine.overflows(
+        scop.storages[other.tensor].bytes
+    ):
         return False
     coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, panel, main.indices[p])]
     rows = math.prod(main.extents[p] for p in coordinates)
-    return rows >= MANY_ROWS and steps_apart(scop, main, panel, steps) >= PAGE // 2
+    return rows >= BLOCKS.many_rows and steps_apart(scop, main, panel, steps) >= PAGE // 2
 
 
 def _even(extent: int, most: int) -> int:
@@ -292,7 +258,7 @@ def _even(extent: int, most: int) -> int:
 def is_streamed(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
     """Whether the panel comes from far away, in rows that are longer than a tile is wide."""
     main, read = main_statement(scop, cluster), columns.panel
-    if read is None or columns.packed or scop.storages[read.tensor].bytes < FAR * machine.nearest_cache:
+    if read is None or columns.packed or scop.storages[read.tensor].bytes < BLOCKS.far * machine.nearest_cache:
         return False
     if dot_product(scop, cluster, columns, machine) is not None:
         return False
@@ -321,4 +287,4 @@ def rows_of(statement: ScopStatement, columns: Columns) -> Read | None:
 def steps_collide(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> bool:
     """Whether steps of the reduction, in the order of their loops, read from few sets of the nearest cache."""
     apart = steps_apart(scop, statement, read, steps)
-    return apart >= PAGE and math.gcd(apart, PAGE) * FEW_SETS >= PAGE
+    return apart >= PAGE and math.gcd(apart, PAGE) * BLOCKS.few_sets >= PAGE

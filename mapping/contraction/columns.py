@@ -16,52 +16,13 @@ from tcomp.grammar.tree.conversions import rounded
 from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
 from tcomp.mapping.contraction.lanesums import sum_sides
+from tcomp.mapping.machines.fitted.cpucontractions import COLUMNS
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES
 from tcomp.mapping.plan.operations import bare, recognise_contraction
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
-
-SIDE = 256
-"""Rows, and columns, of a contraction's tile at most: panels are packed anew for every so many."""
-
-TURNED_SIDE = 128
-"""The same where results are turned, some at a time: these times both stay in a large second-level cache, of which a
-smaller one has half.
-
-Against 64 of both 100 random contractions of 0.2 to 6 GFLOP take 0.93 of the time where that matters, 120 smaller ones
-0.94 and 250 convolutions 0.98 (one thread of a Zen 5); 256 are no better."""
-
-MOST_STEP = 8
-"""How far apart neighbouring columns may read for a panel that holds what lies between them, too."""
-
-_LOAD, _PACKED, _STEPPED, _CROSSED, _SCATTERED, _SUMMED, _TURNED = 0.25, 4.0, 32.0, 1.0, 64.0, 8.0, 3.0
-"""Costs against one multiply-add of vectors: a load of a vector, packing one, packing one whose lanes lie apart for
-each step from one to the next (all between them is packed, and serves the steps of the reduction that read there), for
-each lane packing one across its lines, packing one whose lanes all lie in lines of their own, adding up its lanes, and
-for each lane storing results apart.  Steps count only where several rows use what is packed: for one, dot products
-would seem better.
-
-The columns that are chosen for 729 random convolutions, most of them with strides, take 1.6 % longer than the better
-ones in the geometric mean (one thread of a Zen 3), as they do for the 308 of them to which nothing was fitted."""
-
-_NEAR = 1 << 20
-"""Bytes of a tensor whose panels stay from tile to tile, or are packed again from a near cache.
-
-From far away all of a panel comes again for the rows of each tile: without that being charged, contractions of 33 GFLOP
-whose results are turned took three times as long as with other columns (TCCG's ``ijkl-imkn-njml`` on a Zen 5)."""
-
-_PADDED_ROWS = 16
-"""Rows from which on columns are packed only because they fill no vector."""
-
-_SUMS, _LANES_ADDED, _SUMMED_EACH = 1.38, 28.0, 32.0
-"""What a step of dot products costs in register tiles, and adding up the lanes of each sum, beside which results that
-lie apart are stored so; and adding up those of a run of steps within a sum, which begins and ends for itself (12 steps
-at a time reach 8 GFLOP/s on a Zen 3)."""
-
-_ALONE, _BESIDE, _BOTH_BESIDE = 0.5, 1.1, 1.4
-"""What a step costs more with one vector, for which each row is broadcast alone; how many times as much where
-accumulators go through memory before their results are turned, and where both operands run along the columns, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +68,17 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
     found: list[tuple[float, int, Columns]] = []
     for position in cluster.coordinates[main.name]:
         write = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
-        side = SIDE if write == 1 else TURNED_SIDE
+        side = CONTRACTION_TILES.side if write == 1 else CONTRACTION_TILES.turned_side
         chosen = _as_columns(scop, cluster, main, operands, position, lanes, side)
         if chosen is not None and write == 1:
             cost, columns = chosen
             found.append((cost * _unfilled(sizes[position], lanes), -position, columns))
         elif chosen is not None and write and along is not None:
             cost, columns = chosen
-            cost *= _unfilled(sizes[position], lanes) * (_BOTH_BESIDE if columns.panel is None else _BESIDE)
-            cost += _TURNED * lanes / max(1, steps)
+            cost *= _unfilled(sizes[position], lanes) * (
+                COLUMNS.both_beside if columns.panel is None else COLUMNS.beside
+            )
+            cost += COLUMNS.turned * lanes / max(1, steps)
             found.append((cost, -position, replace(columns, results=along)))
     if not found:
         return None
@@ -166,8 +129,8 @@ def _as_columns(
     outside = [r for r in operands if r.boundary is not None and r not in [p for p, _ in packed[:1]]]
     if outside and not (alone and all(_can_be_brought_together(scop, r) for r in outside)):
         return None
-    cost = 1.0 + _LOAD * len(moving) + (_ALONE if len(moving) == 1 and sizes[position] <= lanes else 0.0)
-    cost += sum(_PACKED / max(1, sizes[position]) for _ in outside)
+    cost = 1.0 + COLUMNS.load * len(moving) + (COLUMNS.alone if len(moving) == 1 and sizes[position] <= lanes else 0.0)
+    cost += sum(COLUMNS.packed / max(1, sizes[position]) for _ in outside)
     if not packed:
         panel = moving[0][0] if len(moving) == 1 else None
         others = [main.indices[p] for p in cluster.coordinates[main.name]]
@@ -178,7 +141,7 @@ def _as_columns(
     if len(packed) > 1 or step is None or not (alone or stride == step):
         return None
     rows = _rows(scop, cluster, main, read)
-    served = rows if scop.storages[read.tensor].bytes <= _NEAR else min(rows, side)
+    served = rows if scop.storages[read.tensor].bytes <= COLUMNS.near else min(rows, side)
     cost += _packing(scop, cluster, main, read, position, step, rows, lanes) / max(1, served)
     return cost, Columns(position, read, True, step)
 
@@ -197,7 +160,7 @@ def _is_worth_padding(scop: Scop, cluster: Cluster, main: ScopStatement, read: R
     columns = main.extents[position]
     fills = columns >= lanes or columns & (columns - 1) == 0
     known = step_when_packed(scop, read, main.indices[position]) == 1
-    return not fills and known and _rows(scop, cluster, main, read) >= _PADDED_ROWS
+    return not fills and known and _rows(scop, cluster, main, read) >= COLUMNS.padded_rows
 
 
 def _packing(
@@ -212,13 +175,13 @@ def _packing(
         return access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) == 1
 
     if any(runs_along(main.indices[p]) for p in cluster.coordinates[main.name] if p != position):
-        return _SCATTERED
+        return COLUMNS.scattered
     apart = access_stride(scop, read.tensor, read.subscripts, main.indices[position], scop.sizes) != step
     if apart and any(runs_along(main.indices[p]) for p in reduction_positions(cluster, main)):
-        return _CROSSED * lanes if step == 1 else _SCATTERED
+        return COLUMNS.crossed * lanes if step == 1 else COLUMNS.scattered
     if step == 1 or rows == 1:
-        return _PACKED
-    return _STEPPED * step / _reads_between(scop, cluster, main, read, position)
+        return COLUMNS.packed
+    return COLUMNS.stepped * step / _reads_between(scop, cluster, main, read, position)
 
 
 def _reads_between(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read, position: int) -> int:
@@ -239,7 +202,7 @@ def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
         return None
     steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
     moving = [s for s in steps if s != 0]
-    return moving[0] if len(moving) == 1 and moving[0] in range(1, MOST_STEP + 1) else None
+    return moving[0] if len(moving) == 1 and moving[0] in range(1, CONTRACTION_TILES.most_step + 1) else None
 
 
 def _can_be_brought_together(scop: Scop, read: Read) -> bool:
@@ -298,13 +261,13 @@ def _dot_cost(
     if sides is not None and sides.row is not None:
         own = {cluster.coordinates[main.name][side] for side in (sides.row, sides.column)}
         apart = _neighbouring_results(scop, cluster, main) not in {*own, None}
-        ends = _LANES_ADDED + (_TURNED * lanes if apart else 0.0)
-        return _SUMS * _unfilled(main.extents[sides.lanes], lanes) + ends / steps
+        ends = COLUMNS.lanes_added + (COLUMNS.turned * lanes if apart else 0.0)
+        return COLUMNS.sums * _unfilled(main.extents[sides.lanes], lanes) + ends / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
-            cost, extent = 1.0 + 2 * _LOAD, main.extents[position]
-            added = _SUMMED if extent == steps else _SUMMED_EACH
+            cost, extent = 1.0 + 2 * COLUMNS.load, main.extents[position]
+            added = COLUMNS.summed if extent == steps else COLUMNS.summed_each
             best = min(best, cost * _unfilled(extent, lanes) + added / max(1, extent))
     return best
 

@@ -10,21 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read
-from tcomp.mapping.contraction.registertile import LATENCY, PORTS
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpucontractions import LANE_SUMS, REGISTER_TILES
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.scop import Scop, ScopStatement
-
-LEAST_LANES = 16
-"""Steps of the reduction from which on lanes are worth adding up."""
-
-MOST_COLUMNS = 8
-"""Columns, and rows, of a register tile at most."""
-
-LOAD = 0.25
-"""What a load costs that others hide, in multiply-adds: between tiles that take as long, the one with fewer wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ def sum_sides(scop: Scop, cluster: Cluster, operands: tuple[Read, ...]) -> SumSi
     if main.value.dtype.bits < 32:
         return None
     lanes = [p for p in reduction_positions(cluster, main) if _steps(scop, main, operands, p) == (1, 1)]
-    if not lanes or main.extents[lanes[-1]] < LEAST_LANES:
+    if not lanes or main.extents[lanes[-1]] < LANE_SUMS.least_lanes:
         return None
     first, second = (_side(scop, cluster, main, operands, own) for own in (0, 1))
     if first is None and second is None:
@@ -83,8 +74,8 @@ def sum_tile(rows: int, columns: int, machine: Machine, cut: tuple[bool, bool] =
     or columns, it should be a multiple of them.
     """
     best = (True, float("inf"), 1, 1)
-    for height in range(1, min(rows, MOST_COLUMNS) + 1):
-        for width in range(1, min(columns, MOST_COLUMNS) + 1):
+    for height in range(1, min(rows, LANE_SUMS.most_columns) + 1):
+        for width in range(1, min(columns, LANE_SUMS.most_columns) + 1):
             if height * width + width + 2 <= machine.registers:
                 torn = (cut[0] and rows % height != 0) or (cut[1] and columns % width != 0)
                 best = min(best, (torn, _cost(rows, columns, height, width), height, width))
@@ -101,4 +92,7 @@ def _cost(rows: int, columns: int, height: int, width: int) -> float:
 
 def _cycles(height: int, width: int) -> float:
     loads = height + width
-    return max(height * width, loads, LATENCY * PORTS) / PORTS + LOAD * loads
+    return (
+        max(height * width, loads, REGISTER_TILES.latency * REGISTER_TILES.ports) / REGISTER_TILES.ports
+        + LANE_SUMS.load * loads
+    )

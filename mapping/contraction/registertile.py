@@ -11,35 +11,7 @@ import functools
 from dataclasses import dataclass
 
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
-
-LATENCY, SPARE = 4, 1
-"""Cycles from one multiply-add to the next on the same register, and what a register tile should have to spare: eight
-accumulators, which would just hide the latency, are slower than twelve."""
-
-PORTS = 2
-"""Multiply-adds, and loads, that begin in a cycle."""
-
-STRADDLING = 4
-"""What a vector that straddles two lines costs, in loads."""
-
-BROADCAST, MANY_REGISTERS = 1.5, 32
-"""What one element for all lanes costs, in loads, where that is an instruction of its own: processors with many
-registers multiply by an element of memory, or by a lane."""
-
-FAR_BYTES = 16
-"""Bytes that the second-level cache gives in a cycle, which hides behind multiply-adds.  Its nominal bandwidth is four
-times that, but with more vectors a step than that products took twice as long.  Where nothing of a panel stays nearer,
-lines count whole: 24 columns of floats, a line and a half, took 1.2 times as long as 16."""
-
-NEAREST_SHARE = 3 / 4
-"""Part of the nearest cache that the lines of a panel may take and stay while rows pass by."""
-
-PLAIN = 9.0
-"""Cycles of a product in loops of its own, in which each accumulator goes through memory (Zen 3)."""
-
-_MOST_ROWS, _MOST_VECTORS = 14, 8
-_EDGE_COST = 1.01
-"""What an edge of its own kind costs beyond its time, since it is more code."""
+from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +75,35 @@ def single_column(rows: int, loads: Loads, machine: Machine) -> RegisterTile | N
     loaded = 1 if loads.shared else rows
     if rows + loaded + 1 > machine.registers:
         return None
-    return RegisterTile(rows, 1, 1, max(rows / PORTS, (rows + loaded) / PORTS, LATENCY + SPARE))
+    return RegisterTile(
+        rows,
+        1,
+        1,
+        max(
+            rows / REGISTER_TILES.ports,
+            (rows + loaded) / REGISTER_TILES.ports,
+            REGISTER_TILES.latency + REGISTER_TILES.spare,
+        ),
+    )
 
 
 def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine) -> float:
     passes = max(1.0, width / machine.datapath_bytes)
     multiplied = rows * vectors * passes
-    straddling = 1 if loads.aligned or width < LINE_BYTES else STRADDLING
+    straddling = 1 if loads.aligned or width < LINE_BYTES else REGISTER_TILES.straddling
     loaded = vectors * passes * straddling * (1 if loads.shared else rows)
-    loaded += rows * (1 if machine.registers >= MANY_REGISTERS else BROADCAST)
+    loaded += rows * (1 if machine.registers >= REGISTER_TILES.many_registers else REGISTER_TILES.broadcast)
     fetched = 0.0
     lines = (-(-vectors * width // LINE_BYTES) + (not loads.aligned)) * LINE_BYTES
-    if lines * loads.steps > NEAREST_SHARE * machine.nearest_cache:
+    if lines * loads.steps > REGISTER_TILES.nearest_share * machine.nearest_cache:
         whole = loads.aligned and lines * loads.steps > machine.nearest_cache
-        fetched = (lines if whole else vectors * width) / FAR_BYTES
-    return max(multiplied / PORTS, loaded / PORTS, (LATENCY + SPARE) * passes, fetched)
+        fetched = (lines if whole else vectors * width) / REGISTER_TILES.far_bytes
+    return max(
+        multiplied / REGISTER_TILES.ports,
+        loaded / REGISTER_TILES.ports,
+        (REGISTER_TILES.latency + REGISTER_TILES.spare) * passes,
+        fetched,
+    )
 
 
 def best_register_tile(
@@ -129,8 +115,10 @@ def best_register_tile(
     therefore be a multiple of them, lest every tile begin and end in the midst of one.
     """
     best: tuple[tuple[bool, float, int, int], RegisterTile] | None = None
-    widths = {min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, _MOST_VECTORS + 1)}
-    for height in range(1, min(rows, _MOST_ROWS) + 1):
+    widths = {
+        min(columns, v * lanes) for lanes in _lanes(loads, machine) for v in range(1, REGISTER_TILES.most_vectors + 1)
+    }
+    for height in range(1, min(rows, REGISTER_TILES.most_rows) + 1):
         for width in sorted(widths, reverse=True):
             tile = vectorised(height, width, loads, machine)
             if tile is None:
@@ -165,6 +153,6 @@ def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Ma
             edge = vectorised(height, width, loads, machine)
             if edge is None and width == 1:
                 edge = single_column(height, loads, machine)
-            cycles = PLAIN * height * width if edge is None else edge.cycles
-            total += count * cycles * _EDGE_COST
+            cycles = REGISTER_TILES.plain * height * width if edge is None else edge.cycles
+            total += count * cycles * REGISTER_TILES.edge_cost
     return total

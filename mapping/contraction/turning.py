@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.mapping.machines.fitted.cpucontractions import TURNING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import lane_position, main_statement
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
-
-LEAST_SIDE = 16
-"""Extent from which on a side of a tile is turned in vectors."""
-
-LANES, RUN = 256, 64
-"""Sides of a tile: long enough for streaming stores along the lanes, for whole lines of the cache along the operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +33,11 @@ def turned_reads(scop: Scop, cluster: Cluster) -> Turned | None:
     lanes = lane_position(scop, main)
     positions = cluster.coordinates[main.name]
     sizes = main.extents
-    if lanes not in positions or sizes[lanes] < LEAST_SIDE:
+    if lanes not in positions or sizes[lanes] < TURNING.least_side:
         return None
     found: dict[str, tuple[int, Read]] = {}
     for read in (e for e in walk(main.value) if isinstance(e, Read)):
-        run = next((p for p in positions if sizes[p] >= LEAST_SIDE and _runs(scop, main, read, p)), None)
+        run = next((p for p in positions if sizes[p] >= TURNING.least_side and _runs(scop, main, read, p)), None)
         if run is not None and _crosses(scop, main, read, lanes):
             found.setdefault(read.tensor, (run, read))
     if not found:

@@ -12,27 +12,11 @@ from tcomp.mapping.contraction.columns import Columns, depends_on
 from tcomp.mapping.contraction.dotproducts import DotProduct
 from tcomp.mapping.contraction.registertile import RegisterTile
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpupanels import DOT_TILES
+from tcomp.mapping.machines.fitted.cputiles import SHARING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import even_share, main_statement, reduction_positions
 from tcomp.model.scop import Scop
-
-MOST_COLUMNS, LEAST_ROWS = 256, 64
-"""Columns of a tile at most, and rows that it may have however long the reduction is."""
-
-OTHER_BYTES = 512 * 1024
-"""What the packed rows of a tile should occupy at most: half of a common second-level cache."""
-
-LEAST_PRODUCTS = 1 << 17
-"""Groups of products for which a tile of its own does not pay."""
-
-TILES = 16
-"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
-
-PANEL_COST, OTHER_COST = 8.0, 4.0
-"""What packing an element takes, in rows of products with a panel and in columns of products with the other operand."""
-
-MOST_PACKING = 0.06
-"""Share of packing from which on tiles are not made smaller, unless threads would have nothing to do."""
 
 
 def tiles_of_dot_product(
@@ -54,27 +38,27 @@ def tiles_of_dot_product(
     units = {} if register is None else {column: register.columns, row: register.rows}
     free = [d for d in members if not depends_on(scop, dot.panel.read, main.indices[positions[d]])]
     sizes = dict.fromkeys(members, 1)
-    sizes[column] = even_share(whole[column], MOST_COLUMNS, units.get(column, 1))
-    left = max(LEAST_ROWS, OTHER_BYTES // (steps * dot.other.dtype.itemsize))
+    sizes[column] = even_share(whole[column], DOT_TILES.most_columns, units.get(column, 1))
+    left = max(DOT_TILES.least_rows, DOT_TILES.other_bytes // (steps * dot.other.dtype.itemsize))
     for d in sorted(free, key=lambda d: (d != row, -d)):
         sizes[d] = even_share(whole[d], left, units.get(d, 1))
         left = max(1, left // sizes[d])
     if row in members and row not in free:
-        sizes[row] = even_share(whole[row], MOST_COLUMNS, units.get(row, 1))
+        sizes[row] = even_share(whole[row], DOT_TILES.most_columns, units.get(row, 1))
 
     def count() -> int:
         return math.prod(-(-whole[d] // sizes[d]) for d in members)
 
     def packing(chosen: dict[int, int]) -> float:
-        return PANEL_COST / math.prod(chosen[d] for d in free) + OTHER_COST / chosen[column]
+        return DOT_TILES.panel_cost / math.prod(chosen[d] for d in free) + DOT_TILES.other_cost / chosen[column]
 
-    while count() < TILES and math.prod(sizes.values()) * steps // dot.size >= LEAST_PRODUCTS:
+    while count() < SHARING.tiles and math.prod(sizes.values()) * steps // dot.size >= DOT_TILES.least_products:
         smaller = [sizes | {d: even_share(sizes[d], (sizes[d] + 1) // 2, units.get(d, 1))} for d in members]
         tried = [(packing(s), n, s) for n, s in enumerate(smaller) if s != sizes]
         if not tried:
             break
         cost, _, best = min(tried, key=lambda entry: entry[:2])
-        if cost > MOST_PACKING and count() >= 2 * machine.threads:
+        if cost > DOT_TILES.most_packing and count() >= 2 * machine.threads:
             break
         sizes = best
     return tuple(sizes[m] for m in members)

@@ -7,25 +7,24 @@ import math
 
 from tcomp.mapping.contraction.blocking import rows_of
 from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
-from tcomp.mapping.cpu.tiles import LEAST_PRODUCTS, TILES, tile_sizes
+from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.fusion.fusion import Tiling
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpufusion import FUSION
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, SHARING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop, extents
 
-TILE_BYTES = 256 * 1024
-"""What the intermediates of one tile may occupy: a quarter of a common second-level cache."""
-
 
 def cpu_tiling(machine: Machine) -> Tiling:
     """What the passes need to know of the processor that a kernel is compiled for."""
-    shared = LEAST_PRODUCTS if machine.threads > 1 else None
+    shared = CONTRACTION_TILES.least_products if machine.threads > 1 else None
     return Tiling(
         functools.partial(tile_sizes, machine),
-        TILE_BYTES,
-        TILES,
+        FUSION.tile_bytes,
+        SHARING.tiles,
         functools.partial(_packed_storages, machine),
         shared,
         overflows=functools.partial(_overflows, machine),

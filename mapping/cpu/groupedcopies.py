@@ -13,6 +13,8 @@ import islpy as isl
 
 from tcomp.mapping.contraction.columns import Columns
 from tcomp.mapping.contraction.dotproducts import DotProduct, PackedOperand, step_dimension
+from tcomp.mapping.machines.cpu import LINE_BYTES
+from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
 from tcomp.mapping.memory.places import Place
 from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.plan.operations import indices_in
@@ -20,13 +22,6 @@ from tcomp.mapping.plan.values import Copy, Plan, StepGroups
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import ScopStatement
-
-MOST_COPIED = 2 * 1024 * 1024
-"""Bytes that the copies of a contraction may take together."""
-
-LINE, PERIOD = 64, 512
-"""Bytes of a cache line, and of rows whose neighbours would share a few sets of the first-level cache: their length is
-a multiple of so many, and a line is added."""
 
 
 def grouped_copies(
@@ -39,7 +34,7 @@ def grouped_copies(
         _copy(plan, statement, dot, dot.panel, panel, along, columns.step),
         _copy(plan, statement, dot, dot.other, tile, _fastest(plan, statement, dot)),
     )
-    return copies if sum(c.bytes for c in copies) <= MOST_COPIED else ()
+    return copies if sum(c.bytes for c in copies) <= GROUPED_PANELS.most_copied else ()
 
 
 def _fastest(plan: Plan, statement: ScopStatement, dot: DotProduct) -> int:
@@ -88,4 +83,8 @@ def _staggered(copy: Copy) -> Copy:
     assert copy.groups is not None
     itemsize = copy.dtype.itemsize * (1 if copy.order[-1] == copy.groups.dimension else copy.groups.size)
     rows = math.prod(copy.room[:-1])
-    return copy if copy.room[-1] * itemsize % PERIOD or rows == 1 else replace(copy, padding=LINE // itemsize)
+    return (
+        copy
+        if copy.room[-1] * itemsize % GROUPED_PANELS.period or rows == 1
+        else replace(copy, padding=LINE_BYTES // itemsize)
+    )

@@ -28,6 +28,7 @@ from tcomp.mapping.contraction.registertile import Loads, best_register_tile
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation, indices_in, recognise_contraction
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, rows
@@ -45,9 +46,6 @@ from tcomp.mapping.tiles.sizes import (
 )
 from tcomp.mapping.tiles.strides import strides_along
 from tcomp.model.scop import Scop, ScopStatement, union_set
-
-ROWS_OF_A_BLOCK = 8
-"""Steps of a reduction in long rows between two loads of its accumulators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     steps = tuple(steps_in_order(scop, cluster, columns))
     if columns is None or columns.panel is None:
         long = columns is None and runs_in_long_rows(machine, scop, cluster, vector, shape[coordinate])
-        parts = (*((step, 1) for step in steps[:-1]), (steps[-1], ROWS_OF_A_BLOCK)) if long else ()
+        parts = (*((step, 1) for step in steps[:-1]), (steps[-1], VECTORS.rows_of_a_block)) if long else ()
         return Nest("outer", vector, coordinate, inner, row, None, steps, parts, results=results)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))

@@ -22,6 +22,7 @@ from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.groupedcopies import grouped_copies
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+from tcomp.mapping.machines.fitted.cpupanels import PACKING
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import extents_of_a_run, unfolded_access
@@ -31,24 +32,6 @@ from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
-
-LEAST_REUSE = 8
-"""Multiply-adds for each element of a panel from which on packing it pays."""
-
-LEAST_REUSE_APART = 1
-"""The same where columns that lie apart, or a boundary, would stop the vectors."""
-
-LEAST_PANEL, MOST_PANEL = 32 * 1024, 2 * 1024 * 1024
-"""Bytes of a panel: a smaller one stays in the first-level cache however it lies, a larger one is not worth a copy."""
-
-LEAST_APART = 16 * 1024
-"""The same for one whose steps each lie far from the one before: products of 200 rows then take 0.8 of the time."""
-
-MOST_NEEDED = 16 * 1024 * 1024
-"""The same for a panel without which there would be no vectors."""
-
-LEAST_COLLIDING = 4 * 1024
-"""The same for one whose elements throw each other out."""
 
 
 def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -65,7 +48,7 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     place = marks.get(f"panel{number}")
     turned = turned_reads(plan.scop, plan.clusters[number])
     if turned is not None:
-        tiles = (_boxed(plan, statement, place, read, LEAST_REUSE_APART) for read in turned.reads)
+        tiles = (_boxed(plan, statement, place, read, PACKING.least_reuse_apart) for read in turned.reads)
         yield from (_with_innermost(plan, tile, statement.indices[turned.lanes]) for tile in tiles if tile is not None)
     if columns is None or columns.panel is None:
         return
@@ -75,7 +58,7 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         return
     read = columns.panel
     steps = steps_in_order(plan.scop, plan.clusters[number], columns)
-    reuse = LEAST_REUSE_APART if columns.packed else LEAST_REUSE
+    reuse = PACKING.least_reuse_apart if columns.packed else PACKING.least_reuse
     panel = _boxed(plan, statement, place, read, reuse)
     afar = is_read_afar(plan.scop, plan.clusters[number], columns, machine)
     least = _least_panel(plan.scop, statement, read, steps, machine)
@@ -91,7 +74,7 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
     if rows is not None and rows.boundary is not None:
         yield from filter(None, [_boxed(plan, statement, _around(marks, statement), rows, 0)])
     elif rows is not None and steps_collide(plan.scop, statement, rows, steps):
-        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, LEAST_REUSE)
+        block = _boxed(plan, statement, marks.get(f"block{number}"), rows, PACKING.least_reuse)
         if block is not None:
             # Rows that lie a multiple of a page apart would fall into few sets of the cache again.
             yield replace(block, padding=LINE_BYTES // block.dtype.itemsize)
@@ -100,8 +83,10 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
 def _least_panel(scop: Scop, statement: ScopStatement, read: Read, steps: list[int], machine: Machine) -> int:
     """Bytes from which on a panel that is packed for distance alone pays, by how far apart its steps lie."""
     if steps_collide(scop, statement, read, steps):
-        return LEAST_COLLIDING
-    return LEAST_APART if steps_apart(scop, statement, read, steps) >= machine.far_stride else LEAST_PANEL
+        return PACKING.least_colliding
+    return (
+        PACKING.least_apart if steps_apart(scop, statement, read, steps) >= machine.far_stride else PACKING.least_panel
+    )
 
 
 def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:
@@ -157,7 +142,7 @@ def _boxed(plan: Plan, statement: ScopStatement, place: Place | None, read: Read
     footprint = prefix.reverse().apply_range(unfolded_access(plan.scop, statement, read))
     hull = box_hull(footprint.reset_tuple_id(isl.dim_type.out))
     count = max(1, math.prod(hull.shape))
-    most = MOST_PANEL if reuse > LEAST_REUSE_APART else MOST_NEEDED
+    most = PACKING.most_panel if reuse > PACKING.least_reuse_apart else PACKING.most_needed
     if math.prod(extents_of_a_run(prefix)) < reuse * count or count * storage.dtype.itemsize > most:
         return None
     order = tuple(sorted(range(len(hull.shape)), key=lambda d: -abs(storage.strides[d])))

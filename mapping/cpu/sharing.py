@@ -9,23 +9,15 @@ from __future__ import annotations
 import math
 
 from tcomp.mapping.contraction.columns import columns_of
-from tcomp.mapping.cpu.tiles import TILES, tile_sizes
+from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputiles import SHARING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.mapping.tiles.splitting import split_clusters
 from tcomp.model.scop import Scop, extents
-
-LEAST_WORK = 1 << 18
-"""Instances of an update from which on a second loop over parts costs less than idle threads: some microseconds."""
-
-LEAST_STEPS, LEAST_ROWS = 4096, 64
-"""Steps that a part has at least, and those of a part that runs along rows of elements."""
-
-LEAST_PART = 1 << 16
-"""Instances of such a part: threads that sum 1,000 columns of some of the rows each read memory in one piece."""
 
 
 def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -49,12 +41,12 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
     sizes = statement.extents
     whole = extents(coordinate_set(scop, cluster))
     steps = math.prod(sizes[p] for p in positions)
-    if math.prod(whole) * steps < LEAST_WORK:
+    if math.prod(whole) * steps < SHARING.least_work:
         return 1
     tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
     tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
     least = _least_steps(machine, scop, cluster, tile)
-    return max(1, min(-(-TILES // tiles), steps // least, max(sizes[p] for p in positions)))
+    return max(1, min(-(-SHARING.tiles // tiles), steps // least, max(sizes[p] for p in positions)))
 
 
 def _least_steps(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int, ...]) -> int:
@@ -62,7 +54,10 @@ def _least_steps(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int
     statement = main_statement(scop, cluster)
     vector, coordinates = lane_position(scop, statement), cluster.coordinates[statement.name]
     if vector is None or vector not in coordinates:
-        return LEAST_STEPS
+        return SHARING.least_steps
     if not runs_in_long_rows(machine, scop, cluster, vector, tile[coordinates.index(vector)]):
-        return LEAST_STEPS
-    return max(LEAST_ROWS, min(LEAST_STEPS, LEAST_PART // math.prod(extents(coordinate_set(scop, cluster)))))
+        return SHARING.least_steps
+    return max(
+        SHARING.least_rows,
+        min(SHARING.least_steps, SHARING.least_part // math.prod(extents(coordinate_set(scop, cluster)))),
+    )

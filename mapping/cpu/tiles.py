@@ -7,30 +7,22 @@ import math
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.contraction import turning
 from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
-from tcomp.mapping.contraction.columns import (
-    SIDE,
-    TURNED_SIDE,
-    Columns,
-    column_position,
-    columns_of,
-    depends_on,
-    operands_of,
-)
+from tcomp.mapping.contraction.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.contraction.registertile import best_register_tile
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
 from tcomp.mapping.machines.cpu import PAGE, Machine
+from tcomp.mapping.machines.fitted.cpucontractions import TURNING
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, SHARING, VECTORS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import LARGEST, Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.sizes import (
-    LONG_ROW,
     even_share,
     main_statement,
     reduction_positions,
@@ -41,57 +33,6 @@ from tcomp.mapping.tiles.sizes import (
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
 from tcomp.model.scop import Scop, ScopStatement, extents
-
-REDUCTION_VECTOR_TILE, REDUCTION_ROWS = 64, 32
-"""Extent of the vector loop and of all other loops together in a tile that reuses what it reads."""
-
-ROW_TILE, TILES_OF_A_THREAD = 2048, 2
-"""Extent of the vector loop in a tile that runs row by row, and how many such tiles there should be at least."""
-
-POINTWISE_VECTOR_TILE, POINTWISE_ROWS = 2048, 16
-"""The same for a tile that streams: rows long enough for the processor's prefetching, and for whole pages."""
-
-ROWS_TOGETHER = 16
-"""Rows of a tile come in as many, if there are more: short ones share vectors."""
-
-TILE_ELEMENTS = 8192
-"""Elements that a tile of a reduction writes at most: a first-level cache of floats."""
-
-POINTWISE_ELEMENTS = 32768
-"""The same for a tile that streams; what it hands from statement to statement fits the second-level cache."""
-
-PHASES_SHARE = 12
-"""Part of the first-level cache for the rows that several statements pass over: one of so many.
-
-More would fit, but the shorter the passes, the better the processor fetches what comes next meanwhile."""
-
-LEAST_PRODUCTS = 1 << 16
-"""Multiply-adds, in registers, for which a tile of its own does not pay: a microsecond."""
-
-OVERLAPS = 8
-"""How much longer than its overlap with the next one a tile should be where both compute that part of a contraction."""
-
-TALL_SIDE, NARROW_SIDE, BYTES_OF_A_COLUMN = 512, 128, 8 << 10
-"""The same where a panel is packed only because its steps lie far apart: it should serve more rows, and what is packed
-for the whole tile should stay in the second-level cache, of which each column gets so many bytes: with half a megabyte
-(Zen 3) tiles of 64 columns are up to 1.16 times as fast as those of 128, which are best with twice as much (Zen 5)."""
-
-NEAR_PANEL = 1 / 2
-"""Part of the nearest cache that a panel of more columns may take, where the steps are few: the longer the rows of
-results, the better they are written (8 to 32 steps, 600 to 4,096 rows and columns, one thread of a Zen 3: 1.07 to 1.5
-times as fast as tiles of 64 columns)."""
-
-TOGETHER = 16
-"""Columns, or results, that a tile should have side by side: a line of floats."""
-
-PANEL_ROWS = 128
-"""Rows for which a panel should be packed once, if there are so many."""
-
-ROWS_OF_SUMS, COLUMNS_OF_SUMS = 32, 64
-"""Rows and columns of a tile of dot products at most."""
-
-TILES = 16
-"""Tiles that a group should have, so that threads which are slowed down can be made up for."""
 
 
 def tile_sizes(
@@ -124,7 +65,7 @@ def tile_sizes(
         return _tiles_of_sums(machine, scop, cluster, members, sums)
     turned = turned_reads(scop, cluster)
     if turned is not None:
-        sides = {turned.lanes: turning.LANES, turned.run: turning.RUN}
+        sides = {turned.lanes: TURNING.lanes, turned.run: TURNING.run}
         return tuple(min(e, sides.get(positions[m], 1)) for m, e in zip(members, full, strict=True))
     vector = column_position(scop, cluster, machine.vector_bytes)
     vectors = [positions[m] == vector for m in members]
@@ -133,23 +74,23 @@ def tile_sizes(
         tiled = {positions[m]: number for number, m in enumerate(members)}
         along = tuple(tiled[p] for p in itertools.takewhile(tiled.__contains__, run))
         length = math.prod(full[m] for m in along)
-        rows = max(POINTWISE_ROWS, POINTWISE_VECTOR_TILE // max(1, length))
+        rows = max(ROWS.pointwise_rows, ROWS.pointwise_vector_tile // max(1, length))
         room = _room(machine, scop, cluster, members)
-        return _many_tiles(full, vectors, spread(full, along, None, POINTWISE_VECTOR_TILE, rows, room))
+        return _many_tiles(full, vectors, spread(full, along, None, ROWS.pointwise_vector_tile, rows, room))
     steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
         width = main.extents[vector]
-        long = min(ROW_TILE, max(LONG_ROW, _share(machine, math.prod(full))), width)
+        long = min(ROWS.row_tile, max(VECTORS.long_row, _share(machine, math.prod(full))), width)
         if runs_in_long_rows(machine, scop, cluster, vector, long):
-            width = max(LONG_ROW, even_share(width, long, row_tile(machine, scop, main)))
+            width = max(VECTORS.long_row, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
         row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))
         first = members.index(row) if row in members else None
     along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
-    rows = REDUCTION_ROWS if along else max(REDUCTION_ROWS, POINTWISE_VECTOR_TILE // max(1, steps))
-    sizes = spread(full, along, first, REDUCTION_VECTOR_TILE, rows, TILE_ELEMENTS)
-    return sizes if math.prod(full) * steps < LEAST_PRODUCTS else _many_tiles(full, vectors, sizes)
+    rows = ROWS.reduction_rows if along else max(ROWS.reduction_rows, ROWS.pointwise_vector_tile // max(1, steps))
+    sizes = spread(full, along, first, ROWS.reduction_vector_tile, rows, ROWS.tile_elements)
+    return sizes if math.prod(full) * steps < CONTRACTION_TILES.least_products else _many_tiles(full, vectors, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +138,7 @@ def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, ste
     inner = statement.indices[statement.coordinates :]
     steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
     window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
-    return -(-OVERLAPS * max(0, window - step) // step)
+    return -(-CONTRACTION_TILES.overlaps * max(0, window - step) // step)
 
 
 def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
@@ -241,9 +182,9 @@ def _tiles_of_contraction(
 ) -> tuple[int, ...]:
     """Tiles that reuse a panel over many rows, in whole register tiles, and enough of them for all threads.
 
-    The columns and the rows get up to ``SIDE``, or fewer columns and more rows; so do other coordinates that do not
-    change the panel, together with the rows.  What changes it is not tiled, unless nothing is packed and the rows are
-    few.
+    The columns and the rows get up to ``CONTRACTION_TILES.side``, or fewer columns and more rows; so do other
+    coordinates that do not change the panel, together with the rows.  What changes it is not tiled, unless nothing is
+    packed and the rows are few.
     """
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
@@ -274,27 +215,35 @@ def _tiles_of_contraction(
     afar = is_read_afar(scop, cluster, columns, machine)
     steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
     column_bytes = steps * scop.storages[main.target].dtype.itemsize
-    near = int(NEAR_PANEL * machine.nearest_cache) // column_bytes
-    narrow = max(TOGETHER, min(NARROW_SIDE, machine.middle_cache // BYTES_OF_A_COLUMN), near)
-    tall, side = (TALL_SIDE, narrow) if afar and not columns.packed else (SIDE, SIDE)
+    near = int(CONTRACTION_TILES.near_panel * machine.nearest_cache) // column_bytes
+    narrow = max(
+        CONTRACTION_TILES.together,
+        min(CONTRACTION_TILES.narrow_side, machine.middle_cache // CONTRACTION_TILES.bytes_of_a_column),
+        near,
+    )
+    tall, side = (
+        (CONTRACTION_TILES.tall_side, narrow)
+        if afar and not columns.packed
+        else (CONTRACTION_TILES.side, CONTRACTION_TILES.side)
+    )
     if columns.results is not None:
         along = positions.index(columns.results)
-        tall = side = TURNED_SIDE if machine.middle_is_large else TURNED_SIDE // 2
+        tall = side = CONTRACTION_TILES.turned_side if machine.middle_is_large else CONTRACTION_TILES.turned_side // 2
         if along in members:
-            sizes[along] = units[along] = min(whole[columns.results], TOGETHER)
+            sizes[along] = units[along] = min(whole[columns.results], CONTRACTION_TILES.together)
     sizes[column] = even_share(whole[columns.position], side, width)
     left = tall
     for d in sorted(free, key=lambda d: (d != row, -d)):
         sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
         left = max(1, left // sizes[d])
     if row in members and row not in free:
-        sizes[row] = even_share(whole[positions[row]], SIDE, height)
+        sizes[row] = even_share(whole[positions[row]], CONTRACTION_TILES.side, height)
     extent = {d: whole[positions[d]] for d in members}
     packed = columns.packed or afar
-    while math.prod(-(-extent[d] // sizes[d]) for d in members) < TILES:
-        if math.prod(sizes.values()) * steps < 2 * LEAST_PRODUCTS:
+    while math.prod(-(-extent[d] // sizes[d]) for d in members) < SHARING.tiles:
+        if math.prod(sizes.values()) * steps < 2 * CONTRACTION_TILES.least_products:
             break
-        few = packed and math.prod(sizes[d] for d in free) <= PANEL_ROWS
+        few = packed and math.prod(sizes[d] for d in free) <= CONTRACTION_TILES.panel_rows
         across = [d for d in members if d not in free and sizes[d] > units.get(d, 1)] if few else []
         if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
             break
@@ -308,7 +257,7 @@ def _tiles_of_contraction(
 
 def _share(machine: Machine, extent: int) -> int:
     """How long a tile is at most of which every thread has ``TILES_OF_A_THREAD``, if there are several threads."""
-    return extent if machine.threads == 1 else extent // (TILES_OF_A_THREAD * machine.threads)
+    return extent if machine.threads == 1 else extent // (ROWS.tiles_of_a_thread * machine.threads)
 
 
 def _tiles_of_sums(
@@ -323,25 +272,27 @@ def _tiles_of_sums(
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     found = dict.fromkeys(members, 1)
     if sides.row is not None:
-        found[sides.row] = even_share(rows, ROWS_OF_SUMS, height)
+        found[sides.row] = even_share(rows, CONTRACTION_TILES.rows_of_sums, height)
     tiles = math.prod(-(-full[m] // found[m]) for m in members if m != sides.column)
-    least = -(-2 * LEAST_PRODUCTS // (steps * (1 if sides.row is None else found[sides.row])))
-    found[sides.column] = even_share(columns, min(COLUMNS_OF_SUMS, max(least, columns * tiles // TILES)), width)
+    least = -(-2 * CONTRACTION_TILES.least_products // (steps * (1 if sides.row is None else found[sides.row])))
+    found[sides.column] = even_share(
+        columns, min(CONTRACTION_TILES.columns_of_sums, max(least, columns * tiles // SHARING.tiles)), width
+    )
     return tuple(found[m] for m in members)
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes with the outermost loops cut until there are ``TILES`` tiles, enough to balance the threads."""
+    """The sizes with the outermost loops cut until there are ``SHARING.tiles``, enough to balance the threads."""
     cut = list(sizes)
     for d in range(len(full)):
-        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < TILES:
+        while not vectors[d] and cut[d] > 1 and _tile_count(full, cut) < SHARING.tiles:
             cut[d] = _together((cut[d] + 1) // 2)
     return tuple(cut)
 
 
 def _together(rows: int) -> int:
     """So many rows or a few less, of which those that share vectors do not leave some over."""
-    return rows if rows < ROWS_TOGETHER else rows - rows % ROWS_TOGETHER
+    return rows if rows < ROWS.rows_together else rows - rows % ROWS.rows_together
 
 
 def _tile_count(full: tuple[int, ...], sizes: list[int]) -> int:
@@ -357,10 +308,10 @@ def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ..
     whole = extents(coordinate_set(scop, cluster))
     untiled = math.prod(max(1, extent) for d, extent in enumerate(whole) if d not in members)
     updates = [s for s in scop.statements if s.kind == "update"]
-    room = POINTWISE_ELEMENTS
+    room = ROWS.pointwise_elements
     if updates and not any(recognise_contraction(s) is not None and _reuses(scop, s) for s in updates):
         itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
-        room = machine.nearest_cache // (PHASES_SHARE * itemsize)
+        room = machine.nearest_cache // (ROWS.phases_share * itemsize)
     return max(1, room // untiled)
 
 

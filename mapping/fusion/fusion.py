@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
@@ -30,9 +31,6 @@ from tcomp.mapping.tiles.footprint import (
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.model.scop import Scop, by_statements, extents, storage_of
-
-FEW_TILES = 4
-"""Tiles below which most threads of any processor have nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +228,7 @@ class _Fuser:
         full = self._extents(current.root)
         tiles = volume(tuple(-(-full[m] // s) for m, s in zip(current.members, current.sizes, strict=True)))
         most = self.tiling.shared_instances
-        if most is None or not self.options.parallel or tiles >= FEW_TILES:
+        if most is None or not self.options.parallel or tiles >= FUSION.few_tiles:
             return None
         instances = sum(box_volume(self.scop.by_name[s].domain) for s in self.clusters[candidate].statements)
         many = instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances

@@ -27,6 +27,7 @@ from tcomp.grammar.tree.function import (
     with_indices,
 )
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpufusion import INLINING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan
@@ -34,19 +35,6 @@ from tcomp.mapping.tiles.sizes import lane_position
 from tcomp.mapping.tiles.strides import access_stride, strides_along
 from tcomp.model.accesses import Frame, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement, storage_of, union_map
-
-MOST_OPERATIONS = 24
-"""Operations and reads of an element up to which computing it waits for memory anyway.
-
-Measured with vectors of 32 bytes (Zen 3) on images of 16 and 64 MiB: two passes of three taps (21 operations) take 0.7
-to 0.85 of the time, of four taps (36) 1.0 to 1.35.
-"""
-
-DIVISION, EXTREMUM, FUNCTION = 8, 2, 16
-"""As how many operations they count."""
-
-EXPENSIVE = 8
-"""Operations from which on a value is worth being kept."""
 
 _EXTREMA = ("fmax", "fmin", "relu", "abs", "fabs")
 """Functions that are a comparison or two."""
@@ -120,7 +108,7 @@ def _pays(scop: Scop, trial: Scop, producer: ScopStatement) -> bool:
             continue
         changed = trial.by_name[reader.name]
         lanes = lane_position(trial, changed)
-        if lanes is None or operations(changed.value) > MOST_OPERATIONS:
+        if lanes is None or operations(changed.value) > INLINING.most_operations:
             return False
         index = changed.indices[lanes]
         read = [r.subscripts for r in _reads_of(producer.target, reader.value)]
@@ -140,9 +128,9 @@ def operations(expr: Expr) -> int:
         case Constant() | Index() | Size() | Cast(operand=Constant() | Index() | Size()):
             return 0
         case Call():
-            own = EXTREMUM if expr.intrinsic in _EXTREMA else FUNCTION
+            own = INLINING.extremum if expr.intrinsic in _EXTREMA else INLINING.function
         case Binary(op="/"):
-            own = DIVISION
+            own = INLINING.division
         case _:
             own = 1
     return own + sum(operations(child) for child in children(expr))

@@ -29,8 +29,9 @@ from tcomp.grammar.tree.function import (
     walk,
 )
 from tcomp.mapping.contraction.columns import columns_of
-from tcomp.mapping.fusion.inlining import EXPENSIVE, is_plain, operations, prove_the_same
+from tcomp.mapping.fusion.inlining import is_plain, operations, prove_the_same
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpufusion import INLINING, OUTLINING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import Contraction, bare, indices_in, recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
@@ -40,26 +41,6 @@ from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, extents
 from tcomp.values.operators import INT64
-
-LEAST_REUSE = 4
-"""How many instances use a value at least for which it is worth a loop of its own."""
-
-
-LEAST_ROOM = 1 << 22
-"""Bytes that values may always take; else they take no more than the tensors of a call do."""
-
-
-LEAST_SHARED, LEAST_SHARED_ALONE = 384, 48
-"""How many results use an element at least for which it is worth to be brought next to those of the steps beside it:
-where rows, or some steps, are neighbours, which share what a line of memory brings, and where they are not.
-
-On one thread of a Zen 3: products with a transposed first operand of more than half a megabyte take 0.65 to 0.95 of the
-time with 512 columns and more, 0.88 to 1.05 with 256, and smaller operands gain nothing; where batches lie innermost,
-half of twelve programs drawn at random took 0.25 to 0.6 of the time, the others 0.8 to 1.05.
-"""
-
-NEIGHBOURS = 8
-"""How many they are at least."""
 
 
 def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -144,8 +125,11 @@ class _Outline:
     def is_worth_it(self, scop: Scop) -> bool:
         """Whether many instances of the statement use each value, and all values do not take too much memory."""
         values = math.prod(extents(self.domain))
-        room = max(LEAST_ROOM, scop.tensor_bytes)
-        return math.prod(self.statement.extents) >= LEAST_REUSE * values and values * self.part.dtype.itemsize <= room
+        room = max(OUTLINING.least_room, scop.tensor_bytes)
+        return (
+            math.prod(self.statement.extents) >= OUTLINING.least_reuse * values
+            and values * self.part.dtype.itemsize <= room
+        )
 
     def storage(self, scop: Scop) -> Storage:
         """Where the values are kept."""
@@ -314,11 +298,11 @@ def _is_worth_turning(
     extents = dict(zip(statement.indices, statement.extents, strict=True))
     strides = {i: access_stride(scop, read.tensor, read.subscripts, i, scop.sizes) or 0 for i in indices_in(read)}
     inside = {*bundles.m, *bundles.n, *bundles.k} & indices_in(read)
-    least, room = LEAST_SHARED_ALONE, machine.nearest_cache
-    if any(strides[i] == 1 and extents[i] >= NEIGHBOURS for i in inside):
+    least, room = OUTLINING.least_shared_alone, machine.nearest_cache
+    if any(strides[i] == 1 and extents[i] >= OUTLINING.neighbours for i in inside):
         if not is_row:
             return False
-        least, room = LEAST_SHARED, machine.middle_cache
+        least, room = OUTLINING.least_shared, machine.middle_cache
     shared = math.prod(e for i, e in extents.items() if i not in indices_in(read))
     if shared < least or scop.storages[read.tensor].bytes <= room or _is_one_run(bundles.k, strides, extents):
         return False
@@ -353,7 +337,9 @@ def _expensive(scop: Scop, statement: ScopStatement) -> int | None:
     """
     lanes = lane_position(scop, statement) if statement.kind == "assign" else None
     for part in _unconditional(statement.value):
-        if operations(part) < EXPENSIVE or (lanes is not None and statement.indices[lanes] not in indices_in(part)):
+        if operations(part) < INLINING.expensive or (
+            lanes is not None and statement.indices[lanes] not in indices_in(part)
+        ):
             continue
         outline = _Outline.of(scop, statement, part)
         if outline is not None and outline.is_worth_it(scop):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tcomp.grammar.tree.function import Expr
+from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.plan.values import Copy, Plan
@@ -19,9 +20,6 @@ from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement, contiguous_strides
 
 BANKS, BANK_BYTES = 32, 4
-
-LARGEST_PADDING = 8
-"""Elements that may be added to a row."""
 
 
 LANES_ALIKE = 2
@@ -64,7 +62,7 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     together = [_read_together(plan, statement, r.subscripts) for r in copy.reads]
     best: tuple[tuple[float, float, int], tuple[int, ...]] | None = None
     for order in sorted(orders):
-        for padding in range(LARGEST_PADDING + 1 if len(order) > 1 else 1):
+        for padding in range(SHARED.largest_padding + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
             cost = float(_cost_of_storing(candidate, stored, storage.strides))
             vectors = [_read_at_a_time(candidate, t) for t in together]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.gpu.model import BLOCK_THREADS, contraction_threads, fetched_steps
+from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
+from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP
 from tcomp.mapping.options.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -20,16 +21,6 @@ from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
-
-STEP_MULTIPLE = 8
-"""Tiles of more steps than this are a multiple of it, so that they begin where vectors do."""
-
-LONG_REDUCTION = 32
-"""Steps from which on threads may share a reduction."""
-
-
-USUAL_POINTS = 8192
-"""Steps of a reduction, or elements of a tile, for which ``BLOCK_THREADS`` are enough; more have twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +49,17 @@ def tile_of_steps(extent: int, most: int) -> int:
     """A tile of at most so many steps of a number: one that divides it, or one of equals that are whole vectors."""
     if most >= extent:
         return max(1, extent)
-    most = max(1, most if most < STEP_MULTIPLE else most - most % STEP_MULTIPLE)
-    sizes = (size for size in range(most, most // 2, -1) if most <= STEP_MULTIPLE or size % STEP_MULTIPLE == 0)
+    most = max(1, most if most < DEALING.step_multiple else most - most % DEALING.step_multiple)
+    sizes = (
+        size
+        for size in range(most, most // 2, -1)
+        if most <= DEALING.step_multiple or size % DEALING.step_multiple == 0
+    )
     whole = next((size for size in sizes if extent % size == 0), None)
     if whole is not None:
         return whole
     even = -(-extent // -(-extent // most))
-    return min(even + -even % STEP_MULTIPLE, most) if even > STEP_MULTIPLE else even
+    return min(even + -even % DEALING.step_multiple, most) if even > DEALING.step_multiple else even
 
 
 def sides_of(scop: Scop, cluster: Cluster) -> Sides | None:
@@ -103,14 +98,18 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
     if main.kind != "update" or not positions:
         return "pointwise"
     sizes = main.extents
-    if not options.match_reductions or not main.plain or math.prod(sizes[p] for p in positions) < LONG_REDUCTION:
+    if (
+        not options.match_reductions
+        or not main.plain
+        or math.prod(sizes[p] for p in positions) < DEALING.long_reduction
+    ):
         return "serial"
     if not _starts_in(scop, cluster):
         return "serial"
     elements = math.prod(sizes[p] for p in cluster.coordinates[main.name])
     if sides_of(scop, cluster) is not None and elements > WARP * WARP:
         return "serial"
-    if elements < BLOCK_THREADS:
+    if elements < CONTRACTIONS.block_threads:
         return "shared"
     return "shared" if vector_position(scop, main) in positions else "serial"
 
@@ -122,7 +121,7 @@ def _starts_in(scop: Scop, cluster: Cluster) -> bool:
 
 
 def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
-    """Deal a tile of extents ``box``, one per coordinate, to ``BLOCK_THREADS`` threads at most, or the user's."""
+    """Deal a tile of extents ``box``, one per coordinate, to the usual threads of a block at most, or the user's."""
     form = form_of(scop, cluster, options)
     given = options.threads
     if form == "shared":
@@ -198,7 +197,7 @@ def _contraction_threads(scop: Scop, cluster: Cluster, box: tuple[int, ...], sid
     """Threads for the tile of a contraction.  Windows have tiles as large as their image, whatever that is."""
     both = (*sides.rows, *sides.columns)
     if not windowed(scop, cluster).isdisjoint(both):
-        return BLOCK_THREADS
+        return CONTRACTIONS.block_threads
     itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
     return contraction_threads(math.prod(box[d] for d in both), itemsize)
 
@@ -263,7 +262,7 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
 
 def _usual_threads(points: int) -> int:
     """Threads of a block that share so many steps or elements."""
-    return BLOCK_THREADS if points <= USUAL_POINTS else 2 * BLOCK_THREADS
+    return CONTRACTIONS.block_threads if points <= DEALING.usual_points else 2 * CONTRACTIONS.block_threads
 
 
 def _power_of_two_above(n: int) -> int:

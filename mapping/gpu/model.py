@@ -12,43 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcomp.mapping.machines.gpu import BASE_REGISTERS, REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
-
-L2_ADVANTAGE = 2.5
-"""How much faster the second-level cache is than memory, where neighbouring blocks find each other's operands."""
-
-STEP_LATENCY = 0.7e-6
-"""Seconds from asking for a tile of operands to having it in shared memory; arithmetic may hide them."""
-
-BARRIER_SECONDS = 0.1e-6
-"""What threads wait for each other around a tile of steps."""
-
-HALF_BUSY_THREADS, HALF_BUSY_WIDE_THREADS = 180, 60
-"""Threads of a multiprocessor with which it reaches half of what it could: as measured on an H100.
-
-Fewer where a thread has so many elements that all steps of a tile are unrolled: one has much to do meanwhile.
-"""
-
-LAUNCH_SECONDS = 3e-6
-"""From one kernel of a stream to the next."""
-
-PARTS = (2, 4, 8, 16)
-"""Into how many parts the steps of a contraction may be split."""
-
-CONTRACTION_TILES = ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16))
-"""Rows and columns that a block may compute of a contraction, the most reuse first."""
-
-BLOCK_THREADS = 256
-"""Threads of a block where the user gives none."""
-
-FETCHED_ELEMENTS = 16
-"""Elements of the operands of a contraction that a thread fetches at a time: enough of them must be on their way."""
-
-WIDE_SHARE = 128
-"""Elements that a thread has of a tile that is large enough: more multiplications for each read of shared memory."""
-
-LEAST_STEPS, LEAST_WIDE_STEPS, MOST_STEPS = 16, 8, 128
-"""Steps of a contraction between two fetches at least, where few threads have ``WIDE_SHARE`` elements, and at most."""
+from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +53,20 @@ class TileShape:
     @property
     def registers(self) -> int:
         """Registers of a thread."""
-        return BASE_REGISTERS + self.kept + sum(self.share) * max(1, self.itemsize // REGISTER_BYTES)
+        return DEVICE.base_registers + self.kept + sum(self.share) * max(1, self.itemsize // REGISTER_BYTES)
 
     @property
     def half_busy(self) -> int:
         """Threads with which a multiprocessor reaches half of what it could."""
-        return HALF_BUSY_WIDE_THREADS if is_wide(self.kept) else HALF_BUSY_THREADS
+        return DEVICE.half_busy_wide_threads if is_wide(self.kept) else DEVICE.half_busy_threads
 
 
 def contraction_threads(elements: int, itemsize: int) -> int:
-    """Threads for so many elements of a tile: so few that each has ``WIDE_SHARE`` where these fill its registers."""
-    wide = elements // WIDE_SHARE
-    if itemsize > REGISTER_BYTES or wide < BLOCK_THREADS // 2:
-        return BLOCK_THREADS
-    return min(BLOCK_THREADS, wide)
+    """Threads for so many elements of a tile: so few that each has a wide share where these fill its registers."""
+    wide = elements // CONTRACTIONS.wide_share
+    if itemsize > REGISTER_BYTES or wide < CONTRACTIONS.block_threads // 2:
+        return CONTRACTIONS.block_threads
+    return min(CONTRACTIONS.block_threads, wide)
 
 
 def fetched_steps(threads: int, elements: int, share: int) -> int:
@@ -109,9 +74,9 @@ def fetched_steps(threads: int, elements: int, share: int) -> int:
 
     ``share`` is how many elements of the result a thread has.
     """
-    few = threads < BLOCK_THREADS and share >= WIDE_SHARE
-    least = LEAST_WIDE_STEPS if few else LEAST_STEPS
-    return max(least, min(MOST_STEPS, FETCHED_ELEMENTS * threads // max(1, elements)))
+    few = threads < CONTRACTIONS.block_threads and share >= CONTRACTIONS.wide_share
+    least = CONTRACTIONS.least_wide_steps if few else CONTRACTIONS.least_steps
+    return max(least, min(CONTRACTIONS.most_steps, CONTRACTIONS.fetched_elements * threads // max(1, elements)))
 
 
 def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
@@ -139,16 +104,18 @@ def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> f
         if not at_a_time:
             return 0.0
         filled = at_a_time * tile.threads / (at_a_time * tile.threads + tile.half_busy)
-        return tiles * (max(at_a_time * step / filled, STEP_LATENCY) + BARRIER_SECONDS) + STEP_LATENCY
+        return (
+            tiles * (max(at_a_time * step / filled, DEVICE.step_latency) + DEVICE.barrier_seconds) + DEVICE.step_latency
+        )
 
     full, rest = divmod(blocks, multiprocessors * resident)
-    traffic = blocks * (tile.rows + tile.columns) * steps * tile.itemsize / (L2_ADVANTAGE * gpu.bandwidth)
+    traffic = blocks * (tile.rows + tile.columns) * steps * tile.itemsize / (DEVICE.l2_advantage * gpu.bandwidth)
     return max(full * turn(resident) + turn(-(-rest // multiprocessors)), traffic)
 
 
 def parts_of_contraction(gpu: Gpu, work: Work, most: int) -> int:
     """Into how many parts, of ``most``, to split the steps of a contraction; 1 if that does not pay."""
-    candidates = [1, *(p for p in PARTS if p <= most)]
+    candidates = [1, *(p for p in CONTRACTIONS.parts if p <= most)]
     return min(candidates, key=lambda parts: (_seconds_in_parts(gpu, work, parts), parts))
 
 
@@ -168,12 +135,12 @@ def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
     steps = -(-work.steps // parts)
     return min(
         contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(work)
-    ) + (LAUNCH_SECONDS + moved / gpu.bandwidth if parts > 1 else 0.0)
+    ) + (DEVICE.launch_seconds + moved / gpu.bandwidth if parts > 1 else 0.0)
 
 
 def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
     """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
-    for rows, columns in CONTRACTION_TILES:
+    for rows, columns in CONTRACTIONS.tiles:
         own = min(rows, work.rows), min(columns, work.columns)
         threads = contraction_threads(own[0] * own[1], work.itemsize)
         share = math.sqrt(own[0] * own[1] / threads)

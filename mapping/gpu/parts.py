@@ -6,18 +6,13 @@ import math
 
 from tcomp.mapping.gpu.dealing import Sides, sides_of
 from tcomp.mapping.gpu.model import Work, parts_of_contraction
+from tcomp.mapping.machines.fitted.gpu import DEALING
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.splitting import split_clusters
 from tcomp.model.scop import Scop
-
-LEAST_WORK = 1 << 22
-"""Instances of an update from which on a second kernel costs less than idle multiprocessors."""
-
-LEAST_STEPS, LEAST_PART = 256, 64
-"""Steps that a part has at least, and those of a contraction."""
 
 
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
@@ -39,10 +34,12 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
     sides = sides_of(scop, cluster)
     if sides is not None:
-        return parts_of_contraction(gpu, _work(scop, cluster, sides, steps), min(longest, steps // LEAST_PART))
-    if elements * steps < LEAST_WORK or 2 * elements > gpu.multiprocessors:
+        return parts_of_contraction(
+            gpu, _work(scop, cluster, sides, steps), min(longest, steps // DEALING.contraction_part_steps)
+        )
+    if elements * steps < DEALING.part_work or 2 * elements > gpu.multiprocessors:
         return 1
-    return max(1, min(gpu.multiprocessors // elements, steps // LEAST_STEPS, longest))
+    return max(1, min(gpu.multiprocessors // elements, steps // DEALING.part_steps, longest))
 
 
 def _work(scop: Scop, cluster: Cluster, sides: Sides, steps: int) -> Work:

@@ -11,6 +11,7 @@ import islpy as isl
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
 from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
@@ -23,9 +24,6 @@ from tcomp.model.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""
-
-LEAST_REUSE = 2.0
-"""Reads of a fetched element that make fetching it worth while."""
 
 
 def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
@@ -63,7 +61,7 @@ def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Co
             instances = math.prod(extents_of_a_run(prefix))
             for operand in operands(plan, statement, prefix):
                 reuse = instances / max(1, math.prod(operand.hull.shape))
-                if reuse >= LEAST_REUSE:
+                if reuse >= SHARED.least_reuse:
                     yield without_conflicts(plan, operand.copy(plan, phase.mark, name), reuse)
 
         elif form == "pointwise" and statement.kind == "assign":

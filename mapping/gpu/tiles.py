@@ -9,14 +9,8 @@ from dataclasses import dataclass
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.fusion import Tiling
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
-from tcomp.mapping.gpu.model import (
-    BLOCK_THREADS,
-    CONTRACTION_TILES,
-    L2_ADVANTAGE,
-    LAUNCH_SECONDS,
-    TileShape,
-    contraction_seconds,
-)
+from tcomp.mapping.gpu.model import TileShape, contraction_seconds
+from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster
@@ -25,19 +19,6 @@ from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vecto
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.scop import Scop, ScopStatement, extents
-
-ELEMENTS_PER_THREAD = 4
-"""Elements of a pointwise tile that a thread has once there are blocks enough."""
-
-
-TRANSPOSED_TILE = 32
-"""Extent in both directions of a tile that is read along the one and written along the other."""
-
-USUAL_SIDE = 64
-"""Rows, and columns, of a tile that a contraction has where it may choose."""
-
-PARALLEL_BLOCKS = 4
-"""Fusion may leave this many blocks, or all that there were: idle multiprocessors cost less than a pass over memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +54,7 @@ class GpuTiles:
         """
         best: tuple[float, list[int]] | None = None
         slide = windowed(scop, cluster)
-        for rows, columns in CONTRACTION_TILES:
+        for rows, columns in CONTRACTIONS.tiles:
             sizes = _one_each(whole, members)
             columns, rows = (
                 _widened(columns, rows, whole, slide.intersection(sides.columns), sides.rows),
@@ -109,8 +90,13 @@ class GpuTiles:
         main = main_statement(scop, cluster)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         sizes = _one_each(whole, members)
-        alone = steps >= BLOCK_THREADS and _blocks(whole, sizes, members) <= self.gpu.multiprocessors
-        _fill(sizes, whole, sorted(members, reverse=True), 1 if alone else max(1, BLOCK_THREADS // max(32, steps // 4)))
+        alone = steps >= CONTRACTIONS.block_threads and _blocks(whole, sizes, members) <= self.gpu.multiprocessors
+        _fill(
+            sizes,
+            whole,
+            sorted(members, reverse=True),
+            1 if alone else max(1, CONTRACTIONS.block_threads // max(32, steps // 4)),
+        )
         return sizes
 
     @staticmethod
@@ -137,12 +123,12 @@ class GpuTiles:
         across = self._transposed(scop, cluster, members)
         if across is not None and len(order) > 1 and positions[order[0]] == vector and across != order[0]:
             sizes = _one_each(whole, members)
-            _fill(sizes, whole, order[:1], TRANSPOSED_TILE)
-            _fill(sizes, whole, [across], TRANSPOSED_TILE)
+            _fill(sizes, whole, order[:1], DEALING.transposed_tile)
+            _fill(sizes, whole, [across], DEALING.transposed_tile)
             return sizes
-        for elements in (ELEMENTS_PER_THREAD, 1):
+        for elements in (DEALING.elements_per_thread, 1):
             sizes = _one_each(whole, members)
-            _fill(sizes, whole, order, max(1, BLOCK_THREADS * elements // inside))
+            _fill(sizes, whole, order, max(1, CONTRACTIONS.block_threads * elements // inside))
             if _blocks(whole, sizes, members) >= 2 * self.gpu.multiprocessors:
                 break
         return sizes
@@ -195,9 +181,9 @@ def starves(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> boo
     itemsize = scop.storages[main.target].dtype.itemsize
     rows, columns = (math.prod(box[d] for d in side) for side in (sides.rows, sides.columns))
     elements = math.prod(extents(coordinate_set(scop, cluster)))
-    each = math.prod(main.extents) * itemsize / (L2_ADVANTAGE * gpu.bandwidth)
+    each = math.prod(main.extents) * itemsize / (DEVICE.l2_advantage * gpu.bandwidth)
     fused = each * (1 / rows + 1 / columns)
-    apart = each * 2 / USUAL_SIDE + 2 * elements * itemsize / gpu.bandwidth + LAUNCH_SECONDS
+    apart = each * 2 / CONTRACTIONS.usual_side + 2 * elements * itemsize / gpu.bandwidth + DEVICE.launch_seconds
     return fused > apart
 
 
@@ -206,6 +192,6 @@ def gpu_tiling(gpu: Gpu) -> Tiling:
     return Tiling(
         GpuTiles(gpu),
         gpu.usual_shared_bytes * 2 // 3,
-        PARALLEL_BLOCKS,
+        DEALING.parallel_blocks,
         starves=lambda scop, cluster, box: starves(gpu, scop, cluster, box),
     )

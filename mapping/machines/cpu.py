@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcomp.mapping.machines.fitted.cputiles import CACHES
 from tcomp.values.operators import BFLOAT16, DType
 
 LINE_BYTES = 64
@@ -17,9 +18,6 @@ LINE_BYTES = 64
 
 PAGE = 4096
 """Bytes that a way of the nearest cache has on common processors, and those of a page of memory."""
-
-CACHE_SHARE = 0.75
-"""Share of the last cache from which on the tensors of a call count as lying in memory: others use it, too."""
 
 DOTS: Mapping[str, Mapping[int, int]] = {
     "avx512_vnni": {8: 4, 16: 2},
@@ -57,21 +55,17 @@ class Machine:
 
     @property
     def far_stride(self) -> int:
-        """Bytes between the steps of a column from which on its lines should be brought together.
-
-        Measured with 512 KiB in the second cache (Zen 3: products of 500^3 to 1000^3 gain up to half) and with twice as
-        much (Zen 5: nothing below a page).
-        """
-        return PAGE if self.middle_is_large else PAGE // 4
+        """Bytes between the steps of a column from which on its lines should be brought together."""
+        return CACHES.far_stride_if_large if self.middle_is_large else CACHES.far_stride
 
     @property
     def middle_is_large(self) -> bool:
-        """Whether the second cache has a megabyte, from which lines that lie apart come fast enough."""
-        return self.middle_cache >= 1 << 20
+        """Whether the second cache is so large that lines that lie apart come fast enough."""
+        return self.middle_cache >= CACHES.large_middle
 
     def overflows(self, tensor_bytes: int) -> bool:
         """Whether tensors of so many bytes are too large to stay in the caches from call to call."""
-        return tensor_bytes >= CACHE_SHARE * self.last_cache
+        return tensor_bytes >= CACHES.last_share * self.last_cache
 
     def products_in_a_lane(self, dtype: DType) -> int:
         """How many products of elements of a type one instruction adds to a sum of 32 bits; 0 where there is none."""

@@ -9,23 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcomp.errors import Diagnostic, TargetError
+from tcomp.mapping.machines.fitted.gpu import DEVICE
 
 WARP = 32
 """Threads that run in lock step."""
 
 REGISTER_BYTES = 4
 
-THREADS_RESIDENT = 512
-"""Threads that a multiprocessor must hold at least.  Left to choose, ptxas spills to hold more."""
-
-USUAL_REGISTERS = 128
-"""What each of so many threads has: all architectures have 65,536 on a multiprocessor."""
+USUAL_REGISTERS = 65_536 // DEVICE.threads_resident
+"""What each thread of a full multiprocessor has: all architectures have 65,536 registers on one."""
 
 MOST_REGISTERS = 255
 """Registers that a thread can have."""
-
-BASE_REGISTERS = 32
-"""Registers of a thread besides the elements that it keeps and, in a contraction, the operands of one step."""
 
 VECTOR_BYTES = 16
 """The widest access of a thread, to global or shared memory."""
@@ -87,7 +82,7 @@ DEFAULT_ARCHITECTURE = "sm_90"
 
 def is_wide(kept: int) -> bool:
     """Whether a thread that keeps elements in so many registers needs more than usual: fewer threads are resident."""
-    return BASE_REGISTERS + kept > USUAL_REGISTERS
+    return DEVICE.base_registers + kept > USUAL_REGISTERS
 
 
 def gpu_of(architecture: str) -> Gpu:

@@ -6,19 +6,10 @@ import math
 from collections.abc import Callable
 
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
 from tcomp.model.scop import Scop, ScopStatement
-
-VECTOR_LANES = 16
-"""Lanes that a vector loop should fill."""
-
-SCATTERED_COST, SCATTERED_WRITE_COST = 8.0, 16.0
-"""What a vector of separate loads or stores costs, against 1 for a contiguous one."""
-
-
-SUM_LANES = 4
-"""Lanes that a reduction should fill if those of several elements are folded together."""
 
 
 def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
@@ -33,7 +24,7 @@ def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
         run = runs[position]
         length = math.prod(max(1, sizes[p]) for p in run)
         reduced = range(statement.coordinates, len(sizes))
-        lanes = SUM_LANES if position in reduced and {*reduced} <= {*run} else VECTOR_LANES
+        lanes = VECTORS.sum_lanes if position in reduced and {*reduced} <= {*run} else VECTORS.lanes
         return length / (-(-length // lanes) * lanes)
 
     return vector_position(scop, statement, filled)
@@ -49,12 +40,12 @@ def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int]
     everywhere = strides_of(scop, statement)
     for position in range(statement.tile_rank, len(statement.indices)):
         extent, strides = statement.extents[position], everywhere[position]
-        cost = 0.0 if strides[0] in (0, 1) else SCATTERED_WRITE_COST
-        cost += sum(1.0 if s == 1 else 0.5 if s == 0 else SCATTERED_COST for s in strides[1:])
+        cost = 0.0 if strides[0] in (0, 1) else VECTORS.scattered_write_cost
+        cost += sum(1.0 if s == 1 else 0.5 if s == 0 else VECTORS.scattered_cost for s in strides[1:])
         if strides[0] == 0:
             cost += 1.0
-        blocks = -(-extent // VECTOR_LANES)
-        unfilled = blocks * VECTOR_LANES / max(1, extent) if filled is None else 1 / filled(position)
+        blocks = -(-extent // VECTORS.lanes)
+        unfilled = blocks * VECTORS.lanes / max(1, extent) if filled is None else 1 / filled(position)
         cost = (cost + 0.5) * unfilled
         if best is None or cost <= best[0]:
             best = (cost, position)
@@ -105,8 +96,8 @@ def runs_in_long_rows(machine: Machine, scop: Scop, cluster: Cluster, vector: in
     """
     main = main_statement(scop, cluster)
     steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
-    least = max(min(LONG_ROW, main.extents[vector]), row_tile(machine, scop, main) + 1)
-    if columns < least or steps < LEAST_STEPS:
+    least = max(min(VECTORS.long_row, main.extents[vector]), row_tile(machine, scop, main) + 1)
+    if columns < least or steps < VECTORS.least_steps:
         return False
     strides = strides_of(scop, main)
     for read in range(1, len(strides[vector])):
@@ -118,20 +109,7 @@ def runs_in_long_rows(machine: Machine, scop: Scop, cluster: Cluster, vector: in
 
 def row_tile(machine: Machine, scop: Scop, statement: ScopStatement) -> int:
     """Columns of a register tile of one row: as many vectors as hide how long one operation takes."""
-    return ROW_VECTORS * machine.vector_bytes // scop.storages[statement.target].dtype.itemsize
-
-
-LONG_ROW = 256
-"""Columns of a tile from which on they are fetched better row by row than in strips."""
-
-LEAST_STEPS = 64
-"""Steps of a reduction for which that is worth a loop more."""
-
-ROW_VECTORS = 4
-"""Vectors of a register tile of one row."""
-
-FEW_ROWS = 4
-"""Rows below which a register tile has too little to do between two loads."""
+    return VECTORS.row_vectors * machine.vector_bytes // scop.storages[statement.target].dtype.itemsize
 
 
 def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, ...]) -> int | None:
@@ -149,7 +127,7 @@ def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, 
         along_row = strides_along(scop, main, main.indices[position])[1:]
         loads = sum(v != 0 and r != 0 for v, r in zip(along_vector, along_row, strict=True))
         apart = max((math.inf if r is None else abs(r) for r in along_row), default=0)
-        cost = (loads, shape[d] < FEW_ROWS, apart)
+        cost = (loads, shape[d] < VECTORS.few_rows, apart)
         if best is None or cost <= best[0]:
             best = (cost, d)
     return None if best is None else best[1]

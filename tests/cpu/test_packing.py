@@ -13,6 +13,7 @@ from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.machines.fitted.cpucontractions import COLUMNS
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.proof.legality import prove
 from tcomp.model.scop import Sizes
@@ -255,7 +256,7 @@ def test_a_panel_without_what_lies_around_is_refused() -> None:
 @pytest.fixture
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns that lie some steps apart are brought together for few filters, too."""
-    monkeypatch.setattr("tcomp.mapping.contraction.columns._STEPPED", 0.5)
+    monkeypatch.setattr("tcomp.mapping.contraction.columns.COLUMNS", replace(COLUMNS, stepped=0.5))
     monkeypatch.setenv("TCOMP_CACHE", "0")
 
 

@@ -196,7 +196,7 @@ class TestNarrowTiles:
         assert not any("too narrow" in note for note in small.plan.notes)
 
     def test_results_are_those_of_the_interpreter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gputiles, "LAUNCH_SECONDS", -1.0)
+        monkeypatch.setattr(gputiles, "DEVICE", replace(gputiles.DEVICE, launch_seconds=-1.0))
         monkeypatch.setenv("TCOMP_CACHE", "0")
         attention = tc.define(self.TEXT).attention
         arrays = [np.random.default_rng(n).standard_normal((n, 16)).astype(np.float32) for n in (33, 41, 41)]

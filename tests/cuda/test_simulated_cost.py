@@ -13,7 +13,7 @@ from tcomp.backends.simulator import compiler
 from tcomp.backends.simulator.cost import kernel_seconds
 from tcomp.backends.simulator.report import AccessCounts, KernelCounts
 from tcomp.backends.source import Launch
-from tcomp.mapping.gpu.model import LAUNCH_SECONDS
+from tcomp.mapping.machines.fitted.gpu import DEVICE
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.runtime.registry import estimate_of
@@ -33,7 +33,7 @@ def seconds(*accesses: AccessCounts, launch: Launch = LAUNCH, barriers: float = 
 
 
 def test_a_kernel_takes_its_launch_and_one_latency_at_least() -> None:
-    assert LAUNCH_SECONDS < seconds() < 2 * LAUNCH_SECONDS
+    assert DEVICE.launch_seconds < seconds() < 2 * DEVICE.launch_seconds
 
 
 def test_arithmetic_and_traffic_overlap() -> None:

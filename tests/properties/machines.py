@@ -28,6 +28,8 @@ from tcomp.mapping.cpu.fusion import cpu_tiling
 from tcomp.mapping.fusion.fusion import Tiling
 from tcomp.mapping.machines import cpu as machine
 from tcomp.mapping.machines.cpu import Machine, this_machine
+from tcomp.mapping.machines.fitted.cputext import THREADS, VECTOR_ROWS
+from tcomp.mapping.machines.fitted.cputiles import CACHES
 from tcomp.runtime import registry
 
 
@@ -49,11 +51,11 @@ class Bounds:
         """The bounds put in place of the real ones."""
         with ExitStack() as stack:
             for wanted, module, name, value in (
-                (self.many_threads, parallelloops, "PARALLEL_INSTANCES", 1),
+                (self.many_threads, parallelloops, "THREADS", replace(THREADS, parallel_instances=1)),
                 (self.small_stack, arena, "STACK_BYTES", 64),
                 (self.small_cache, strategy, "cpu_tiling", _small_tiling),
-                (self.small_cache, machine, "CACHE_SHARE", 0.0),
-                (self.small_cache, streaming, "LEAST_LINES", 1),
+                (self.small_cache, machine, "CACHES", replace(CACHES, last_share=0.0)),
+                (self.small_cache, streaming, "VECTOR_ROWS", replace(VECTOR_ROWS, least_lines=1)),
                 (self.few_registers, registry, "this_machine", lambda: _SMALL),
             ):
                 if wanted:

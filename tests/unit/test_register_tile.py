@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tcomp.mapping.contraction.registertile import LATENCY, PORTS, Loads, best_register_tile, single_column, vectorised
+from tcomp.mapping.contraction.registertile import Loads, best_register_tile, single_column, vectorised
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
 
 AVX512 = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
 HALVED = Machine(vector_bytes=64, registers=32, datapath_bytes=32, threads=2)
@@ -34,8 +35,8 @@ def test_a_large_product_is_bound_by_its_multiplications(machine: Machine) -> No
     tile = best_register_tile(960, 960, FLOATS, machine)
     assert tile is not None
     passes = max(1, tile.lanes * 4 / machine.datapath_bytes)
-    assert tile.cycles == tile.rows * tile.vectors * passes / PORTS
-    assert tile.cycles >= LATENCY
+    assert tile.cycles == tile.rows * tile.vectors * passes / REGISTER_TILES.ports
+    assert tile.cycles >= REGISTER_TILES.latency
     assert 960 % tile.rows == 0 and 960 % tile.columns == 0
 
 
@@ -79,7 +80,7 @@ def test_a_column_that_is_left_over_costs_as_much_as_a_vector() -> None:
         assert tile is not None and tile.columns > 8
     one = single_column(6, FLOATS, AVX2)
     assert one is not None and (one.rows, one.columns, one.lanes) == (6, 1, 1)
-    assert one.cycles == LATENCY + 1
+    assert one.cycles == REGISTER_TILES.latency + 1
     assert single_column(15, FLOATS, AVX2) is None
 
 
@@ -89,7 +90,7 @@ def test_panels_from_the_next_cache_are_read_in_few_vectors_a_step() -> None:
     far = best_register_tile(196, 196, Loads(True, 4, steps=196), AVX512)
     assert near is not None and far is not None
     assert near.vectors > far.vectors
-    assert far.rows * far.vectors / PORTS >= far.vectors * 64 / 16
+    assert far.rows * far.vectors / REGISTER_TILES.ports >= far.vectors * 64 / 16
 
 
 def test_vectors_that_straddle_lines_need_more_rows() -> None:

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from tcomp.backends.c.rows.streaming import FENCE, LINE
 from tcomp.backends.spelling import loop_text
 from tcomp.loops.ir import For, LoopNode, Number, variables
-
-PARALLEL_INSTANCES = 32768
-"""Statement instances below which a group runs on one thread: waking the others costs more."""
-
-CHUNK_INSTANCES = 32768
-"""Statement instances that a thread fetches at a time, if there are enough: fetching takes some tens of them."""
-
-CHUNKS = 8
-"""Chunks that there are for every thread at least, so that one which is slowed down can be made up for."""
+from tcomp.mapping.machines.fitted.cputext import THREADS
 
 FETCH = "__atomic_fetch_add(&begun[share][0], {}, __ATOMIC_RELAXED)"
 """How a thread takes the next few tiles of a share, and learns how many were taken before."""
@@ -34,7 +26,7 @@ def tile_loops(tiles: LoopNode) -> tuple[list[For], LoopNode]:
 
 def runs_parallel(loops: Sequence[For], instances: int, threads: int) -> bool:
     """Whether the iterations of loops over tiles are shared out to threads."""
-    return threads > 1 and len(loops) > 0 and instances >= PARALLEL_INSTANCES
+    return threads > 1 and len(loops) > 0 and instances >= THREADS.parallel_instances
 
 
 def shared_out(
@@ -103,4 +95,4 @@ def _chunk(loops: Sequence[For], instances: int, threads: int) -> int:
         if not (isinstance(loop.lower, Number) and isinstance(loop.upper, Number)):
             return 1
         tiles *= max(1, -(-(loop.upper.value - loop.lower.value) // loop.step))
-    return max(1, min(CHUNK_INSTANCES * tiles // max(1, instances), tiles // (CHUNKS * threads)))
+    return max(1, min(THREADS.chunk_instances * tiles // max(1, instances), tiles // (THREADS.chunks * threads)))

@@ -2,7 +2,7 @@
 
 A kernel takes the longest of arithmetic, traffic between the multiprocessors and the second-level cache, and passes
 over shared memory, each slowed by multiprocessors that have nothing to do; then what its blocks wait for memory, turn
-after turn; and its launch.  The constants are those by which tiles are chosen (``tcomp.mapping.gpu.model``).
+after turn; and its launch.  The constants are those by which tiles are chosen (``tcomp.mapping.machines.fitted.gpu``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tcomp.backends.cuda.tools.occupancy import occupancy
 from tcomp.backends.simulator.report import KernelCounts, SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Launch, Source
-from tcomp.mapping.gpu.model import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
-from tcomp.mapping.machines.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, gpu_of
+from tcomp.mapping.machines.fitted.gpu import DEVICE
+from tcomp.mapping.machines.gpu import SECTOR_BYTES, WARP, Gpu, gpu_of
 
 _FLOPS_IN_A_PASS = 256
 """What a multiprocessor computes while its shared memory serves one wavefront: a cycle of 128 multiply-adds."""
@@ -47,14 +47,14 @@ def kernel_seconds(gpu: Gpu, launch: Launch, counts: KernelCounts, flops: int) -
     Registers are unknown here; as many are assumed as a small tile takes.
     """
     blocks, threads = math.prod(launch.grid), math.prod(launch.block)
-    resident = occupancy(gpu, threads, BASE_REGISTERS, launch.shared_bytes).blocks
+    resident = occupancy(gpu, threads, DEVICE.base_registers, launch.shared_bytes).blocks
     if not blocks or not resident:
         return math.inf if blocks else 0.0
     busy = blocks / (gpu.multiprocessors * -(-blocks // gpu.multiprocessors))
     lanes = threads / (WARP * -(-threads // WARP))
     arithmetic = flops / (gpu.flops * busy * lanes)
     passes = sum(a.wavefronts for a in counts.select("shared")) * _FLOPS_IN_A_PASS / (gpu.flops * busy)
-    traffic = counts.global_sectors * SECTOR_BYTES / (L2_ADVANTAGE * gpu.bandwidth)
+    traffic = counts.global_sectors * SECTOR_BYTES / (DEVICE.l2_advantage * gpu.bandwidth)
     turns = -(-blocks // (gpu.multiprocessors * resident))
     steps = max(1.0, counts.barriers / _BARRIERS_IN_A_STEP)
-    return LAUNCH_SECONDS + max(arithmetic, passes, traffic) + turns * steps * STEP_LATENCY
+    return DEVICE.launch_seconds + max(arithmetic, passes, traffic) + turns * steps * DEVICE.step_latency

@@ -12,32 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.mapping.contraction.registertile import LATENCY, PORTS, Loads, best_register_tile
+from tcomp.mapping.contraction.registertile import Loads, best_register_tile
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
+from tcomp.mapping.machines.fitted.cpuestimates import ESTIMATE
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.tiles.sizes import register_tile
 from tcomp.tuner.space.outline import Access, Band
-
-TILE_CYCLES, ROW_CYCLES, BLOCK_CYCLES = 30.0, 8.0, 12.0
-"""Cycles to enter a tile, a row of vectors and a register tile."""
-
-FORK_CYCLES = 10_000.0
-"""Cycles to wake the other threads and to wait for them."""
-
-NEAREST_BYTES, NEAR_BYTES, MIDDLE_BYTES, FAR_BYTES = 128.0, 48.0, 24.0, 8.0
-"""Bytes per cycle from the first-level cache, the second, the last one and memory."""
-
-RUN_BYTES = 128
-"""Bytes that a jump in memory costs."""
-
-OVERLAP = 0.6
-"""The part of the shorter of arithmetic and memory that does not hide behind the longer."""
-
-MIDDLE_CACHE = 1 << 20
-"""Bytes of a common second-level cache."""
-
-LEAST_PARALLEL = 32768
-"""Instances below which one thread runs all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,9 @@ def _band_cost(band: Band, tile: tuple[int, ...], options: MappingOptions, machi
         vectors = -(-columns // lanes)
         registers = (rows * vectors + vectors + 1) / machine.registers
         blocks = _blocks(band, tile, rows, columns)
-        arithmetic = blocks * (band.steps * _step_cycles(band, rows, vectors, registers, machine) + BLOCK_CYCLES)
+        arithmetic = blocks * (
+            band.steps * _step_cycles(band, rows, vectors, registers, machine) + ESTIMATE.block_cycles
+        )
         arithmetic += blocks * 2 * rows * vectors
     else:
         arithmetic = _row_cycles(band, tile, lanes)
@@ -106,13 +89,13 @@ def _band_cost(band: Band, tile: tuple[int, ...], options: MappingOptions, machi
     if band.reduces and band.vector is not None and tile_bytes > machine.nearest_cache:
         block = _clipped(band, tile, rows, columns)
         inner = sum(a.bytes(block) for a in band.accesses) * _blocks(band, tile, rows, columns)
-        memory += inner / (NEAR_BYTES if tile_bytes <= MIDDLE_CACHE else MIDDLE_BYTES)
+        memory += inner / (ESTIMATE.near_bytes if tile_bytes <= ESTIMATE.middle_cache else ESTIMATE.middle_bytes)
     if band.packed:
-        memory += sum(a.line_bytes(tile) for a in band.accesses if a.vector_stride) / NEAR_BYTES
-    cycles = tiles * (max(arithmetic, memory) + OVERLAP * min(arithmetic, memory) + TILE_CYCLES)
-    if options.parallel and band.instances >= LEAST_PARALLEL:
+        memory += sum(a.line_bytes(tile) for a in band.accesses if a.vector_stride) / ESTIMATE.near_bytes
+    cycles = tiles * (max(arithmetic, memory) + ESTIMATE.overlap * min(arithmetic, memory) + ESTIMATE.tile_cycles)
+    if options.parallel and band.instances >= ESTIMATE.least_parallel:
         turns = -(-tiles // machine.threads)
-        cycles = cycles * turns / tiles + FORK_CYCLES
+        cycles = cycles * turns / tiles + ESTIMATE.fork_cycles
     return Cost(
         cycles, tiles * arithmetic, tiles * memory, tiles, tile, tile_bytes, tiles * each / max(1, whole),
         rows, columns, registers,
@@ -126,7 +109,7 @@ def _cycles_to_fetch(access: Access, band: Band, tile: tuple[int, ...], held: in
     Each run of neighbours that does not go on from the one before costs what the processor fetches in vain.
     """
     count, length, goes_on = access.runs(tile)
-    each = count * (length + (0 if goes_on else RUN_BYTES))
+    each = count * (length + (0 if goes_on else ESTIMATE.run_bytes))
     first = access.bytes(band.extents)
     again = max(0.0, float(band.tiles(tile)) * each - first)
     return first / _rate(held, machine) + again / _rate(2 * first, machine)
@@ -135,10 +118,10 @@ def _cycles_to_fetch(access: Access, band: Band, tile: tuple[int, ...], held: in
 def _rate(size: int, machine: Machine) -> float:
     """Bytes per cycle from the level of memory that holds so many bytes."""
     if size <= machine.nearest_cache:
-        return NEAREST_BYTES
-    if size <= MIDDLE_CACHE:
-        return NEAR_BYTES
-    return MIDDLE_BYTES if size <= machine.last_cache else FAR_BYTES
+        return ESTIMATE.nearest_bytes
+    if size <= ESTIMATE.middle_cache:
+        return ESTIMATE.near_bytes
+    return ESTIMATE.middle_bytes if size <= machine.last_cache else ESTIMATE.far_bytes
 
 
 def _moving(band: Band, options: MappingOptions) -> list[Access]:
@@ -183,7 +166,11 @@ def _step_cycles(band: Band, rows: int, vectors: int, registers: float, machine:
     passes = max(1.0, machine.vector_bytes / machine.datapath_bytes)
     loads = vectors * passes * (1 if band.shared_vectors else rows) + rows
     spilled = 2.0 * rows * vectors * passes if registers > 1 else 0.0
-    return max(rows * vectors * passes / PORTS, (loads + spilled) / PORTS, LATENCY * passes)
+    return max(
+        rows * vectors * passes / REGISTER_TILES.ports,
+        (loads + spilled) / REGISTER_TILES.ports,
+        REGISTER_TILES.latency * passes,
+    )
 
 
 def _row_cycles(band: Band, tile: tuple[int, ...], lanes: int) -> float:
@@ -191,8 +178,13 @@ def _row_cycles(band: Band, tile: tuple[int, ...], lanes: int) -> float:
     points = math.prod(tile)
     if band.vector is None:
         vectors = -(-band.steps // lanes)
-        return points * (vectors * max(1.0, band.flops / max(1, band.steps) / PORTS) + ROW_CYCLES)
+        return points * (
+            vectors * max(1.0, band.flops / max(1, band.steps) / REGISTER_TILES.ports) + ESTIMATE.row_cycles
+        )
     width = tile[band.vector]
     scattered = sum(a.vector_stride not in (0, 1) for a in band.accesses)
-    each = max(1.0, band.flops / PORTS, len(band.accesses) / PORTS) + scattered * lanes / PORTS
-    return points / width * (-(-width // lanes) * each + ROW_CYCLES)
+    each = (
+        max(1.0, band.flops / REGISTER_TILES.ports, len(band.accesses) / REGISTER_TILES.ports)
+        + scattered * lanes / REGISTER_TILES.ports
+    )
+    return points / width * (-(-width // lanes) * each + ESTIMATE.row_cycles)

@@ -11,17 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.mapping.gpu.dealing import deal, steps_at_a_time
-from tcomp.mapping.gpu.model import L2_ADVANTAGE, LAUNCH_SECONDS, STEP_LATENCY
-from tcomp.mapping.machines.gpu import BASE_REGISTERS, SECTOR_BYTES, WARP, Gpu, is_wide
+from tcomp.mapping.machines.fitted.gpu import DEVICE
+from tcomp.mapping.machines.gpu import SECTOR_BYTES, WARP, Gpu, is_wide
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Dealt, Plan
 from tcomp.tuner.space.outline import Access, Band, heaviest
-
-ENOUGH_THREADS = 512
-"""Threads of a multiprocessor from which on the latency of memory is hidden, by and large; half as many wide ones."""
-
-SPILLED = 3.0
-"""How much slower arithmetic is whose accumulators are not in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +103,24 @@ def band_cost(band: Band, tile: tuple[int, ...], dealt: Dealt, options: MappingO
     steps = min(band.steps, steps_at_a_time(dealt, sum(_side(a, tile) for a in operands), options))
     fetched = band.contraction and options.use_shared_memory and dealt.form == "serial"
     shared = steps * sum(_side(a, tile) * a.itemsize for a in operands) if fetched else 0
-    registers = BASE_REGISTERS + elements + 2 * math.isqrt(elements)
+    registers = DEVICE.base_registers + elements + 2 * math.isqrt(elements)
     resident = _resident(gpu, threads, min(registers, gpu.registers_per_thread), shared)
     across = 1 if band.vector is None else _threads_along(dealt, band.vector)
     sectors = [_sectors(a, band, across, dealt, fetched=fetched) for a in band.accesses]
     needed = sum(a.bytes(tile) for a in band.accesses)
     moved = sum(s * a.bytes(tile) for s, a in zip(sectors, band.accesses, strict=True))
     once = sum(a.bytes(band.extents) for a in band.accesses)
-    memory = max(once / gpu.bandwidth, blocks * moved / (L2_ADVANTAGE * gpu.bandwidth))
-    enough = ENOUGH_THREADS // 2 if is_wide(elements) else ENOUGH_THREADS
+    memory = max(once / gpu.bandwidth, blocks * moved / (DEVICE.l2_advantage * gpu.bandwidth))
+    enough = DEVICE.enough_threads // 2 if is_wide(elements) else DEVICE.enough_threads
     busy = min(1.0, blocks * threads / (gpu.multiprocessors * enough))
     turns = -(-blocks // (gpu.multiprocessors * max(1, resident)))
     lanes = -(-threads // WARP) * WARP / threads
     reuse = elements / (elements + (2.0 if fetched else 8.0)) if band.contraction else 1.0
-    spilled = SPILLED if registers > gpu.registers_per_thread or not options.use_private_memory else 1.0
+    spilled = DEVICE.spilled if registers > gpu.registers_per_thread or not options.use_private_memory else 1.0
     flops = band.flops * math.prod(band.extents) * _overhang(band, tile)
     arithmetic = flops * lanes * spilled / (gpu.flops * reuse)
-    waiting = turns * (-(-band.steps // steps) if fetched else 1) * STEP_LATENCY
-    seconds = max(arithmetic, memory) / max(busy, 1e-3) + waiting + LAUNCH_SECONDS
+    waiting = turns * (-(-band.steps // steps) if fetched else 1) * DEVICE.step_latency
+    seconds = max(arithmetic, memory) / max(busy, 1e-3) + waiting + DEVICE.launch_seconds
     if resident == 0:
         seconds *= 10
     return DeviceCost(

@@ -14,12 +14,10 @@ from tcomp.backends.c.contractions.panels import Panel, transposed_rows
 from tcomp.backends.c.vectors.widening import widened
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.prelude import INLINE
+from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
 from tcomp.mapping.plan.values import OVERHANG, Copy, StepGroups
 from tcomp.model.scop import Storage, contiguous_strides
 from tcomp.values.operators import BFLOAT16, DTYPES, DType
-
-_MOST_SUMS = 8
-"""Vectors of sums that are added up at a time."""
 
 _CALLED = called(r"(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")
 
@@ -158,8 +156,8 @@ def _sums_of_columns(panel: Panel, lanes: int, loops: list[str]) -> list[str]:
     column, step = copy.order[-1], groups.dimension
     vector, last = f"tc_int32_x{lanes}", copy.shape[column] - lanes
     lines: list[str] = []
-    for begin in range(0, -(-copy.shape[column] // lanes), _MOST_SUMS):
-        numbers = range(begin, min(begin + _MOST_SUMS, -(-copy.shape[column] // lanes)))
+    for begin in range(0, -(-copy.shape[column] // lanes), GROUPED_PANELS.most_sums):
+        numbers = range(begin, min(begin + GROUPED_PANELS.most_sums, -(-copy.shape[column] // lanes)))
         first = min(begin * lanes, last)
         lines += ["{", f"  const long o{column} = {first};"]
         lines += [f"  {vector} sum{n} = {{0}};" for n in numbers]

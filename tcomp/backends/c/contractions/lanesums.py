@@ -14,7 +14,8 @@ from tcomp.backends.spelling import loop_text
 from tcomp.grammar.tree.function import Binary, Expr, Read
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import For
-from tcomp.mapping.contraction.registertile import LATENCY, PORTS, Loads, RegisterTile
+from tcomp.mapping.contraction.registertile import Loads, RegisterTile
+from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
 from tcomp.values.operators import DTYPES, DType
 
 TOGETHER = 4
@@ -99,7 +100,7 @@ class LaneSums(Contraction):
         """All steps of one register tile, and its sums.  ``targets`` are where sums begin and where they are stored."""
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.columns)]
         extent, lanes = self._extent(), tile.lanes
-        turns = max(1, min(LATENCY * PORTS // len(cells), extent // lanes))
+        turns = max(1, min(REGISTER_TILES.latency * REGISTER_TILES.ports // len(cells), extent // lanes))
         kind = vector_type(self.dtype, lanes)
         yield FREE_REGISTERS
         for r, v in cells:

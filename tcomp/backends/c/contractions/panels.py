@@ -9,16 +9,13 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, called, constant_text, store
 from tcomp.mapping.contraction.columns import border_of
-from tcomp.mapping.machines.cpu import LINE_BYTES, PAGE
+from tcomp.mapping.machines.cpu import LINE_BYTES
+from tcomp.mapping.machines.fitted.cpupanels import PANEL_COPIES
 from tcomp.mapping.plan.values import Copy
 from tcomp.model.scop import Storage, contiguous_strides
 
 _TURNED = {4: "unsigned int", 8: "unsigned long long"}
 """Elements that are transposed in registers: the C type of their bits, by their bytes."""
-
-AHEAD, FAR_ROW, LONG_ROW = 8, PAGE // 4, 16 * LINE_BYTES
-"""Rows of a panel that are fetched before they are copied, how many bytes apart they lie for that to pay, and how long
-they are at most: longer ones the processor fetches ahead by itself.  Copying then takes two thirds of the time."""
 
 _CALLED = called(r"transpose_(\d+)_x(\d+)\b")
 
@@ -134,9 +131,13 @@ class Panel:
         if not moved or self.copy.step != 1 or self.storage.strides[column] != 1:
             return []
         d, length = moved[-1], self.copy.shape[column] * size
-        if self.copy.shape[d] <= AHEAD or abs(self.storage.strides[d]) * size < FAR_ROW or length > LONG_ROW:
+        if (
+            self.copy.shape[d] <= PANEL_COPIES.ahead
+            or abs(self.storage.strides[d]) * size < PANEL_COPIES.far_row
+            or length > PANEL_COPIES.long_row
+        ):
             return []
-        there = f"tc_min(o{d} + {AHEAD}, {self.high(d)} - 1)"
+        there = f"tc_min(o{d} + {PANEL_COPIES.ahead}, {self.high(d)} - 1)"
         elements = range(0, self.copy.shape[column], LINE_BYTES // size)
         return [f"__builtin_prefetch(&{self.source(source, {d: there, column: str(e)})});" for e in elements]
 

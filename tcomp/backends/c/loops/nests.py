@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from tcomp.backends.spelling import loop_text
 from tcomp.loops.indexing import Ranges, constant_extent
 from tcomp.loops.ir import Execute, For, Let, LoopExpr, LoopNode, Number, Variable, flattened, variables
+from tcomp.mapping.machines.fitted.cputext import LOOPS
 from tcomp.model.scop import ScopStatement
-
-MOST_UNROLLED = 16
-"""Steps of a loop that is unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,8 @@ def heads_of_steps(nest: Nest, rows: int) -> Iterator[str]:
     """
     for depth, loop in enumerate(nest.steps):
         extents = extents_of(loop) if isinstance(loop, For) and depth == len(nest.steps) - 1 else ()
-        if rows == 1 and extents and extents[0] <= MOST_UNROLLED:
-            yield "  " * depth + f"#pragma GCC unroll {MOST_UNROLLED}"
+        if rows == 1 and extents and extents[0] <= LOOPS.most_unrolled:
+            yield "  " * depth + f"#pragma GCC unroll {LOOPS.most_unrolled}"
         yield "  " * depth + loop_head(loop)
 
 

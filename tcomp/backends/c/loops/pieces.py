@@ -15,11 +15,9 @@ from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Binary, Boundary, Expr, Read, Select, walk
 from tcomp.loops.ir import Execute, For, Let, LoopExpr, Number, Operation, Variable
 from tcomp.loops.ir import walk as nodes_below
+from tcomp.mapping.machines.fitted.cputext import LOOPS
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
-
-MOST_PIECES = 4
-"""More copies of a body cost more of the C compiler's time than they are worth."""
 
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -47,13 +45,13 @@ class _Line:
 def pieces(loop: For, plan: Plan) -> tuple[For, ...]:
     """The loop in order, cut where conditions of its statements change; the loop itself where none does.
 
-    Only innermost loops of step 1 between numbers are cut.  Of more than ``MOST_PIECES`` the longest is set apart from
-    what comes before and behind it.
+    Only innermost loops of step 1 between numbers are cut.  Of more than ``LOOPS.most_pieces`` the longest is set apart
+    from what comes before and behind it.
     """
     match loop:
         case For(lower=Number(low), upper=Number(high), step=1) if low < high and _innermost(loop):
             ends = sorted({low, high, *(cut for cut in _cuts(loop, plan) if low < cut < high)})
-            if len(ends) > MOST_PIECES + 1:
+            if len(ends) > LOOPS.most_pieces + 1:
                 begin, end = max(pairwise(ends), key=lambda piece: piece[1] - piece[0])
                 ends = sorted({low, begin, end, high})
             return tuple(replace(loop, lower=Number(a), upper=Number(b)) for a, b in pairwise(ends))

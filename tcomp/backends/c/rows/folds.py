@@ -30,18 +30,12 @@ from tcomp.loops.ir import (
     substitute_below,
 )
 from tcomp.loops.ir import walk as nodes_below
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import DType
 
-MOST_STEPS = 256
-"""Steps of a reduction from which on folding its lanes no longer matters."""
-
 LEAST_STEPS = 2
-
-_UNROLLED = 16
-"""Vectors of a row below which rows are unrolled.  From there on it gained nothing (Zen 3: a third with one vector, 6 %
-with 8, 2 with 16), and the C compiler took half of its time over the rows of an attention's softmax."""
 
 
 def one_reduction(loop: For, plan: Plan, apart: Apart) -> tuple[Scope, For, Execute] | None:
@@ -108,7 +102,7 @@ class RowFolds:
             return False
         if self._steps() < FOLDED:
             return self._reduction().element.name in ELEMENTS and self.together >= FOLDED
-        return self._steps() <= MOST_STEPS and self._reduction().fills_vectors()
+        return self._steps() <= VECTOR_ROWS.most_folded_steps and self._reduction().fills_vectors()
 
     @property
     def together(self) -> int:
@@ -139,7 +133,7 @@ class RowFolds:
     def _folded(self, kind: str) -> Iterator[str]:
         """Lines that reduce each row in vectors, and fold what is left of all."""
         yield f"{kind} tc_rows[{FOLDED}];"
-        if self._steps() * self._reduction().element.itemsize < _UNROLLED * self.vector_bytes:
+        if self._steps() * self._reduction().element.itemsize < VECTOR_ROWS.unrolled * self.vector_bytes:
             yield f"#pragma GCC unroll {FOLDED}"
         yield f"for (long tc_row = 0; tc_row < {FOLDED}; tc_row++) {{"
         yield from ("  " + line for line in self._reduction().vector_lines("tc_rows[tc_row]"))

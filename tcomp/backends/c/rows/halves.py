@@ -18,11 +18,9 @@ from tcomp.backends.spelling import Speller, loop_text
 from tcomp.grammar.tree.function import Cast, Read
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, Variable, substitute
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import FLOAT16, FLOAT32, DType
-
-BLOCK = 64
-"""Elements that are widened at a time at most: a few vectors, so that conversions overlap with the rest."""
 
 ALIGNED = "__attribute__((aligned(64)))"
 
@@ -58,8 +56,8 @@ class HalfRow:
         """Elements of a block, a multiple of ``lanes``; 0 if the loop has fewer."""
         extent = constant_extent(self.loop.lower, self.loop.upper)
         if extent is None:
-            return BLOCK
-        block = BLOCK
+            return VECTOR_ROWS.block
+        block = VECTOR_ROWS.block
         while block > self.lanes and extent % block:
             block //= 2
         return block if self.lanes <= block <= extent else 0

@@ -40,6 +40,7 @@ from tcomp.loops.ir import (
     walk,
 )
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import strides_along
 from tcomp.model.scop import Scop, ScopStatement
@@ -52,9 +53,6 @@ are known."""
 
 SIMD = "#pragma omp simd"
 """Says that the iterations of the next loop may run side by side."""
-
-LEAST_LANES = 4
-"""Lanes of the shortest vectors that are worth a loop of their own."""
 
 
 def may_repeat(statements: list[ScopStatement]) -> bool:
@@ -228,7 +226,7 @@ class RowLoops:
         lanes = self.machine.vector_bytes // max(self.scop.storages[s.target].dtype.itemsize for s in statements)
         while lanes > max(extent, 1):
             lanes //= 2
-        if lanes < LEAST_LANES:
+        if lanes < VECTOR_ROWS.least_lanes:
             return None
         parts = [loop]
         if extent % lanes:

@@ -15,6 +15,7 @@ from tcomp.backends.arena import home_groups
 from tcomp.grammar.tree.function import Index, Read, depends_on_data, walk, with_indices
 from tcomp.loops.ir import Execute, For, Variable
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputext import NEXT_ROWS
 from tcomp.mapping.plan.values import Group, Plan
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.strides import access_stride
@@ -22,9 +23,6 @@ from tcomp.model.scop import Scop, ScopStatement
 
 LEAST_PASSES = 2
 """Statements that pass over a row below which memory has no rest that could be used."""
-
-LEAST_ROW, NEAR_ROWS = 512, 1 / 3
-"""Bytes of a row at least, and the part of the nearest cache that the rows of a tile take of a tensor at most."""
 
 
 Strides = tuple[int | None, ...]
@@ -49,8 +47,8 @@ def next_rows(plan: Plan, machine: Machine, loop: For, call: Execute) -> Mapping
         for read, row in found.items()
         if row is not None
         and scop.storages[read.tensor].bytes >= machine.threads * machine.middle_cache
-        and row.bytes >= LEAST_ROW
-        and rows * row.bytes <= NEAR_ROWS * machine.nearest_cache
+        and row.bytes >= NEXT_ROWS.least_row
+        and rows * row.bytes <= NEXT_ROWS.near_rows * machine.nearest_cache
     }
 
 

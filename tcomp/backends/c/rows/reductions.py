@@ -19,11 +19,9 @@ from tcomp.backends.spelling import Speller, loop_text
 from tcomp.grammar.tree.function import Read
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.mapping.machines.cpu import LINE_BYTES
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import REDUCTIONS, DType
-
-ACCUMULATORS = 4
-"""Vectors that take turns."""
 
 FOLDED = 4
 """Lanes that are folded by turning them, not by halves: vectors of two are slow, and scalar extrema are branches."""
@@ -101,7 +99,7 @@ class Reduction:
             lanes //= 2
         if lanes < 2:
             return None
-        vectors = ACCUMULATORS if direct else 2 * ACCUMULATORS
+        vectors = VECTOR_ROWS.accumulators if direct else 2 * VECTOR_ROWS.accumulators
         if extent is not None:
             vectors = min(vectors, extent // lanes)
         i, upper = self.loop.iterator, loop_text(self.loop.upper)

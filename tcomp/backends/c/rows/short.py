@@ -15,15 +15,10 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, load
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.grammar.tree.function import Binary, Call, Expr, Read, children, walk
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, Variable, substitute, substitute_below
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import BOOL, DType
-
-MOST_VECTORS = 2
-"""Vectors that a row does not fill, for which it is worth the trouble."""
-
-SPREAD, REPEATED, SLOW = 4, 1, 8
-"""What an element costs that is laid out for every row, one that is laid out once, and a function, in operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,11 @@ class ShortRows:
             return None
         lanes = self.lanes
         apart = self._laid_out(motions)
-        if self.count % lanes == 0 or self.count > MOST_VECTORS * lanes or not self._pays(apart, lanes):
+        if (
+            self.count % lanes == 0
+            or self.count > VECTOR_ROWS.most_short_vectors * lanes
+            or not self._pays(apart, lanes)
+        ):
             return None
         return [*self._spelled(apart, lanes, spelled)]
 
@@ -120,7 +119,7 @@ class ShortRows:
         while width > self.count:
             width //= 2
         alone = -(-self.count // width) if width >= lanes // 2 and width > 2 else self.count
-        beside = sum(SPREAD if far else REPEATED for far, _ in apart.values())
+        beside = sum(VECTOR_ROWS.spread if far else VECTOR_ROWS.repeated for far, _ in apart.values())
         return alone * work > self.count / lanes * (work + beside)
 
     def _spelled(
@@ -190,7 +189,7 @@ def _work(expr: Expr) -> int:
         case Read():
             return 1
         case Call() | Binary(op="/" | "%"):
-            own = SLOW
+            own = VECTOR_ROWS.slow
         case _:
             own = isinstance(expr, Binary)
     return own + sum(map(_work, children(expr)))

@@ -21,15 +21,13 @@ from tcomp.backends.spelling import Speller, loop_text
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import DType
 
 LINE = 64
 """Bytes of a cache line on every processor that has these stores."""
-
-LEAST_LINES = 8
-"""Lines of a row below which its ragged ends cost more than streaming the rest saves."""
 
 FENCE = "tc_stream_fence();"
 
@@ -108,7 +106,7 @@ class StreamedRow:
         if VectorSpeller(self._at(Variable(self.loop.iterator)), along, 1).write_stride(self.statement) != 1:
             return None
         extent = constant_extent(self.loop.lower, self.loop.upper)
-        if extent is not None and extent * self.dtype.itemsize < LEAST_LINES * LINE:
+        if extent is not None and extent * self.dtype.itemsize < VECTOR_ROWS.least_lines * LINE:
             return None
         return self._spelled(along)
 
@@ -120,7 +118,7 @@ class StreamedRow:
         start, here = self._element(self.loop.lower), self._element(Variable(i))
         line = self._element(Operation("+", (Variable(i), Variable("l"))))
         extent = constant_extent(self.loop.lower, self.loop.upper)
-        yield "{" if extent is not None else f"if ({upper} - {lower} >= {LEAST_LINES * count}) {{"
+        yield "{" if extent is not None else f"if ({upper} - {lower} >= {VECTOR_ROWS.least_lines * count}) {{"
         yield f"  long {i} = {lower};"
         yield f"  const long first = (long)(-((unsigned long)&{start} / {self.dtype.itemsize}) % {count});"
         yield "  if (first != 0) {"

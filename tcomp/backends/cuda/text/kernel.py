@@ -19,7 +19,8 @@ from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter, Program,
 from tcomp.backends.source import REPORT, Launch
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopNode, Scope, walk
-from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, THREADS_RESIDENT, WARP, is_wide
+from tcomp.mapping.machines.fitted.gpu import DEVICE
+from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, WARP, is_wide
 from tcomp.mapping.plan.values import Plan
 
 LONGEST_LINE = 110
@@ -66,7 +67,7 @@ def _resident(writer: KernelWriter) -> int:
     """
     if writer.wide:
         return 1
-    return min(BLOCKS_RESIDENT, max(1, THREADS_RESIDENT // (-(-writer.threads // WARP) * WARP)))
+    return min(BLOCKS_RESIDENT, max(1, DEVICE.threads_resident // (-(-writer.threads // WARP) * WARP)))
 
 
 def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:

@@ -13,12 +13,10 @@ from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, takes_turns
+from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import MOST_REGISTERS, REGISTER_BYTES
 from tcomp.mapping.plan.values import Buffer, Copy
 from tcomp.model.scop import contiguous_strides
-
-FEW_ROUNDS = 8
-"""Fetches of so few rounds are unrolled, so that all of their loads go out together."""
 
 
 def declare(writer: KernelWriter, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
@@ -171,7 +169,7 @@ def fetch(
     """
     own = prepare_fetch(writer, copy, ranges)
     corner = affine_expressions(copy.lower, around)
-    if own.count <= FEW_ROUNDS * own.stride:
+    if own.count <= SHARED.few_rounds * own.stride:
         writer.put(depth, "#pragma unroll")
     e = own.element
     loop = f"for ({writer.program.dialect.index} {e} = {own.first}; {e} < {own.count}; {e} += {own.stride}) {{"

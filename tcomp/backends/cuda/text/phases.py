@@ -9,7 +9,7 @@ import islpy as isl
 from tcomp.backends.cuda.text.lanes import deal_out, described
 from tcomp.backends.cuda.text.memory import declare, fetch, registers_of
 from tcomp.backends.cuda.text.overhang import WHOLE, overhung
-from tcomp.backends.cuda.text.points import FEW_TRIPS, from_zero, guarded
+from tcomp.backends.cuda.text.points import from_zero, guarded
 from tcomp.backends.cuda.text.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.reductions import share_reduction
 from tcomp.backends.cuda.text.statements import execute
@@ -31,13 +31,8 @@ from tcomp.loops.ir import (
     walk,
 )
 from tcomp.mapping.gpu.barriers import COPIED
+from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.plan.values import Phase
-
-LONGEST_UNROLLED = 64
-"""Loops over the elements of a thread are unrolled up to this length, so that what they index stays in registers."""
-
-MOST_COPIES, MOST_WIDE_COPIES = 128, 1024
-"""Copies of a loop body where the user does not say: few threads with many elements need several steps at a time."""
 
 
 class PhaseWriter:
@@ -149,8 +144,8 @@ class PhaseWriter:
             if together is not None:
                 store_together(self.writer, node, together, depth, ranges, self._serial)
                 return
-            kept = self._indexes_registers(node) and trips <= LONGEST_UNROLLED
-            if kept or (trips <= FEW_TRIPS and self._is_simple(node)):
+            kept = self._indexes_registers(node) and trips <= UNROLLING.longest
+            if kept or (trips <= UNROLLING.few_trips and self._is_simple(node)):
                 self.writer.put(depth, "#pragma unroll")
                 if not constant:
                     node = guarded(node, low[0], high[1], ranges)
@@ -162,7 +157,7 @@ class PhaseWriter:
     def _most_copies(self) -> int:
         """Copies of a loop's body that unrolling may make."""
         given = self.writer.program.options.unroll
-        return given or (MOST_WIDE_COPIES if self.writer.wide else MOST_COPIES)
+        return given or (UNROLLING.most_wide_copies if self.writer.wide else UNROLLING.most_copies)
 
     def _unroll(self, trips: int, most: int, depth: int) -> None:
         """Ask for as many copies of a loop's body as fit and divide its trips."""
@@ -186,7 +181,7 @@ class PhaseWriter:
                 return sum(self._copies(c, ranges) for c in node.children)
             case For():
                 bounds = ranges.bounds(Operation("-", (node.upper, node.lower)))
-                return (LONGEST_UNROLLED if bounds is None else max(1, bounds[1])) * self._copies(node.body, ranges)
+                return (UNROLLING.longest if bounds is None else max(1, bounds[1])) * self._copies(node.body, ranges)
             case Let() | Scope():
                 return self._copies(node.body, ranges)
             case If():

@@ -8,9 +8,6 @@ from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, Number, Operation, Variable, conjunction, flattened, substitute_below
 
-FEW_TRIPS = 8
-"""Loops of so few trips are unrolled whatever they do: their loads go out together."""
-
 
 def from_zero(writer: KernelWriter, loop: For, ranges: Ranges) -> For:
     """A loop over the steps of a tile, counted from the first: then its trips are a number, at least in full tiles."""

@@ -16,11 +16,9 @@ from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute
+from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.plan.values import Copy
-
-MOST_BYTES = 128
-"""What a thread may keep of tiles on their way: 32 registers."""
 
 
 def copies_ahead(writer: KernelWriter, node: For, ranges: Ranges) -> list[Copy]:
@@ -34,7 +32,7 @@ def copies_ahead(writer: KernelWriter, node: For, ranges: Ranges) -> list[Copy]:
         return []
     if any(_is_written(writer, c) for c in found):
         return []
-    return found if sum(_bytes(writer, c) for c in found) <= MOST_BYTES else []
+    return found if sum(_bytes(writer, c) for c in found) <= SHARED.prefetched_bytes else []
 
 
 def _is_written(writer: KernelWriter, copy: Copy) -> bool:

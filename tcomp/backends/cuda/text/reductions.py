@@ -6,13 +6,14 @@ import math
 
 from tcomp.backends.cuda.text.lanes import deal_out, described
 from tcomp.backends.cuda.text.memory import share
-from tcomp.backends.cuda.text.points import FEW_TRIPS, from_zero, guarded
+from tcomp.backends.cuda.text.points import from_zero, guarded
 from tcomp.backends.cuda.text.spelling import CUDA_C
 from tcomp.backends.cuda.text.statements import assign, assignment, speller
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.backends.dialect import C_VALUE_TYPES, bare, combine, constant_text, load, store
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, walk
+from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.values import Phase
 from tcomp.values.operators import REDUCTIONS, DType, arithmetic_type
@@ -108,7 +109,7 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
     """A loop over the steps of one thread; a short one is unrolled, so that its loads go out together."""
     node = from_zero(writer, node, ranges)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
-    if low is not None and high is not None and node.step == 1 and high[1] - low[0] <= FEW_TRIPS:
+    if low is not None and high is not None and node.step == 1 and high[1] - low[0] <= UNROLLING.few_trips:
         writer.put(depth, "#pragma unroll")
         node = guarded(node, low[0], high[1], ranges)
     writer.loop(node, depth, ranges, lambda n, d, r: _accumulate(writer, n, part, d, r))

@@ -1,0 +1,135 @@
+"""Fusion on a CPU: what is computed where it is read, and what is computed ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.mapping.machines.fitted.declaring import NOT_RECORDED, fitted
+
+_OUTLINED = (
+    "2026-11-23, with computing ahead as a whole, against torch: exp(A(m,k)) * B(k,n) 1.2, before 0.09; "
+    "how the number was found: not recorded"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fusion:
+    """Which clusters share a tile."""
+
+    tile_bytes: int = fitted(
+        256 * 1024,
+        "bytes",
+        "What the intermediates of one tile may occupy: a quarter of a second cache of 1 MiB.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    few_tiles: int = fitted(
+        4,
+        "tiles",
+        "With fewer most threads of any processor have nothing to do.",
+        machine="two threads; processor not recorded",
+        how="2026-11-21: cross entropy of 256 rows of 1000 takes 0.041 ms, before 0.068",
+    )
+
+
+FUSION = Fusion()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inlining:
+    """When a value is computed where it is read."""
+
+    most_operations: int = fitted(
+        24,
+        "operations and reads an element",
+        "Up to so many computing waits for memory anyway.",
+        machine="Zen 3, vectors of 32 bytes",
+        how=(
+            "2026-11-23: images of 16 and 64 MiB: two passes of three taps (21 operations) take 0.7 to 0.85 of "
+            "the time, of four taps (36) 1.0 to 1.35"
+        ),
+    )
+    division: int = fitted(
+        8,
+        "operations",
+        "As how many a division counts.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    extremum: int = fitted(
+        2,
+        "operations",
+        "As how many a minimum or a maximum counts.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    function: int = fitted(
+        16,
+        "operations",
+        "As how many another function counts.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    expensive: int = fitted(
+        8,
+        "operations",
+        "From so many on a value is worth being kept.",
+        machine="Zen 3, two threads",
+        how=_OUTLINED,
+    )
+
+
+INLINING = Inlining()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outlining:
+    """When values are computed ahead of the statements that use them."""
+
+    least_reuse: int = fitted(
+        4,
+        "instances",
+        "Uses of a value from which on it is worth a loop of its own.",
+        machine="Zen 3, two threads",
+        how=_OUTLINED,
+    )
+    least_room: int = fitted(
+        1 << 22,
+        "bytes",
+        "What values may always take; else they take no more than the tensors of a call do.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    least_shared: int = fitted(
+        384,
+        "results",
+        (
+            "How many use an element at least for which it is worth to be brought next to those of the steps "
+            "beside it, where rows, or some steps, are neighbours, which share what a line of memory brings."
+        ),
+        machine="Zen 3, one thread",
+        how=(
+            "2026-11-23: products with a transposed first operand of more than half a megabyte take 0.65 to "
+            "0.95 of the time with 512 columns and more, 0.88 to 1.05 with 256; smaller operands gain nothing"
+        ),
+    )
+    least_shared_alone: int = fitted(
+        48,
+        "results",
+        "The same where rows and steps are no neighbours.",
+        machine="Zen 3, one thread",
+        how=(
+            "2026-11-23: with batches innermost half of twelve programs drawn at random took 0.25 to 0.6 of the "
+            "time, the others 0.8 to 1.05"
+        ),
+    )
+    neighbours: int = fitted(
+        8,
+        "elements",
+        "How many neighbours rows or steps are at least.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+OUTLINING = Outlining()

@@ -1,0 +1,181 @@
+"""The C text of kernels: what threads fetch, how rows run in vectors, and what is unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.mapping.machines.fitted.declaring import NOT_RECORDED, fitted
+
+_NEXT_ROWS = (
+    "2026-11-23: 37 layer norms, RMS norms and residual norms of 512 to 30,000 rows take 0.84 of the "
+    "time, 24 softmax and log softmax 0.92; shorter rows and those beyond a third of the nearest cache "
+    "are slower or no faster"
+)
+_SHORT_ROWS = (
+    "2026-11-22, with groups of short rows as a whole: functions of such rows take a half to a tenth of "
+    "the time; how the number was found: not recorded"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Threads:
+    """When threads share a loop over tiles, and in what portions."""
+
+    parallel_instances: int = fitted(
+        32768,
+        "instances",
+        "A group of fewer runs on one thread: waking the others costs more.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    chunk_instances: int = fitted(
+        32768,
+        "instances",
+        "What a thread fetches at a time, if there are enough: fetching takes some tens of them.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    chunks: int = fitted(
+        8,
+        "chunks a thread",
+        "Chunks that there are at least, so that a thread which is slowed down can be made up for.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+THREADS = Threads()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loops:
+    """What is unrolled, and cut into pieces."""
+
+    most_unrolled: int = fitted(
+        16,
+        "steps",
+        "Steps of a loop that is unrolled.",
+        machine="two threads; processor not recorded",
+        how=(
+            "2026-11-22, with eight rows side by side: 2048x4096 by a vector takes 0.24 ms, before 0.51; how "
+            "the number was found: not recorded"
+        ),
+    )
+    most_pieces: int = fitted(
+        4,
+        "copies of a body",
+        "More cost more of the C compiler's time than they are worth.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+LOOPS = Loops()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorRows:
+    """Rows in vectors."""
+
+    accumulators: int = fitted(
+        4,
+        "vectors",
+        "Accumulators of a reduction that take turns.  Results depend on it.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    most_folded_steps: int = fitted(
+        256,
+        "steps",
+        "Steps of a reduction from which on folding its lanes no longer matters.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    unrolled: int = fitted(
+        16,
+        "vectors",
+        (
+            "Rows of fewer vectors are unrolled. From there on it gained nothing, and the C compiler took half "
+            "of its time over the rows of an attention's softmax."
+        ),
+        machine="Zen 3",
+        how="2026-11-23: a third gained with one vector, 6 % with 8, 2 with 16",
+    )
+    block: int = fitted(
+        64,
+        "elements",
+        ("Elements that are widened at a time at most: a few vectors, so that conversions overlap with the rest."),
+        machine="one core; processor not recorded",
+        how=(
+            "2026-11-21, with widening in vectors as a whole: softmax of 300x1000 float16 takes 0.11 ms, before "
+            "2.83; how the number was found: not recorded"
+        ),
+    )
+    least_lanes: int = fitted(
+        4,
+        "lanes",
+        "Lanes of the shortest vectors that are worth a loop of their own.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    most_short_vectors: int = fitted(
+        2,
+        "vectors",
+        "Vectors that a row does not fill, for which it is worth the trouble to run rows in groups.",
+        machine=NOT_RECORDED,
+        how=_SHORT_ROWS,
+    )
+    spread: int = fitted(
+        4,
+        "operations",
+        "What an element costs that is laid out for every row of a group.",
+        machine=NOT_RECORDED,
+        how=_SHORT_ROWS,
+    )
+    repeated: int = fitted(
+        1,
+        "operations",
+        "What an element costs that is laid out once for a group.",
+        machine=NOT_RECORDED,
+        how=_SHORT_ROWS,
+    )
+    slow: int = fitted(
+        8,
+        "operations",
+        "What a function costs.",
+        machine=NOT_RECORDED,
+        how=_SHORT_ROWS,
+    )
+    least_lines: int = fitted(
+        8,
+        "lines of the cache",
+        "In rows of fewer the ragged ends cost more than streaming the rest saves.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+VECTOR_ROWS = VectorRows()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NextRows:
+    """When the last reduction of a tile fetches the rows of the next one."""
+
+    least_row: int = fitted(
+        512,
+        "bytes",
+        "Bytes of a row at least.",
+        machine="Zen 5, one thread",
+        how=_NEXT_ROWS,
+    )
+    near_rows: float = fitted(
+        1 / 3,
+        "of the nearest cache",
+        "What the rows of a tile take of a tensor at most.",
+        machine="Zen 5, one thread",
+        how=_NEXT_ROWS,
+    )
+
+
+NEXT_ROWS = NextRows()

@@ -1,0 +1,328 @@
+"""GPUs: tiles of blocks, how they are dealt to threads, what latencies and launches cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.mapping.machines.fitted.declaring import NOT_RECORDED, fitted
+
+_FIRST_RUNS = (
+    "2026-11-22, with the first runs on a device: 4096^3 had reached 44 % of the peak; how the number "
+    "was found: not recorded"
+)
+_WIDE = "2026-11-22: 4096^3 takes 2.98 ms with 128 threads of 16 x 8 elements, 3.35 before"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Device:
+    """What the models count: rates, latencies, and what a multiprocessor holds."""
+
+    l2_advantage: float = fitted(
+        2.5,
+        "times the bandwidth of memory",
+        "How much faster the second cache is, where neighbouring blocks find each other's operands.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    step_latency: float = fitted(
+        0.7e-6,
+        "seconds",
+        "From asking for a tile of operands to having it in shared memory; arithmetic may hide it.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    barrier_seconds: float = fitted(
+        0.1e-6,
+        "seconds",
+        "What threads wait for each other around a tile of steps.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    half_busy_threads: int = fitted(
+        180,
+        "threads of a multiprocessor",
+        "With so many it reaches half of what it could.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    half_busy_wide_threads: int = fitted(
+        60,
+        "threads of a multiprocessor",
+        (
+            "The same where a thread has so many elements that all steps of a tile are unrolled: one has much "
+            "to do meanwhile."
+        ),
+        machine="NVIDIA H100",
+        how=_WIDE,
+    )
+    launch_seconds: float = fitted(
+        3e-6,
+        "seconds",
+        "From one kernel of a stream to the next.",
+        machine=NOT_RECORDED,
+        how=("2026-11-22: one number in place of 2, 2.5 and 3 us in three modules; how it was found: not recorded"),
+    )
+    threads_resident: int = fitted(
+        512,
+        "threads of a multiprocessor",
+        (
+            "What it must hold at least: left to choose, ptxas spills to hold more. Each then has 128 of 65,536 "
+            "registers."
+        ),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    base_registers: int = fitted(
+        32,
+        "registers",
+        ("What a thread has besides the elements that it keeps and, in a contraction, the operands of one step."),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    spilled: float = fitted(
+        3.0,
+        "times the time",
+        "Arithmetic whose accumulators are not in registers, for the tuner.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    enough_threads: int = fitted(
+        512,
+        "threads of a multiprocessor",
+        ("From so many on the latency of memory is hidden, by and large, for the tuner; half as many wide ones."),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+DEVICE = Device()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contractions:
+    """Tiles of contractions, and steps between two fetches."""
+
+    parts: tuple[int, ...] = fitted(
+        (2, 4, 8, 16),
+        "parts",
+        "Into how many the steps of a contraction may be split.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    tiles: tuple[tuple[int, int], ...] = fitted(
+        ((128, 128), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16)),
+        "rows and columns",
+        "What a block may compute of a contraction, the most reuse first.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    block_threads: int = fitted(
+        256,
+        "threads",
+        "Threads of a block where the user gives none.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    fetched_elements: int = fitted(
+        16,
+        "elements",
+        "What a thread fetches of the operands at a time: enough of them must be on their way.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    wide_share: int = fitted(
+        128,
+        "elements",
+        ("What a thread has of a tile that is large enough: more multiplications for each read of shared memory."),
+        machine="NVIDIA H100",
+        how=_WIDE,
+    )
+    least_steps: int = fitted(
+        16,
+        "steps",
+        "Steps between two fetches at least.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    least_wide_steps: int = fitted(
+        8,
+        "steps",
+        "The same where few threads have wide shares.",
+        machine="NVIDIA H100",
+        how=f"{_WIDE}; tiles of 16 steps were slower",
+    )
+    most_steps: int = fitted(
+        128,
+        "steps",
+        "Steps between two fetches at most.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+    usual_side: int = fitted(
+        64,
+        "rows, or columns",
+        (
+            "Sides of a tile that a contraction has where it may choose: for deciding whether a consumer's "
+            "tiles are too narrow."
+        ),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+CONTRACTIONS = Contractions()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dealing:
+    """How tiles are dealt to blocks and threads."""
+
+    step_multiple: int = fitted(
+        8,
+        "steps",
+        "Tiles of more steps are a multiple of this, so that they begin where vectors do.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    long_reduction: int = fitted(
+        32,
+        "steps",
+        "From so many on threads may share a reduction.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    usual_points: int = fitted(
+        8192,
+        "steps, or elements",
+        ("A reduction, or a tile, for which the usual threads of a block are enough; more have twice as many."),
+        machine="NVIDIA H100",
+        how=(
+            "2026-11-22, with the first runs on a device: long rows may have 512 threads; how the number was "
+            "found: not recorded"
+        ),
+    )
+    elements_per_thread: int = fitted(
+        4,
+        "elements",
+        "What a thread has of a pointwise tile once there are blocks enough.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    transposed_tile: int = fitted(
+        32,
+        "elements",
+        "Both sides of a tile that is read along the one and written along the other.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    parallel_blocks: int = fitted(
+        4,
+        "blocks a multiprocessor",
+        ("Fusion may leave so many, or all that there were: idle multiprocessors cost less than a pass over memory."),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    part_work: int = fitted(
+        1 << 22,
+        "instances",
+        "Instances of an update from which on a second kernel costs less than idle multiprocessors.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    part_steps: int = fitted(
+        256,
+        "steps",
+        "Steps that a part of a reduction has at least.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    contraction_part_steps: int = fitted(
+        64,
+        "steps",
+        "Steps that a part of a contraction has at least.",
+        machine="NVIDIA H100",
+        how=_FIRST_RUNS,
+    )
+
+
+DEALING = Dealing()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shared:
+    """What is fetched into shared memory, and how it lies there."""
+
+    least_reuse: float = fitted(
+        2.0,
+        "reads of an element",
+        "Reads of a fetched element that make fetching it worth while.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    largest_padding: int = fitted(
+        8,
+        "elements",
+        "What may be added to a row so that threads meet in no bank.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    few_rounds: int = fitted(
+        8,
+        "rounds",
+        "Fetches of so few are unrolled, so that all of their loads go out together.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    prefetched_bytes: int = fitted(
+        128,
+        "bytes",
+        "What a thread may keep of tiles on their way: 32 registers.",
+        machine="NVIDIA H100",
+        how=(
+            "2026-11-22, with prefetching as a whole, worth a third of the time of 4096^3; how the number was "
+            "found: not recorded"
+        ),
+    )
+
+
+SHARED = Shared()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unrolling:
+    """Which loops of a kernel's text are unrolled."""
+
+    longest: int = fitted(
+        64,
+        "iterations",
+        (
+            "Loops over the elements of a thread are unrolled up to this length, so that what they index stays "
+            "in registers."
+        ),
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+    most_copies: int = fitted(
+        128,
+        "copies of a body",
+        "Copies of a loop body where the user does not say.",
+        machine="NVIDIA H100",
+        how=_WIDE,
+    )
+    most_wide_copies: int = fitted(
+        1024,
+        "copies of a body",
+        "The same where few threads have many elements, which need several steps at a time.",
+        machine="NVIDIA H100",
+        how=_WIDE,
+    )
+    few_trips: int = fitted(
+        8,
+        "iterations",
+        "Loops of so few are unrolled whatever they do: their loads go out together.",
+        machine=NOT_RECORDED,
+        how=NOT_RECORDED,
+    )
+
+
+UNROLLING = Unrolling()
