@@ -14,9 +14,11 @@ from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.commands.terminal.machinecode import FORMS, architecture_of, machine_code
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
+from tcomp.runtime.kernel import explain
 from tcomp.storage.wholefiles import write_whole
 
 _LIST = "list"
+_EXPLAIN = "explain"
 _SOURCE = "source"
 _KERNEL = "kernel"
 
@@ -38,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--emit",
         default=_SOURCE,
         metavar="STAGE",
-        help=f"the stage to print; source is the last one, list names them all; for CUDA also {', '.join(FORMS)}",
+        help="the stage to print: source is the last one, explain says what was fused, tiled and parallelised, list "
+        f"names them all; for CUDA also {', '.join(FORMS)}",
     )
     parser.add_argument("--until", metavar="PASS", help="print every stage up to this one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of printing")
@@ -53,7 +56,8 @@ def execute(request: CompileRequest) -> int:
     """Compile a program and print what is asked for.  Raises TcompError."""
     program, target = request.program.load(), request.program.target
     kernel_suffix = "c" if architecture_of(target) is None else "cu"
-    compilation = program.lower(request.program.sizes, target)
+    specialisation = program.specialised(request.program.sizes, target)
+    compilation = specialisation.lower()
     stages = compilation.stages
     if request.until is not None:
         last = _stage(request.until, stages)
@@ -65,8 +69,10 @@ def execute(request: CompileRequest) -> int:
             show_line(f"==== {name}", "bold")
             show_source(stages[name], stage_suffix(name, kernel_suffix))
     elif request.emit == _LIST:
-        for name in (*stages, *(FORMS if kernel_suffix == "cu" else ())):
+        for name in (*stages, _EXPLAIN, *(FORMS if kernel_suffix == "cu" else ())):
             show_line(name)
+    elif request.emit == _EXPLAIN:
+        _deliver(explain(specialisation, compilation), "txt", request.output)
     elif request.emit in FORMS:
         _deliver(machine_code(compilation.source, target, request.emit), request.emit, request.output)
     else:

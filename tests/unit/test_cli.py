@@ -289,7 +289,7 @@ class TestCompile:
         assert run("compile", mm, *SIZES, "--emit", "list") == 0
         stages = capsys.readouterr().out.split()
         assert stages[:4] == ["input", "function", "scop", "schedule"]
-        assert stages[-2:] == ["loops", "kernel"]
+        assert stages[-3:] == ["loops", "kernel", "explain"]
         for stage in stages:
             assert run("compile", mm, *SIZES, "--emit", stage) == 0
             assert capsys.readouterr().out.strip()

@@ -69,6 +69,10 @@ class Program:
 
     def lower(self, sizes: Mapping[str, int], target: str) -> Compilation:
         """Every stage for a target; its compiler is not called, so it need not be here.  Raises TcompError."""
+        return self.specialised(sizes, target).lower()
+
+    def specialised(self, sizes: Mapping[str, int], target: str) -> Specialisation:
+        """What to compile for a target: with the options given, or those that tuning found.  Raises TcompError."""
         function = self.operation.function
         check_sizes(function, sizes)
         constants = [tensor for tensor in function.inputs if tensor.role == "const"]
@@ -79,7 +83,7 @@ class Program:
         made = Specialisation(function, Sizes(values), self.options or MappingOptions(), name, False, self.plan)
         if self.options is None and self.plan is None:
             made = replace(made, options=stored_options(made, device_model(name, MAIN)))
-        return made.lower()
+        return made
 
 
 def add_program_arguments(
