@@ -21,6 +21,7 @@ import time
 import timeit
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,8 @@ def main() -> None:
         "tcomp": tc.__version__,
     }
     values.json.parent.mkdir(parents=True, exist_ok=True)
-    values.json.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    head = {"benchmark": "overhead", "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
+    values.json.write_text(json.dumps({**head, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

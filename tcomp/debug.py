@@ -1,6 +1,6 @@
 """What can be seen and switched from outside: environment variables, messages on stderr and dumps.
 
-Each variable is one row of ``VARIABLES``; ``tcomp debug`` prints the rows and the README shows them.  The functions
+Each variable is one row of ``VARIABLES``; ``tcomp debug`` prints them and docs/debugging.md shows them.  The functions
 read the environment whenever they are called, so a variable may change between two calls.
 """
 
