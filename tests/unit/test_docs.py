@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
@@ -10,9 +11,16 @@ from pathlib import Path
 import pytest
 
 import tcomp
+from benchmarks import pictures, ratios, results_page
 from tcomp import cli, debug, grammar
+from tcomp.backends.cuda.target import CudaBackend
 from tcomp.backends.cuda.tools import nvrtc
+from tcomp.driver import lower
 from tcomp.errors import TargetError
+from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(4)
 
@@ -92,8 +100,37 @@ def test_the_note_on_promotion_shows_what_its_commands_print(capsys: pytest.Capt
         assert piece in printed
 
 
-def test_the_readme_shows_the_debug_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def stages(target: str) -> dict[str, str]:
+    """Those of the product that the page on the architecture follows, on machines that do not depend on this one."""
+    function = grammar.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")["mm"]
+    backend = CPU if target == "cpu" else CudaBackend(gpu_of("sm_90"))
+    return lower(function, Sizes({"M": 512, "N": 512, "K": 512}), MappingOptions(), backend).stages
+
+
+def test_the_page_on_the_architecture_shows_what_the_stages_print() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```text (\w+):(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    printed = {target: stages(target) for target in ("cpu", "cuda")}
+    assert {target for target, _, _ in shown} == {"cpu", "cuda"} and len(shown) > 10
+    for target, stage, block in shown:
+        rest = " ".join(printed[target][stage].split())
+        for piece in re.split(r"^ *\.\.\.\n", block, flags=re.MULTILINE):
+            before, found, rest = rest.partition(" ".join(piece.split()))
+            assert found or not piece.strip(), f"{target}:{stage} does not print:\n{piece}\nafter:\n{before[:2000]}"
+
+
+def test_the_readme_quotes_what_was_measured() -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    cases = ratios.gpu_ratios(json.loads(pictures.SPEED.read_text(encoding="utf-8")))
+    ahead = sum(case.ratio >= 1 for case in cases)
+    assert f"on {ahead} of {len(cases)} kernels" in readme
+    assert f"{ratios.mean(cases):.2f} times as long" in readme
+    latest = next(run for run in results_page.runs(ROOT / "benchmarks" / "results") if run.found.get("suite") == "w")
+    assert f"tcomp is {latest.found['summary']['against_best']:.1f} times as fast as the best" in readme
+
+
+def test_the_page_on_debugging_shows_the_debug_table() -> None:
+    text = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(TCOMP_\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
     assert rows == [(variable.name, variable.values, variable.help) for variable in debug.VARIABLES]
 
