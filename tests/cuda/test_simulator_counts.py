@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcomp.backends.simulator.report import AccessCounts, KernelCounts
+from tcomp.backends.simulator.report import AccessCounts, FindingKind, KernelCounts
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.backends.source import Launch
 from tests.cuda.simulated import MATMUL, NEEDS_COMPILER, Tensor, out, simulate, source_of, whole
@@ -160,6 +160,38 @@ def test_tiled_matmul_moves_what_theory_says() -> None:
     assert kernel.barriers == 2 * 256 / 16
     # Each lane pair of rows in a warp reads two words of A_tile, both broadcast, and one row of B_tile.
     assert sum(a.conflicts for a in kernel.select("shared", "read")) == 0
+
+
+def test_some_blocks_stand_for_all() -> None:
+    tensors, _ = MATMUL.make()
+    launch = Launch("matmul", (2, 4, 1), (16, 16, 1), 0, ("A", "B", "C"))
+    (whole_run,) = simulate(MATMUL.text, [launch], tensors, COUNTING).kernels
+    report = simulate(MATMUL.text, [launch], tensors, Settings(counting=True, blocks=2))
+    assert not report.findings, str(report)
+    (some,) = report.kernels
+    assert (some.counted_blocks, whole_run.counted_blocks) == (2, 8)
+    assert some.accesses == whole_run.accesses and some.barriers == whole_run.barriers
+    assert simulate(MATMUL.text, [launch], tensors, Settings(counting=True, blocks=100)).kernels == (whole_run,)
+
+
+def test_what_left_out_blocks_would_have_written_is_no_fault() -> None:
+    text = """
+extern "C" __global__ void first(float *__restrict__ T) { T[blockIdx.x * 32 + threadIdx.x] = 1.0f; }
+extern "C" __global__ void second(const float *__restrict__ T, float *__restrict__ C) {
+  __shared__ float row[32];
+  if (threadIdx.x || !FAULTY) row[threadIdx.x] = T[threadIdx.x * 8 + blockIdx.x];
+  __syncthreads();
+  C[blockIdx.x * 32 + threadIdx.x] = row[31 - threadIdx.x];
+}
+"""
+    launches = [
+        Launch("first", (8, 1, 1), (32, 1, 1), 0, ("T",)),
+        Launch("second", (8, 1, 1), (32, 1, 1), 0, ("T", "C")),
+    ]
+    for faulty, kinds in (("0", set()), ("1", {FindingKind.UNINITIALISED})):
+        tensors = [out("T", (256,)), out("C", (256,))]
+        report = simulate(text.replace("FAULTY", faulty), launches, tensors, Settings(blocks=1))
+        assert {finding.kind for finding in report.findings} == kinds
 
 
 def test_flops_follow_from_executed_statements() -> None:

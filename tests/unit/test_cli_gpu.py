@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import islpy as isl
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tcomp import cli, debug
 from tcomp.backends.cuda.target import CudaBackend
@@ -22,6 +25,7 @@ from tcomp.backends.simulator.compiler import why_not
 from tcomp.backends.simulator.simulation import Simulation, load
 from tcomp.backends.source import Source
 from tcomp.commands.run import Comparison
+from tcomp.commands.terminal import blocks
 from tcomp.commands.terminal.roofline import Point, attainable, bound, least_seconds, picture, ridge
 from tcomp.driver import lower
 from tcomp.errors import TargetError
@@ -82,7 +86,7 @@ class TestCompile:
         assert run("compile", mm, *SIZES, *SM, "--emit", "list") == 0
         stages = capsys.readouterr().out.split()
         assert stages[:4] == ["input", "function", "scop", "schedule"]
-        assert stages[-6:] == ["loops", "kernel", "ptx", "cubin", "sass", "resources"]
+        assert stages[-7:] == ["loops", "kernel", "explain", "ptx", "cubin", "sass", "resources"]
         assert run("compile", mm, *SIZES, *SM) == 0
         source = capsys.readouterr().out
         assert 'extern "C" __global__' in source
@@ -192,6 +196,17 @@ class TestSimulate:
         assert kernel["flops"] == 2 * 64 * 32 * 48
         assert kernel["moved_bytes"] == 32 * sum(a["sectors"] for a in kernel["accesses"] if a["space"] == "global")
 
+    def test_some_blocks_only(self, mm: str, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ("--sizes", "M=256,N=256,K=64", "--options", "tile=32x32,split_reduction=2")
+        assert run("simulate", mm, *arguments, "--json") == 0
+        every = json.loads(capsys.readouterr().out)
+        assert run("simulate", mm, *arguments, "--blocks", "3", "--json") == 0
+        some = json.loads(capsys.readouterr().out)
+        assert (some["blocks"], some["outputs"], some["findings"]) == (3, [], [])
+        assert [kernel["accesses"] for kernel in some["kernels"]] == [kernel["accesses"] for kernel in every["kernels"]]
+        assert run("simulate", mm, *arguments, "--blocks", "3") == 0
+        assert "results are not compared" in capsys.readouterr().out
+
     @pytest.mark.parametrize("name", NAMED)
     @pytest.mark.parametrize("library", ["matmul", "softmax", "convolution"])
     def test_named_sets_give_right_results(self, name: str, library: str, tmp_path: Path) -> None:
@@ -245,9 +260,37 @@ class TestSimulate:
         assert run("simulate", mm, *SIZES, "--target", target) == 0
         assert ("sm_75 (T4)" if target.endswith("75") else "sm_90 (H100)") in capsys.readouterr().out
 
-    @pytest.mark.parametrize("arguments", [("--order", "sideways"), ("--seed", "-1")])
+    @pytest.mark.parametrize("arguments", [("--order", "sideways"), ("--seed", "-1"), ("--blocks", "0")])
     def test_wrong_usage_is_status_two(self, mm: str, arguments: tuple[str, ...]) -> None:
         assert run("simulate", mm, *SIZES, *arguments) == 2
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_long_simulations_show_a_sign_of_life(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(blocks, "_SECONDS_OF_SILENCE", 0.01)
+    monkeypatch.setattr(blocks, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(blocks, "_SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr(blocks, "Console", lambda stderr: Console(stderr=stderr, force_terminal=terminal, width=80))
+    asked = threading.Event()
+    looks = itertools.count()
+
+    def done() -> tuple[int, int]:
+        if next(looks) > 3:
+            asked.set()
+        return 7, 40
+
+    with blocks.BlocksDisplay(done):
+        assert asked.wait(10)
+    shown = capsys.readouterr().err
+    assert ("simulating blocks" if terminal else "simulated 7 of 40 blocks") in shown
+
+
+def test_short_simulations_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with blocks.BlocksDisplay(lambda: (0, 1)):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 PROGRAMS = {

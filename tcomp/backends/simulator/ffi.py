@@ -6,6 +6,7 @@ import ctypes
 from ctypes import POINTER, byref, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 NO_BUFFER = -(2**31)
+ALL_BLOCKS = 2**32 - 1
 
 
 class BufferStructure(ctypes.Structure):
@@ -42,6 +43,7 @@ class SettingsStructure(ctypes.Structure):
         ("stack_bytes", c_uint64),
         ("counted_blocks", c_uint32),
         ("line_count", c_uint32),
+        ("most_blocks", c_uint32),
     )
 
 
@@ -123,6 +125,8 @@ class Runtime:
         library.tc_sim_unwritten.argtypes = (c_uint32,)
         library.tc_sim_unwritten.restype = c_int64
         library.tc_sim_base.restype = c_uint64
+        library.tc_sim_progress.argtypes = (POINTER(c_uint64),)
+        library.tc_sim_progress.restype = None
 
     def base(self) -> int:
         """Where the image is loaded."""
@@ -159,6 +163,12 @@ class Runtime:
     def unwritten(self, number: int) -> int:
         """The first byte of a buffer that nobody wrote, or -1."""
         return int(self._library.tc_sim_unwritten(number))
+
+    def progress(self) -> tuple[int, int]:
+        """Blocks of the kernel at work that have run, and how many are to run.  For any thread."""
+        counts = (c_uint64 * 2)()
+        self._library.tc_sim_progress(counts)
+        return counts[0], counts[1]
 
     def end(self) -> None:
         """Give back the memory of the run."""

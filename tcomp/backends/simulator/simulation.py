@@ -48,13 +48,16 @@ class Settings:
 
     ``order`` is that of blocks, and of the threads of a block between barriers; random orders are drawn anew for each
     barrier interval, from ``seed``.  ``counting`` watches what accesses cost, in ``counted_blocks`` blocks spread over
-    the grid (None: in all).
+    the grid (None: in all).  ``blocks`` is how many blocks of a kernel run at most, spread over its grid (None: all).
+    If some are left out, results are incomplete, what they would have written counts as written, and counts are scaled
+    to the whole grid.
     """
 
     order: Order = "forward"
     seed: int = 0
     counting: bool = False
     counted_blocks: int | None = None
+    blocks: int | None = None
 
 
 class _Library:
@@ -129,12 +132,17 @@ class Simulation:
             try:
                 findings, total, kernels = self._launch_all(arena, names, settings)
                 status = arena.copy_back()
-                if not findings and not status:
+                if not findings and not status and settings.blocks is None:
                     findings = self._unwritten(arena, names)
                     total = len(findings)
             finally:
                 runtime.end()
         return Report(status, findings, total, kernels)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Blocks of the kernel at work that have run, and how many are to run.  Any thread may ask."""
+        return self._library.runtime.progress()
 
     def _settings(self, arena: Arena, settings: Settings) -> ffi.SettingsStructure:
         library = self._library
@@ -148,11 +156,11 @@ class Simulation:
         line_count = max(self._line_flops, default=-1) + 1
         counted = 0
         if settings.counting:
-            counted = 2**32 - 1 if settings.counted_blocks is None else settings.counted_blocks
+            counted = _most(settings.counted_blocks)
         return ffi.SettingsStructure(
             arena.start, arena.bytes, arena.structures(), len(arena.tensors), CHUNK_SHIFT, base + section.address,
             section.size, variables, len(variables), _ORDERS.index(settings.order), settings.seed % 2**64, STACK_BYTES,
-            counted, line_count,
+            counted, line_count, _most(settings.blocks),
         )  # fmt: skip
 
     def _launch_all(
@@ -188,6 +196,11 @@ class Simulation:
                     Finding(FindingKind.UNWRITTEN_OUTPUT, self.source.entry, name, element, None, None, "", "", None, 1)
                 )
         return tuple(found)
+
+
+def _most(blocks: int | None) -> int:
+    """A number of blocks as the runtime takes it."""
+    return ffi.ALL_BLOCKS if blocks is None else min(blocks, ffi.ALL_BLOCKS)
 
 
 def load(source: Source, line_flops: Mapping[int, int] | None = None) -> Simulation:

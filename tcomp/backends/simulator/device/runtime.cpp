@@ -38,6 +38,14 @@ static u64 cell_bytes(const Buffer &b) { return ((b.size + (1ull << b.shift) - 1
 static u64 chunk_count() { return (run.settings.arena_bytes >> run.settings.chunk_shift) + 1; }
 static u64 word_count() { return run.settings.shared_bytes / WORD + 1; }
 
+static volatile u64 progress[2];
+
+// Blocks of the kernel at work that have run, and how many there are to run; may be asked by another thread.
+TC_API void tc_sim_progress(u64 *counts) {
+  counts[0] = progress[0];
+  counts[1] = progress[1];
+}
+
 TC_API void tc_sim_end() {
   for (u32 i = 0; i < run.settings.buffer_count; i++) {
     Buffer &b = run.settings.buffers[i];
@@ -90,7 +98,8 @@ TC_API int tc_sim_begin(const Settings *settings) {
     Buffer &b = settings->buffers[i];
     b.cells = b.role == INPUT ? nullptr : (Cell *)reserve(cell_bytes(b));
     enough = b.role == INPUT || b.cells;
-    b.first_valid = b.role == UNWRITTEN ? 1 : 0;
+    // Where blocks are left out, what they would have written is taken as there.
+    b.first_valid = b.role == UNWRITTEN && settings->most_blocks == ALL_BLOCKS ? 1 : 0;
     u64 first = (b.start - settings->arena) >> settings->chunk_shift;
     u64 last = (b.start + (b.size ? b.size - 1 : 0) - settings->arena) >> settings->chunk_shift;
     for (u64 c = first; c <= last; c++) run.chunks[c] = &b;
@@ -120,6 +129,13 @@ static void poison_shared() {
     b.first_valid = b.scope_first = run.now;
   }
 }
+
+// Whether a block is one of so many that are spread evenly over the grid.
+static bool chosen(u64 number, u64 wanted, u64 blocks) {
+  return (number + 1) * wanted / blocks > number * wanted / blocks;
+}
+
+static u64 least(u64 a, u64 b) { return a < b ? a : b; }
 
 static void set_up_threads() {
   const u32 *extent = run.launch.block;
@@ -152,11 +168,14 @@ TC_API void tc_sim_launch(const Launch *launch) {
   dynamic.size = launch->shared_bytes;
   dynamic.touched = 1;
   u64 blocks = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
-  u64 wanted = run.settings.counted_blocks < blocks ? run.settings.counted_blocks : blocks;
+  u64 wanted = least(run.settings.counted_blocks, blocks), simulated = least(run.settings.most_blocks, blocks);
+  progress[1] = simulated;
+  progress[0] = 0;
   Vector<u32> order;
   arrange(order, (u32)blocks);
   for (u64 i = 0; i < blocks && run.total_findings < MOST_COUNTED; i++) {
     u64 number = order[i];
+    if (!chosen(number, simulated, blocks)) continue;
     run.block[0] = (u32)(number % launch->grid[0]);
     run.block[1] = (u32)(number / launch->grid[0] % launch->grid[1]);
     run.block[2] = (u32)(number / launch->grid[0] / launch->grid[1]);
@@ -164,13 +183,13 @@ TC_API void tc_sim_launch(const Launch *launch) {
     run.block_starts.push(run.now);
     run.block_numbers.push((u32)number);
     run.stopped = 0;
-    // Counted blocks are spread evenly over the grid.
-    run.counting = (number + 1) * wanted / blocks > number * wanted / blocks;
+    run.counting = chosen(number, wanted, blocks);
     run.counted += run.counting;
     poison_shared();
     run_block();
     if (run.stopped && run.counting)
       for (u32 t = 0; t < run.thread_count; t++) run.threads[t].trace.count = 0;
+    progress[0] = progress[0] + 1;
   }
   order.release();
 }

@@ -77,6 +77,7 @@ struct Settings {  // as in ffi.py
   u64 stack_bytes;
   u32 counted_blocks;
   u32 line_count;
+  u32 most_blocks;  // of a kernel; the others do not run
 };
 
 struct Launch {  // as in ffi.py
@@ -113,6 +114,7 @@ struct Finding {  // as in ffi.py
 static const i32 NO_BUFFER = INT32_MIN;
 static const u32 MOST_FINDINGS = 64;
 static const u64 MOST_COUNTED = 1 << 16;
+static const u32 ALL_BLOCKS = ~0u;
 static const u32 LANES = 32;
 static const u32 MOST_THREADS = 1024;
 
