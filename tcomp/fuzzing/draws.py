@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tcomp.errors import MissingPackageError
 from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS, random_machine, random_options
 from tcomp.fuzzing.programs.choices import Choices
@@ -60,10 +61,17 @@ def _case(choices: Choices, program: Program, target: str, relation: str) -> Cas
 
 
 def _variant(choices: Choices, program: Program, target: str) -> Case:
-    """A case under a relation that changes the program; other layouts, if the one that is picked does not."""
+    """A case under a relation that changes the program; other layouts, if the one that is picked does not.
+
+    Also where a package is missing without which the program has no data; the case is left out when it is executed.
+    """
     case = _case(choices, program, target, choices.pick([name for name in RELATIONS if name != "same"]))
-    changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)
-    return case if changed.program != program else replace(case, relation="strided")
+    strided = replace(case, relation="strided")
+    try:
+        changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)
+    except MissingPackageError:
+        return strided
+    return case if changed.program != program else strided
 
 
 _ARCHITECTURES: Sequence[str] = tuple(GPUS)

@@ -7,6 +7,7 @@ import functools
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from dataclasses import fields
@@ -384,6 +385,15 @@ class TestWorkers:
     def test_a_case_is_run(self, case: Case) -> None:
         with Worker(60.0) as worker:
             assert worker.run(case).outcome == Outcome(Verdict.PASSED)
+
+
+def test_a_package_that_is_missing_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    drawn = [draw(Draw(4, number, ("cpu",))) for number in range(1, 60)]
+    needing = [each for each in drawn if "bfloat16" in each.cases[0].program.text]
+    assert len(needing) >= 3
+    outcomes = [execute(case) for each in needing[:3] for case in each.cases]
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.REFUSED}
 
 
 def test_no_scratch_memory_is_as_a_kernel_would_like_it() -> None:
