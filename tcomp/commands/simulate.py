@@ -113,15 +113,15 @@ def execute(request: SimulateRequest) -> int:
     settings = Settings(request.order, request.seed, counting=True, blocks=request.blocks)
     report = _run(compilation.source, operation.function, arrays, settings)
     outputs = {tensor.name: arrays[tensor.name] for tensor in operation.function.outputs}
-    partial = request.blocks is not None
-    comparisons = () if report.findings or partial else compare(operation, arguments, outputs, program.options)
+    comparable = report.complete and not report.findings
+    comparisons = compare(operation, arguments, outputs, program.options) if comparable else ()
     outcome = Outcome(gpu_of(architecture), report, comparisons, _points(compilation, report.kernels))
     if request.json:
         options = program.options or MappingOptions()
         show_line(json.dumps(_plain(outcome, request, options), indent=2))
     else:
         _show(outcome)
-        if partial:
+        if not report.complete:
             show_line("results are not compared: not all blocks were simulated")
     return DONE if outcome.right else WRONG
 

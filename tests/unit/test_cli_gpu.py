@@ -207,6 +207,13 @@ class TestSimulate:
         assert run("simulate", mm, *arguments, "--blocks", "3") == 0
         assert "results are not compared" in capsys.readouterr().out
 
+    def test_as_many_blocks_as_there_are_is_all_of_them(self, mm: str, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ("--sizes", "M=64,N=64,K=64", "--options", "tile=32x32")
+        assert run("simulate", mm, *arguments, "--blocks", "4", "--json") == 0
+        assert [output["agrees"] for output in json.loads(capsys.readouterr().out)["outputs"]] == [True]
+        assert run("simulate", mm, *arguments, "--blocks", "3", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["outputs"] == []
+
     @pytest.mark.parametrize("name", NAMED)
     @pytest.mark.parametrize("library", ["matmul", "softmax", "convolution"])
     def test_named_sets_give_right_results(self, name: str, library: str, tmp_path: Path) -> None:

@@ -223,13 +223,14 @@ class Report:
 
     ``status`` is 1 if a data-dependent subscript was outside its tensor, else 0.  ``findings`` are those of the first
     kernel that has any: those after it did not run.  ``total`` counts repetitions too.  ``kernels`` is empty unless
-    the run counted.
+    the run counted.  ``complete`` says that no block was left out on request.
     """
 
     status: int
     findings: tuple[Finding, ...]
     total: int
     kernels: tuple[KernelCounts, ...]
+    complete: bool = True
 
     def __str__(self) -> str:
         parts = [str(f) for f in self.findings] or ["no findings"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,18 @@ class Simulation:
             try:
                 findings, total, kernels = self._launch_all(arena, names, settings)
                 status = arena.copy_back()
-                if not findings and not status and settings.blocks is None:
+                complete = self._runs_whole(settings)
+                if not findings and not status and complete:
                     findings = self._unwritten(arena, names)
                     total = len(findings)
             finally:
                 runtime.end()
-        return Report(status, findings, total, kernels)
+        return Report(status, findings, total, kernels, complete)
+
+    def _runs_whole(self, settings: Settings) -> bool:
+        """Whether no kernel has more blocks than are to run."""
+        most = settings.blocks
+        return most is None or all(math.prod(launch.grid) <= most for launch in self.source.launches)
 
     @property
     def progress(self) -> tuple[int, int]:
