@@ -98,7 +98,7 @@ class Inference:
                 self._unsolvable(Diagnostic(message, self.function.source, given.span))
                 return None
             ranges[given.index] = Bounds(low, high.plus(-1))
-        if dependence_order(ranges) is None:
+        if dependence_order({name: bounds.variables() for name, bounds in ranges.items()}) is None:
             names = ", ".join(name for name, bounds in ranges.items() if bounds.variables() & ranges.keys())
             message = f"the ranges of {names} depend on each other"
             self._unsolvable(Diagnostic(message, self.function.source, statement.ranges[0].span))

@@ -67,11 +67,11 @@ _Inequality = Form | _Region
 """A form stands for ``form >= 0``."""
 
 
-def dependence_order(ranges: Mapping[str, Bounds]) -> tuple[str, ...] | None:
+def dependence_order(mentioned: Mapping[str, frozenset[str]]) -> tuple[str, ...] | None:
     """Variables with ranges, each before those that its range mentions; None where ranges depend on each other."""
-    mentioned = {name: bounds.variables() & ranges.keys() for name, bounds in ranges.items()}
+    among = {name: others & mentioned.keys() for name, others in mentioned.items()}
     try:
-        return tuple(reversed(tuple(TopologicalSorter(mentioned).static_order())))
+        return tuple(reversed(tuple(TopologicalSorter(among).static_order())))
     except CycleError:
         return None
 
@@ -102,7 +102,7 @@ class _Solver:
         self.intervals: dict[str, Interval] = {}
 
     def run(self, ranges: Mapping[str, Bounds], accesses: Iterable[tuple[Form, Interval]]) -> Solution:
-        order = dependence_order(ranges)
+        order = dependence_order({name: bounds.variables() for name, bounds in ranges.items()})
         assert order is not None, "the caller rejects cyclic ranges"
         pinned: set[str] = set()
         for name in reversed(order):

@@ -1,0 +1,170 @@
+"""Subscripts and bounds as sums of indices whose coefficients are polynomials over sizes: ``S*h + kh - P``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
+from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Size, Unary
+
+_ZERO = Polynomial()
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """``operand / divisor``, rounded down, or with ``remainder`` what that leaves; the divisor is positive."""
+
+    operand: Linear
+    divisor: Polynomial
+    remainder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least or greatest value of an index, inclusive."""
+
+    value: Polynomial
+    is_lower: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A polynomial plus terms ``coefficient * index`` or ``coefficient * rounded``, each index once."""
+
+    terms: tuple[tuple[str | Rounded, Polynomial], ...]
+    constant: Polynomial
+
+    @classmethod
+    def of(cls, value: Polynomial) -> Linear:
+        """A polynomial without indices."""
+        return cls((), value)
+
+    def __add__(self, other: Linear) -> Linear:
+        return _total((*self.terms, *other.terms), self.constant + other.constant)
+
+    def scaled(self, factor: Polynomial) -> Linear:
+        """The product with a polynomial."""
+        return _total(((term, coefficient * factor) for term, coefficient in self.terms), self.constant * factor)
+
+    def indices(self) -> frozenset[str]:
+        """Every index that occurs, under roundings too."""
+        found: set[str] = set()
+        for term, _ in self.terms:
+            found |= {term} if isinstance(term, str) else term.operand.indices()
+        return frozenset(found)
+
+    def interval(self, spans: Mapping[str, tuple[Polynomial, Polynomial]]) -> tuple[Polynomial, Polynomial] | None:
+        """First and last value while indices go through their spans; None where a span or a sign is not known."""
+        low = high = self.constant
+        for term, coefficient in self.terms:
+            span = spans.get(term) if isinstance(term, str) else _rounded_interval(term, spans)
+            if span is None:
+                return None
+            if coefficient.is_nonnegative():
+                low, high = low + span[0] * coefficient, high + span[1] * coefficient
+            elif (-coefficient).is_nonnegative():
+                low, high = low + span[1] * coefficient, high + span[0] * coefficient
+            else:
+                return None
+        return low, high
+
+    def within(self, span: tuple[Polynomial, Polynomial]) -> Iterator[Linear]:
+        """What is at least 0 exactly where this lies in a span; less where that is not plain to say."""
+        match self.terms:
+            case ((Rounded(remainder=False) as rounded, coefficient),) if coefficient.constant == 1:
+                first, last = (end - self.constant for end in span)
+                divisor = rounded.divisor
+                yield from rounded.operand.within((first * divisor, last * divisor + divisor - 1))
+            case _:
+                yield self + Linear.of(-span[0])
+                yield self.scaled(Polynomial.of(-1)) + Linear.of(span[1])
+
+    def bound(self, index: str) -> Bound | None:
+        """What being at least 0 says of the only index; None where that cannot be told."""
+        match self.terms:
+            case ((str() as name, coefficient),) if name == index:
+                if coefficient.is_nonnegative():
+                    return Bound((coefficient - 1 - self.constant) // coefficient, is_lower=True)
+                if (-coefficient).is_nonnegative():
+                    return Bound(self.constant // -coefficient, is_lower=False)
+        return None
+
+    def at_worst(self, index: str, low: Linear, high: Linear) -> Linear | None:
+        """The least value while an index goes from ``low`` to ``high``; None where that cannot be told."""
+        if index not in self.indices():
+            return self
+        coefficient = dict(self.terms).get(index)
+        others = tuple((term, c) for term, c in self.terms if term != index)
+        rest = Linear(others, self.constant)
+        if coefficient is None or index in rest.indices():
+            return None
+        if coefficient.is_nonnegative():
+            return rest + low.scaled(coefficient)
+        return rest + high.scaled(coefficient) if (-coefficient).is_nonnegative() else None
+
+
+def linear(expr: Expr) -> Linear | None:
+    """An integer expression as such a sum; None where it reads a tensor, chooses, or multiplies indices."""
+    match expr:
+        case Constant() if isinstance(expr.value, int):
+            return Linear.of(Polynomial.of(int(expr.value)))
+        case Size():
+            return Linear.of(Polynomial.of(expr.name))
+        case Index():
+            return Linear(((expr.name, Polynomial.of(1)),), _ZERO)
+        case Cast() if expr.dtype.kind == "int":
+            return linear(expr.operand)
+        case Unary(op="-"):
+            operand = linear(expr.operand)
+            return None if operand is None else operand.scaled(Polynomial.of(-1))
+        case Binary():
+            lhs, rhs = linear(expr.lhs), linear(expr.rhs)
+            return None if lhs is None or rhs is None else _binary(expr.op, lhs, rhs)
+        case _:
+            return None
+
+
+def _binary(op: str, lhs: Linear, rhs: Linear) -> Linear | None:
+    match op:
+        case "+":
+            return lhs + rhs
+        case "-":
+            return lhs + rhs.scaled(Polynomial.of(-1))
+        case "*" if not rhs.terms:
+            return lhs.scaled(rhs.constant)
+        case "*" if not lhs.terms:
+            return rhs.scaled(lhs.constant)
+        case "/" | "%" if not rhs.terms and rhs.constant.terms and rhs.constant.is_nonnegative():
+            return _rounded(lhs, rhs.constant, op == "%")
+        case "min" | "max" if not lhs.terms and not rhs.terms:
+            return Linear.of((least if op == "min" else greatest)([lhs.constant, rhs.constant]))
+        case _:
+            return None
+
+
+def _rounded(operand: Linear, divisor: Polynomial, remainder: bool) -> Linear:
+    if operand.terms:
+        return Linear(((Rounded(operand, divisor, remainder), Polynomial.of(1)),), _ZERO)
+    quotient = operand.constant // divisor
+    return Linear.of(operand.constant - quotient * divisor if remainder else quotient)
+
+
+def _rounded_interval(
+    rounded: Rounded, spans: Mapping[str, tuple[Polynomial, Polynomial]]
+) -> tuple[Polynomial, Polynomial] | None:
+    inner = rounded.operand.interval(spans)
+    if inner is None:
+        return None
+    low, high = inner
+    if not rounded.remainder:
+        return low // rounded.divisor, high // rounded.divisor
+    last = rounded.divisor - 1
+    return (_ZERO, least([high, last])) if low == _ZERO else (_ZERO, last)
+
+
+def _total(terms: Iterable[tuple[str | Rounded, Polynomial]], constant: Polynomial) -> Linear:
+    found: dict[str | Rounded, Polynomial] = {}
+    for term, coefficient in terms:
+        found[term] = found.get(term, _ZERO) + coefficient
+    return Linear(tuple((term, c) for term, c in found.items() if c.terms), constant)

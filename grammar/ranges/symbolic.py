@@ -1,0 +1,217 @@
+"""Ranges and extents as expressions of sizes: ``h in 0:H - KH + 1``, whatever ``H`` and ``KH`` are.
+
+The same rounds as inference for given sizes (``inference.py``, ``intervals.py``), on polynomials in place of numbers.
+What that needs to know of sizes is what ``polynomials.py`` says of them, so the outcome holds where inference for given
+sizes finds the same: ask ``Symbolic.agrees``.  Remainders bound no index here, and ranges that other indices bound
+count as never empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tcomp.grammar.ranges.intervals import dependence_order
+from tcomp.grammar.ranges.linear import Linear, linear
+from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
+from tcomp.grammar.ranges.ranges import Ranges
+from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, walk
+
+Span = tuple[Polynomial, Polynomial]
+"""First and last value, both inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic:
+    """What is known for all sizes; what could not be found is left out.
+
+    ``ranges`` has, for each statement, the first and last value of its indices.  ``boxes`` has, for each tensor, the
+    first and last coordinate of each dimension.
+    """
+
+    ranges: tuple[Mapping[str, Span], ...]
+    boxes: Mapping[str, tuple[Span, ...]]
+
+    def extents(self, tensor: str) -> tuple[Polynomial, ...]:
+        """The extents of a tensor.  Raises KeyError where they were not found."""
+        return tuple(last - first + 1 for first, last in self.boxes[tensor])
+
+    def agrees(self, ranges: Ranges) -> bool:
+        """Whether inference for given sizes found the same, as far as anything was found here."""
+        sizes = ranges.sizes
+        for name, box in self.boxes.items():
+            found = tuple((first.value(sizes), (last - first + 1).value(sizes)) for first, last in box)
+            if found != tuple(zip(ranges.boxes[name].origin, ranges.boxes[name].extent, strict=True)):
+                return False
+        return all(
+            (low.value(sizes), high.value(sizes)) == domain.hull[index]
+            for known, domain in zip(self.ranges, ranges.domains, strict=True)
+            for index, (low, high) in known.items()
+        )
+
+
+def symbolic_ranges(function: Function) -> Symbolic:
+    """Find the ranges and extents of a checked program for all sizes, as far as that can be said in one formula."""
+    return _Pass(function).run()
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One forward pass; ``known`` is where reads must lie, ``stored`` what has been written."""
+
+    function: Function
+    known: dict[str, list[Span]] = field(default_factory=dict)
+    stored: dict[str, list[Span]] = field(default_factory=dict)
+    rebased: dict[str, list[bool]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+
+    def run(self) -> Symbolic:
+        for tensor in self.function.tensors.values():
+            if tensor.role == "input" or (tensor.name in self.function.needs_content and tensor.dims is not None):
+                declared = _declared(tensor)
+                if declared is not None:
+                    self.known[tensor.name] = declared
+        ranges = tuple(self._statement(statement) for statement in self.function.statements)
+        boxes = {tensor.name: self._box(tensor) for tensor in self.function.tensors.values()}
+        return Symbolic(ranges, {name: tuple(box) for name, box in boxes.items() if box is not None})
+
+    def _statement(self, statement: Statement) -> Mapping[str, Span]:
+        given = _given(statement)
+        if given is None:
+            self.broken.add(statement.target)
+            return {}
+        solved = _Solver(statement.indices, given, list(self._constraints(statement))).run()
+        self._write(statement, solved)
+        return solved
+
+    def _constraints(self, statement: Statement) -> Iterator[Linear]:
+        """What must be at least 0: the distances of subscripts from both ends of what they subscript."""
+        reads = (e for expression in statement.expressions() for e in walk(expression) if isinstance(e, Read))
+        for read in reads:
+            if read.boundary is None and read.tensor in self.known:
+                for subscript, span in zip(read.subscripts, self.known[read.tensor], strict=True):
+                    form = linear(subscript)
+                    yield from form.within(span) if form else ()
+        if statement.reduction is None or statement.target not in self.known:
+            return
+        for subscript, span in zip(statement.subscripts, self.known[statement.target], strict=True):
+            form = linear(subscript)
+            if form and (isinstance(subscript, Index) or not statement.initialise):
+                yield from form.within(span)
+
+    def _write(self, statement: Statement, solved: Mapping[str, Span]) -> None:
+        target = statement.target
+        plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
+        rebased = [name is not None and plain.count(name) == 1 for name in plain]
+        known: list[Span] = []
+        for subscript in statement.subscripts:
+            form = linear(subscript)
+            span = form.interval(solved) if form else None
+            if span is None:
+                self.broken.add(target)
+                self.known.pop(target, None)
+                return
+            known.append(span)
+        stored = [
+            span if own else (least([span[0], Polynomial()]), span[1]) for span, own in zip(known, rebased, strict=True)
+        ]
+        self.stored[target] = _hull(self.stored.get(target), stored)
+        self.rebased[target] = [a and b for a, b in zip(self.rebased.get(target, rebased), rebased, strict=True)]
+        if target not in self.broken and not (target in self.function.needs_content and self._is_declared(target)):
+            self.known[target] = _hull(self.known.get(target), known)
+
+    def _is_declared(self, name: str) -> bool:
+        return self.function.tensors[name].dims is not None
+
+    def _box(self, tensor: Tensor) -> list[Span] | None:
+        if tensor.role == "const" or tensor.rank == 0:
+            return []
+        declared = _declared(tensor)
+        if tensor.role == "input" or (declared is not None and tensor.name not in self.stored):
+            return declared
+        if tensor.name in self.broken or tensor.name not in self.stored:
+            return None
+        written = self.stored[tensor.name]
+        if tensor.dims is None:
+            return written
+        if declared is None:
+            return None
+        # A declared dimension that is written from above 0, over its whole extent, starts where it is written.
+        return [
+            own if rebased and own[1] - own[0] == given[1] and own[0] != given[0] else given
+            for own, given, rebased in zip(written, declared, self.rebased[tensor.name], strict=True)
+        ]
+
+
+@dataclass(slots=True)
+class _Solver:
+    """Rounds of single-variable inequalities, ``where`` ranges first."""
+
+    indices: tuple[str, ...]
+    given: Mapping[str, tuple[Linear, Linear]]
+    pending: list[Linear]
+    solved: dict[str, Span] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Span]:
+        order = dependence_order({name: low.indices() | high.indices() for name, (low, high) in self.given.items()})
+        for name in order or ():
+            self._substitute({name: self.given[name]})
+        while found := self._round():
+            self.solved |= found
+            self._substitute({name: (Linear.of(low), Linear.of(high)) for name, (low, high) in found.items()})
+        for name in reversed(order or ()):
+            low, high = (bound.interval(self.solved) for bound in self.given[name])
+            if low is not None and high is not None:
+                self.solved[name] = low[0], high[1]
+        return self.solved
+
+    def _round(self) -> dict[str, Span]:
+        found: dict[str, Span] = {}
+        for name in self.indices:
+            if name in self.solved or name in self.given:
+                continue
+            bounds = [form.bound(name) for form in self.pending if form.indices() == {name}]
+            lows = [bound.value for bound in bounds if bound is not None and bound.is_lower]
+            highs = [bound.value for bound in bounds if bound is not None and not bound.is_lower]
+            if lows and highs and None not in bounds:
+                found[name] = greatest(lows), least(highs)
+        return found
+
+    def _substitute(self, places: Mapping[str, tuple[Linear, Linear]]) -> None:
+        """Keep of each inequality what must hold for all values of some indices; drop those of unknown sign."""
+        kept: list[Linear] = []
+        for form in self.pending:
+            worst: Linear | None = form
+            for name, bounds in places.items():
+                worst = worst.at_worst(name, *bounds) if worst is not None else None
+            if worst is not None:
+                kept.append(worst)
+        self.pending = kept
+
+
+def _given(statement: Statement) -> dict[str, tuple[Linear, Linear]] | None:
+    """The ``where`` ranges, inclusive; None where one is not linear."""
+    ranges: dict[str, tuple[Linear, Linear]] = {}
+    for given in statement.ranges:
+        low, high = linear(given.lower), linear(given.upper)
+        if low is None or high is None:
+            return None
+        if given.index in statement.indices:
+            ranges[given.index] = low, high + Linear.of(Polynomial.of(-1))
+    return ranges
+
+
+def _declared(tensor: Tensor) -> list[Span] | None:
+    """The box of the written extents; None where there are none, or they are not polynomials."""
+    if tensor.dims is None:
+        return None
+    extents = [linear(expr) for expr in tensor.dims]
+    if not all(extent is not None and not extent.indices() for extent in extents):
+        return None
+    return [(Polynomial(), extent.constant - 1) for extent in extents if extent is not None]
+
+
+def _hull(previous: list[Span] | None, new: list[Span]) -> list[Span]:
+    if previous is None:
+        return new
+    return [(least([a[0], b[0]]), greatest([a[1], b[1]])) for a, b in zip(previous, new, strict=True)]
