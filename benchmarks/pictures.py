@@ -62,6 +62,7 @@ WAY = (
 BELOW = (
     Storey("arrays", "NumPy, CuPy, PyTorch"),
     Storey("values", "types, reductions, functions", _of("values", "vectormath")),
+    Storey("derivatives", "gradients as program text"),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),
 )

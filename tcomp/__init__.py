@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tcomp.engine import ExecutionEngine, Library, Module, ProgramWarning, define, library
-from tcomp.errors import CompileError, LegalityError, PlanError, ShapeError, TargetError, TcompError
+from tcomp.errors import (
+    CompileError,
+    DerivativeError,
+    LegalityError,
+    PlanError,
+    ShapeError,
+    TargetError,
+    TcompError,
+)
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation
 from tcomp.runtime.kernel import Kernel
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheWarning",
     "CompileError",
+    "DerivativeError",
     "ExecutionEngine",
     "Kernel",
     "LegalityError",

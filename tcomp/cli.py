@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from tcomp.commands import cache, debug, doctor, fuzz, library, options, run, simulate, tune, tuned
+from tcomp.commands import cache, debug, doctor, fuzz, gradient, library, options, run, simulate, tune, tuned
 from tcomp.commands import compile as compile_command
 from tcomp.commands.terminal.display import show_error
 from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, NOT_HERE, WRONG
@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("simulate", simulate, "run a def's CUDA kernels on the CPU, look for faults and count what they cost"),
         ("tune", tune, "search for the mapping options that make a def fastest here, and keep them"),
         ("tuned", tuned, "look after what tuning found"),
+        ("gradient", gradient, "print the gradients of a def as program text"),
         ("library", library, "list the operators that come with tcomp, or print one"),
         ("options", options, "list the mapping options"),
         ("fuzz", fuzz, "compile random programs under random options and compare them with the interpreter"),

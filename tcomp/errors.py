@@ -124,6 +124,10 @@ class CompileError(TcompError):
     """The program text is wrong whatever the sizes."""
 
 
+class DerivativeError(CompileError):
+    """The program has no derivative, or none that can be written down yet; the place is in the program's text."""
+
+
 class ShapeError(TcompError):
     """Arguments or sizes do not fit the program: count, rank, element type, size, device, or an access outside."""
 

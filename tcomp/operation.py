@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,10 @@ from tcomp import debug
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import View
-from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError
+from tcomp.derivatives.gradient import Gradient
+from tcomp.derivatives.reverse import gradient_text
+from tcomp.errors import CompileError, DerivativeError, Diagnostic, PlanError, ShapeError, TargetError
+from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
@@ -244,6 +247,23 @@ class Operation:
         for name, array in given.items():
             kind_of(array).assign(array, results[name])
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
+
+    def gradient(self, wrt: str | Sequence[str] | None = None, *, name: str | None = None) -> Gradient:
+        """The gradients with respect to some inputs, derived from the program text.
+
+        Args:
+            wrt: names of inputs of floats; None means all of them.
+            name: what the derived def is called; by default ``NAME_grad``.
+
+        Raises:
+            DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+        """
+        derivative = gradient_text(self.function, wrt, name)
+        try:
+            function = define(derivative.text, f"<gradient of {self.name}>")[derivative.name]
+        except CompileError as error:
+            raise DerivativeError(*error.diagnostics) from error
+        return Gradient(self.function, derivative, Operation(function, self._policy))
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         function = self.function

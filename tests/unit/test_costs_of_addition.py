@@ -38,15 +38,17 @@ print(str(every))
 
 
 def test_a_built_in_function_is_a_row(tmp_path: Path) -> None:
-    row = 'Intrinsic("sqrt", 1, np.sqrt),'
+    row = 'Intrinsic("lgamma", 1, _lgamma),'
     program = """
 import numpy as np, tcomp as tc
 cubed = tc.define("def f(float(N) A) -> (B) { B(i) = cubed(A(i)) }").f
 A = np.arange(5, dtype=np.float32)
 assert (cubed(A) == A**3).all() and (cubed.reference(A) == A**3).all()
+assert (cubed.gradient()(A, np.ones(5, np.float32)) == 3 * A**2).all()
 print(cubed)
 """
-    own = 'Intrinsic("cubed", 1, lambda x: x**3, _c("$T $name($T x) { return x * x * x; }"), cuda_native=False),'
+    c = '_c("$T $name($T x) { return x * x * x; }")'
+    own = f'Intrinsic("cubed", 1, lambda x: x**3, {c}, cuda_native=False, partials=("3.0 * a * a",)),'
     assert "cubed(A(i))" in run_changed(tmp_path, {"tcomp/values/intrinsics.py": (row, f"{row} {own}")}, program)
 
 

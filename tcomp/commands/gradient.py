@@ -1,0 +1,44 @@
+"""``tcomp gradient``: print the gradients of a def as program text.  Nothing is compiled."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from tcomp import grammar
+from tcomp.commands.inputs.programs import pick, read_source
+from tcomp.commands.terminal.display import show_source
+from tcomp.commands.terminal.exit_codes import DONE
+from tcomp.operation import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRequest:
+    """What the command line asks for; ``wrt`` is None for all inputs of floats."""
+
+    file: str
+    definition: str | None
+    wrt: tuple[str, ...] | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``tcomp gradient``."""
+    parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
+    parser.add_argument("--def", dest="definition", metavar="NAME", help="the def to use; by default the only one")
+    parser.add_argument(
+        "--wrt", metavar="A,B", help="inputs to find gradients with respect to; by default all of floats"
+    )
+    parser.set_defaults(execute=lambda values: execute(_request(values)))
+
+
+def _request(values: argparse.Namespace) -> GradientRequest:
+    wrt = None if values.wrt is None else tuple(name.strip() for name in values.wrt.split(","))
+    return GradientRequest(values.file, values.definition, wrt)
+
+
+def execute(request: GradientRequest) -> int:
+    """Derive and print.  Raises TcompError."""
+    text, name = read_source(request.file)
+    function = pick(grammar.define(text, name, request.definition), request.definition, name)
+    show_source(Operation(function).gradient(request.wrt).text, "tc")
+    return DONE

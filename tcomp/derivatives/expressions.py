@@ -1,0 +1,132 @@
+"""What reaches each read of an expression: the chain rule within one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tcomp.derivatives.text import (
+    ONE,
+    ZERO,
+    Expr,
+    negated,
+    partials,
+    product,
+    substitute,
+    to_syntax,
+)
+from tcomp.errors import DerivativeError, Diagnostic, SourceText
+from tcomp.grammar.tree import function, syntax
+
+Guards = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoint:
+    """``value``, where all ``guards`` hold, is added to the adjoint of the element that ``read`` reads.
+
+    ``subscripts`` are those of the read as text.
+    """
+
+    read: function.Read
+    subscripts: tuple[Expr, ...]
+    value: Expr
+    guards: Guards
+
+
+class ChainRule:
+    """Pushes adjoints down checked expressions; tensors of ``renamed`` have other names in the text.
+
+    ``known`` is an expression, such as a whole right-hand side, whose value stands in an element already.
+    """
+
+    def __init__(
+        self, source: SourceText, renamed: Mapping[str, str], known: tuple[function.Expr, Expr] | None = None
+    ) -> None:
+        self.source = source
+        self.renamed = renamed
+        self.known = known
+
+    def text(self, expr: function.Expr) -> Expr:
+        """The expression as text, or the element that holds its value."""
+        if self.known is not None and expr is self.known[0]:
+            return self.known[1]
+        return to_syntax(expr, self.renamed)
+
+    def push(self, expr: function.Expr, seed: Expr, guards: Guards = ()) -> Iterator[Adjoint]:
+        """Raises DerivativeError where an intrinsic has no derivative."""
+        if not expr.dtype.is_float or seed == ZERO or not _reads_floats(expr):
+            return
+        match expr:
+            case function.Read():
+                yield Adjoint(expr, tuple(map(self.text, expr.subscripts)), seed, guards)
+            case function.Cast():
+                yield from self.push(expr.operand, seed, guards)
+            case function.Unary():
+                yield from self.push(expr.operand, negated(seed), guards)
+            case function.Select():
+                condition = self.text(expr.condition)
+                yield from self.push(expr.then, seed, (*guards, condition))
+                yield from self.push(expr.otherwise, seed, (*guards, syntax.Unary("!", condition)))
+            case function.Binary():
+                yield from self._binary(expr, seed, guards)
+            case function.Call():
+                yield from self._call(expr, seed, guards)
+
+    def _binary(self, expr: function.Binary, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
+        lhs, rhs = self.text(expr.lhs), self.text(expr.rhs)
+        match expr.op:
+            case "+" | "-":
+                yield from self.push(expr.lhs, seed, guards)
+                yield from self.push(expr.rhs, seed if expr.op == "+" else negated(seed), guards)
+            case "*":
+                yield from self.push(expr.lhs, product(seed, rhs), guards)
+                yield from self.push(expr.rhs, product(seed, lhs), guards)
+            case "/":
+                yield from self.push(expr.lhs, syntax.Binary("/", seed, rhs), guards)
+                quotient = syntax.Binary("/", product(seed, self.text(expr)), rhs)
+                yield from self.push(expr.rhs, negated(quotient), guards)
+            case "min" | "max":
+                yield from self._extreme(expr, seed, guards)
+            case "%":
+                whole = syntax.Apply(syntax.Name("floor"), (syntax.Binary("/", lhs, rhs),))
+                yield from self.push(expr.lhs, seed, guards)
+                yield from self.push(expr.rhs, negated(product(seed, whole)), guards)
+
+    def _extreme(self, expr: function.Binary, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
+        """Halves at ties of two operands that are data; all of it where the other one is none, as ``torch.clamp``."""
+        lhs, rhs = self.text(expr.lhs), self.text(expr.rhs)
+        both = _reads_floats(expr.lhs) and _reads_floats(expr.rhs)
+        wins = ">" if expr.op == "max" else "<"
+        for operand, own, other in ((expr.lhs, lhs, rhs), (expr.rhs, rhs, lhs)):
+            if not both:
+                yield from self.push(operand, seed, (*guards, syntax.Binary(f"{wins}=", own, other)))
+                continue
+            yield from self.push(operand, seed, (*guards, syntax.Binary(wins, own, other)))
+            half = product(syntax.Number("0.5"), seed)
+            yield from self.push(operand, half, (*guards, syntax.Binary("==", own, other)))
+
+    def _call(self, expr: function.Call, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
+        derivatives = partials(expr.intrinsic)
+        if derivatives is None:
+            message = f"{expr.intrinsic} has no derivative here"
+            raise DerivativeError(Diagnostic(message, self.source, expr.span))
+        places = dict(zip("abcd", map(self.text, expr.arguments), strict=False)) | {"y": self.text(expr)}
+        for argument, derivative in zip(expr.arguments, derivatives, strict=True):
+            yield from self._by(argument, substitute(derivative, places), seed, guards)
+
+    def _by(self, argument: function.Expr, factor: Expr, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
+        """A factor that chooses is a guard: what is not chosen must not reach the sum, not even as ``0 * inf``."""
+        match factor:
+            case syntax.Conditional():
+                yield from self._by(argument, factor.then, seed, (*guards, factor.condition))
+                others = (*guards, syntax.Unary("!", factor.condition))
+                yield from self._by(argument, factor.otherwise, seed, others)
+            case syntax.Binary(op="/") if factor.lhs == ONE:
+                yield from self.push(argument, syntax.Binary("/", seed, factor.rhs), guards)
+            case _:
+                yield from self.push(argument, product(seed, factor), guards)
+
+
+def _reads_floats(expr: function.Expr) -> bool:
+    return any(isinstance(e, function.Read) and e.dtype.is_float for e in function.walk(expr))

@@ -1,0 +1,171 @@
+"""Checked expressions back as syntax, and sums and products that leave out what adds nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tcomp.grammar.parsing.parser import parse
+from tcomp.grammar.ranges.linear import Linear, Rounded
+from tcomp.grammar.tree import function, syntax
+from tcomp.values.operators import FLOAT64, INTRINSICS, DType
+
+ZERO, ONE = syntax.Number("0.0"), syntax.Number("1.0")
+Expr = syntax.Expr
+
+
+def name(text: str) -> syntax.Name:
+    return syntax.Name(text)
+
+
+def element(tensor: str, subscripts: tuple[Expr, ...]) -> Expr:
+    """``tensor(subscripts)``, or the bare name of a 0-D tensor."""
+    return syntax.Apply(name(tensor), subscripts) if subscripts else name(tensor)
+
+
+def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
+    """The text of a checked expression; tensors of ``renamed`` have other names."""
+    text: Callable[[function.Expr], Expr] = lambda child: to_syntax(child, renamed)  # noqa: E731
+    match expr:
+        case function.Constant():
+            return constant(expr.value, expr.dtype)
+        case function.Index() | function.Size():
+            return name(expr.name)
+        case function.Read():
+            tensor, subscripts = renamed.get(expr.tensor, expr.tensor), tuple(map(text, expr.subscripts))
+            if expr.boundary is None:
+                return element(tensor, subscripts)
+            value = () if expr.boundary.value is None else (text(expr.boundary.value),)
+            return syntax.Boundary(name(expr.boundary.kind), (name(tensor), *value), subscripts)
+        case function.Unary():
+            return syntax.Unary(expr.op, text(expr.operand))
+        case function.Binary(op="min" | "max"):
+            return syntax.Apply(name(expr.op), (text(expr.lhs), text(expr.rhs)))
+        case function.Binary():
+            return syntax.Binary(expr.op, text(expr.lhs), text(expr.rhs))
+        case function.Select():
+            return syntax.Conditional(text(expr.condition), text(expr.then), text(expr.otherwise))
+        case function.Call():
+            return syntax.Apply(name(expr.intrinsic), tuple(map(text, expr.arguments)))
+        case function.Cast(operand=function.Constant(value=value)) if expr.dtype.is_float:
+            return constant(float(value), expr.dtype)
+        case function.Cast():
+            return syntax.Cast(expr.dtype.name, text(expr.operand))
+
+
+def constant(value: float | int | bool, dtype: DType) -> Expr:
+    """A literal; the shortest that gives the value."""
+    if dtype.kind == "bool":
+        return syntax.Cast("bool", syntax.Number(str(int(value))))
+    if value < 0:
+        return syntax.Unary("-", constant(-value, dtype))
+    if not dtype.is_float:
+        return syntax.Number(str(value))
+    if not np.isfinite(value):
+        return syntax.Binary("/", ONE if value == value else ZERO, ZERO)
+    text = str(float(value)) if dtype == FLOAT64 else str(np.float32(value))
+    return syntax.Number(text)
+
+
+def linear_text(form: Linear) -> Expr:
+    """A subscript as text."""
+    result: Expr = syntax.Number("0")
+    for term, coefficient in form.terms:
+        sign = coefficient.constant is not None and coefficient.constant < 0
+        factor = -coefficient if sign else coefficient
+        item = _term_text(term)
+        item = item if factor.constant == 1 else syntax.Binary("*", factor.syntax(), item)
+        if result == syntax.Number("0"):
+            result = syntax.Unary("-", item) if sign else item
+        else:
+            result = syntax.Binary("-" if sign else "+", result, item)
+    if not form.terms:
+        return form.constant.syntax()
+    offset = form.constant
+    if not offset.terms:
+        return result
+    negative = all(coefficient < 0 for _, coefficient in offset.terms)
+    return syntax.Binary("-" if negative else "+", result, (-offset if negative else offset).syntax())
+
+
+def _term_text(term: str | Rounded) -> Expr:
+    if isinstance(term, str):
+        return name(term)
+    return syntax.Binary("%" if term.remainder else "/", linear_text(term.operand), term.divisor.syntax())
+
+
+def negated(expr: Expr) -> Expr:
+    match expr:
+        case syntax.Unary(op="-"):
+            return expr.operand
+        case _:
+            return expr if expr == ZERO else syntax.Unary("-", expr)
+
+
+def product(lhs: Expr, rhs: Expr) -> Expr:
+    """``lhs * rhs``; a literal 0 is the table of derivatives' and makes all 0."""
+    if ZERO in (lhs, rhs):
+        return ZERO
+    if lhs == ONE:
+        return rhs
+    if rhs == ONE:
+        return lhs
+    if isinstance(rhs, syntax.Unary) and rhs.op == "-":
+        return negated(product(lhs, rhs.operand))
+    if isinstance(lhs, syntax.Unary) and lhs.op == "-":
+        return negated(product(lhs.operand, rhs))
+    if isinstance(rhs, syntax.Binary) and rhs.op == "/" and rhs.lhs == ONE:
+        return syntax.Binary("/", lhs, rhs.rhs)
+    return syntax.Binary("*", lhs, rhs)
+
+
+def total(lhs: Expr, rhs: Expr) -> Expr:
+    if isinstance(rhs, syntax.Unary) and rhs.op == "-":
+        return syntax.Binary("-", lhs, rhs.operand)
+    return syntax.Binary("+", lhs, rhs)
+
+
+def substitute(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+    """The expression with other values of some of its names, all at once; functions and tensors keep theirs."""
+    change: Callable[[Expr], Expr] = lambda child: substitute(child, places)  # noqa: E731
+    match expr:
+        case syntax.Name():
+            return places.get(expr.name, expr)
+        case syntax.Apply():
+            return syntax.Apply(expr.function, tuple(map(change, expr.arguments)))
+        case syntax.Boundary():
+            tensor, *values = expr.arguments
+            return syntax.Boundary(expr.kind, (tensor, *map(change, values)), tuple(map(change, expr.subscripts)))
+        case syntax.Cast():
+            return syntax.Cast(expr.type, change(expr.operand))
+        case syntax.Unary():
+            return syntax.Unary(expr.op, change(expr.operand))
+        case syntax.Binary():
+            return syntax.Binary(expr.op, change(expr.lhs), change(expr.rhs))
+        case syntax.Conditional():
+            return syntax.Conditional(change(expr.condition), change(expr.then), change(expr.otherwise))
+        case _:
+            return expr
+
+
+def names_in(expr: Expr) -> set[str]:
+    """Every name that an expression mentions, functions and tensors included."""
+    own = {expr.name} if isinstance(expr, syntax.Name) else set()
+    if isinstance(expr, syntax.Apply):
+        own.add(expr.function.name)
+    return own.union(*(names_in(child) for child in syntax.children(expr)))
+
+
+@functools.cache
+def partials(intrinsic: str) -> tuple[Expr, ...] | None:
+    """The derivatives of an intrinsic by its arguments ``a b c d``, in which ``y`` is its value."""
+    texts = INTRINSICS[intrinsic].partials
+    return None if texts is None else tuple(map(_parsed, texts))
+
+
+def _parsed(text: str) -> Expr:
+    (definition,) = parse(f"def f(float a) -> (o) {{ o = {text} }}")
+    (statement,) = syntax.statements(definition.body)
+    return statement.value

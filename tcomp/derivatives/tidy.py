@@ -1,0 +1,44 @@
+"""Derived statements as a person would write them: without the ranges that inference finds by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.errors import SourceText, TcompError
+from tcomp.grammar.checking.check import check
+from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
+from tcomp.grammar.tree import syntax
+
+_NO_TEXT = SourceText("")
+
+
+def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
+    """The same program: a ``where`` clause goes if all ranges and extents stay as they are for all sizes."""
+    expected = _ranges(definition)
+    body = list(definition.body)
+    for position, statement in enumerate(body):
+        assert isinstance(statement, syntax.Statement)
+        trials = [(), *(_without(statement.clauses, clause) for clause in statement.clauses)]
+        for trial in trials:
+            shorter = replace(statement, clauses=tuple(c for c in statement.clauses if c in trial))
+            body[position] = shorter
+            if shorter.clauses == statement.clauses:
+                break
+            if _ranges(replace(definition, body=tuple(body))) == expected:
+                statement = shorter
+            body[position] = statement
+            if not statement.clauses:
+                break
+    return replace(definition, body=tuple(body))
+
+
+def _without(clauses: tuple[syntax.Clause, ...], left_out: syntax.Clause) -> tuple[syntax.Clause, ...]:
+    return tuple(clause for clause in clauses if clause is not left_out)
+
+
+def _ranges(definition: syntax.Definition) -> Symbolic | None:
+    """None where the program is wrong without a clause."""
+    try:
+        return symbolic_ranges(check(definition, _NO_TEXT))
+    except TcompError:
+        return None
