@@ -59,6 +59,9 @@ class ChainRule:
             return
         match expr:
             case function.Read():
+                if expr.boundary is not None and expr.boundary.value is not None and _reads_floats(expr.boundary.value):
+                    message = "a value outside the tensor that is data has no derivative here yet"
+                    raise DerivativeError(Diagnostic(message, self.source, expr.span))
                 yield Adjoint(expr, tuple(map(self.text, expr.subscripts)), seed, guards)
             case function.Cast():
                 yield from self.push(expr.operand, seed, guards)

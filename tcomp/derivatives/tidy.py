@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcomp.derivatives.text import names_in
 from tcomp.errors import SourceText, TcompError
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
@@ -13,12 +14,16 @@ _NO_TEXT = SourceText("")
 
 
 def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
-    """The same program: a ``where`` clause goes if all ranges and extents stay as they are for all sizes."""
+    """The same program: a ``where`` clause goes if all ranges and extents stay as they are for all sizes.
+
+    Ranges that other indices bound stay: what is compared are the intervals that indices go through.
+    """
     expected = _ranges(definition)
     body = list(definition.body)
     for position, statement in enumerate(body):
         assert isinstance(statement, syntax.Statement)
-        trials = [(), *(_without(statement.clauses, clause) for clause in statement.clauses)]
+        kept = tuple(clause for clause in statement.clauses if _mentions_indices(clause, statement.clauses))
+        trials = [kept, *(_without(statement.clauses, c) for c in statement.clauses if c not in kept)]
         for trial in trials:
             shorter = replace(statement, clauses=tuple(c for c in statement.clauses if c in trial))
             body[position] = shorter
@@ -30,6 +35,12 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
             if not statement.clauses:
                 break
     return replace(definition, body=tuple(body))
+
+
+def _mentions_indices(clause: syntax.Clause, clauses: tuple[syntax.Clause, ...]) -> bool:
+    """Whether the bounds of a range depend on indices; those of derived statements all have ranges."""
+    indices = {other.index.name for other in clauses if isinstance(other, syntax.Range)}
+    return isinstance(clause, syntax.Range) and bool((names_in(clause.lower) | names_in(clause.upper)) & indices)
 
 
 def _without(clauses: tuple[syntax.Clause, ...], left_out: syntax.Clause) -> tuple[syntax.Clause, ...]:

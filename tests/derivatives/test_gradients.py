@@ -70,6 +70,14 @@ PROGRAMS = {
     "concatenated": "def f(double(N) X, double(M) Z) -> (O) { O(i) = X(i)*X(i)  O(N+j) = Z(j)*Z(j) }",
     "interleaved": "def f(double(N) X, double(N) Z) -> (O) { T(2*i) = X(i)  T(2*i+1) = sin(Z(i))  O(i) = T(i)*T(i) }",
     "read_twice": "def f(double(N) X) -> (O, P) { O(i) = X(i)*X(i)  P(i) = O(i)*X(i) where i in 0:N  }",
+    "suffixes": "def f(double(N) X) -> (O) { O(i) +=! X(i)*X(j) where i in 0:N, j in i:N }",
+    "triangle": "def f(double(N,N) X) -> (O) { O(j) +=! X(i,j)*X(j,i) where j in 0:N, i in 0:j+1 }",
+    "names_that_are_taken": "def f(double(N) d_X, double(N) X) -> (d_O, O) "
+    "{ d_O(i) = d_X(i)*X(i)  O(i) = d_O(i)*X(i) }",
+    "read_outside": "def f(double(N) X) -> (O) { O(i) = exp(constant_exterior(X, 0)(i+1)) * X(i) where i in 0:N }",
+    "attention": "def f(double(B,N,D) Q, double(B,M,D) K, double(B,M,D) V) -> (O) { s(b,i,j) +=! Q(b,i,d)*K(b,j,d)  "
+    "m(b,i) max=! s(b,i,j)  p(b,i,j) = exp(s(b,i,j)-m(b,i))  z(b,i) +=! p(b,i,j)  "
+    "O(b,i,d) +=! p(b,i,j)*V(b,j,d)/z(b,i) }",
     "narrower": "def f(double(N) X) -> (O) { O(i) = X(i)*X(i+1) where i in 1:4 }",
 }
 
@@ -182,6 +190,15 @@ def test_ties_share_evenly() -> None:
     np.testing.assert_array_equal(found, [0, 0.5, 0.5])
 
 
+def test_floats_beside_doubles() -> None:
+    f = tcomp.define("def f(float(N) X, double(N) Z) -> (O) { O(i) = X(i)*Z(i) }").f
+    x, z, d = np.arange(3, dtype="f4"), np.linspace(0, 1, 3), np.array([1.0, 2.0, 3.0])
+    d_x, d_z = f.gradient()(x, z, d)
+    assert (d_x.dtype, d_z.dtype) == (np.float32, np.float64)
+    np.testing.assert_array_equal(d_x, (d * z).astype("f4"))
+    np.testing.assert_array_equal(d_z, d * x)
+
+
 def test_empty_sizes() -> None:
     f = tcomp.define(PROGRAMS["matmul"]).f
     d_a, d_b = f.gradient()(np.zeros((4, 0)), np.zeros((0, 3)), np.ones((4, 3)))
@@ -204,6 +221,7 @@ def test_half_is_summed_wide_and_rounded_once() -> None:
         ("def f(int(N) X) -> (O) { O(i) = X(i) }", None, "no input of floats"),
         ("def f(float(N) X) -> (O) { O(i) = lgamma(X(i)) }", None, "lgamma has no derivative"),
         ("def f(float(N) X) -> (O) { O(i) = repeat_edge(X)(i-1) where i in 0:N }", None, "repeat_edge has no"),
+        ("def f(float(N) X) -> (O) { O(i) = constant_exterior(X, X(0))(i-2) where i in 0:N }", None, "that is data"),
         ("def f(float(N) X) -> (O) { O(i) += X(i) }", None, "O is read before it is written"),
         ("def f(float(N) X) -> (O) { O(i) = X(i)  O(0) = X(1) }", None, "part of O is written again"),
     ],
