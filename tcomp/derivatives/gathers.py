@@ -229,7 +229,15 @@ def _scatter(adjoint: Adjoint, place: Place) -> Contribution:
     for guard in reversed(adjoint.guards):
         value = syntax.Conditional(guard, value, ZERO)
     ranges = tuple(range_of(index, place, {}) for index in place.indices)
-    return Contribution(adjoint.subscripts, value, ranges, gathered=False)
+    subscripts = tuple(_written(subscript, place) for subscript in adjoint.subscripts)
+    return Contribution(subscripts, value, ranges, gathered=False)
+
+
+def _written(subscript: Expr, place: Place) -> Expr:
+    """A subscript on the left-hand side, where a bare name would be an index even if it is a size's."""
+    if isinstance(subscript, syntax.Name) and subscript.name not in place.indices:
+        return syntax.Binary("+", subscript, syntax.Number("0"))
+    return subscript
 
 
 def range_of(index: str, place: Place, places: Mapping[str, Expr]) -> syntax.Range:

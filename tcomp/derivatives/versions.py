@@ -54,6 +54,8 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
             _refuse(function, statement, f"`{statement.reduction}=` without `!`")
         elif (target, current[target]) in seen:
             _refuse(function, statement, f"{target} is read before it is added to")
+        elif any(_is_read_back(function, p) for p in range(position) if _target(function, p) == target):
+            _refuse(function, statement, f"{target} is added to after its extremes or products were found")
         numbers.append(current[target])
     taken = {*function.tensors, *function.sizes, *(i for s in function.statements for i in s.indices)}
     names: dict[tuple[str, int], str] = {}
@@ -82,6 +84,11 @@ def _writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
 
 def _target(function: Function, position: int) -> str:
     return function.statements[position].target
+
+
+def _is_read_back(function: Function, position: int) -> bool:
+    """Whether the derivative of a reduction compares with its result."""
+    return function.statements[position].reduction not in (None, "+")
 
 
 def _are_disjoint(function: Function, symbolic: Symbolic, first: int, second: int) -> bool:

@@ -78,6 +78,7 @@ PROGRAMS = {
     "attention": "def f(double(B,N,D) Q, double(B,M,D) K, double(B,M,D) V) -> (O) { s(b,i,j) +=! Q(b,i,d)*K(b,j,d)  "
     "m(b,i) max=! s(b,i,j)  p(b,i,j) = exp(s(b,i,j)-m(b,i))  z(b,i) +=! p(b,i,j)  "
     "O(b,i,d) +=! p(b,i,j)*V(b,j,d)/z(b,i) }",
+    "a_column": "def f(double(N,W) X, int(K) P) -> (O) { O(i) = X(i,K) * X(i,K) where i in 0:N }",
     "narrower": "def f(double(N) X) -> (O) { O(i) = X(i)*X(i+1) where i in 1:4 }",
 }
 
@@ -222,6 +223,7 @@ def test_half_is_summed_wide_and_rounded_once() -> None:
         ("def f(float(N) X) -> (O) { O(i) = lgamma(X(i)) }", None, "lgamma has no derivative"),
         ("def f(float(N) X) -> (O) { O(i) = repeat_edge(X)(i-1) where i in 0:N }", None, "repeat_edge has no"),
         ("def f(float(N) X) -> (O) { O(i) = constant_exterior(X, X(0))(i-2) where i in 0:N }", None, "that is data"),
+        ("def f(float(N) X) -> (o) { o max=! X(i)  o += X(0) }", None, "after its extremes"),
         ("def f(float(N) X) -> (O) { O(i) += X(i) }", None, "O is read before it is written"),
         ("def f(float(N) X) -> (O) { O(i) = X(i)  O(0) = X(1) }", None, "part of O is written again"),
     ],
