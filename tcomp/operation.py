@@ -10,8 +10,10 @@ from tcomp import debug
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import View
+from tcomp.derivatives.batch import batched_text
 from tcomp.derivatives.gradient import Gradient
 from tcomp.derivatives.reverse import gradient_text
+from tcomp.derivatives.tangent import tangent_text
 from tcomp.errors import CompileError, DerivativeError, Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
@@ -259,11 +261,38 @@ class Operation:
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
         """
         derivative = gradient_text(self.function, wrt, name)
+        backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
+        return Gradient(self.function, derivative, backward)
+
+    def tangent(self, wrt: str | Sequence[str] | None = None) -> Operation:
+        """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.
+
+        It takes the inputs that it reads, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats;
+        ``str`` of it is its text.
+
+        Raises:
+            DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+        """
+        derivative = tangent_text(self.function, wrt)
+        return self._derived(derivative.text, derivative.name, f"<tangent of {self.name}>")
+
+    def batched(self, axes: Sequence[int | None]) -> Operation:
+        """The operation over many inputs at once, ``NAME_batched``.
+
+        Args:
+            axes: for each input, 0 where dimension 0 of what is passed is the batch, None where all of the batch
+                share it.
+
+        Raises:
+            ShapeError: the entries do not fit the inputs.
+        """
+        return self._derived(*batched_text(self.function, tuple(axes)), f"<batch of {self.name}>")
+
+    def _derived(self, text: str, name: str, source: str) -> Operation:
         try:
-            function = define(derivative.text, f"<gradient of {self.name}>")[derivative.name]
+            return Operation(define(text, source)[name], self._policy)
         except CompileError as error:
             raise DerivativeError(*error.diagnostics) from error
-        return Gradient(self.function, derivative, Operation(function, self._policy))
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         function = self.function

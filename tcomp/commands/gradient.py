@@ -1,4 +1,4 @@
-"""``tcomp gradient``: print the gradients of a def as program text.  Nothing is compiled."""
+"""``tcomp gradient``: print the gradients of a def, or its tangents, as program text.  Nothing is compiled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tcomp import grammar
 from tcomp.commands.inputs.programs import pick, read_source
 from tcomp.commands.terminal.display import show_source
 from tcomp.commands.terminal.exit_codes import DONE
+from tcomp.derivatives.tangent import tangent_text
 from tcomp.operation import Operation
 
 
@@ -19,6 +20,7 @@ class GradientRequest:
     file: str
     definition: str | None
     wrt: tuple[str, ...] | None
+    tangent: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,17 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wrt", metavar="A,B", help="inputs to find gradients with respect to; by default all of floats"
     )
+    parser.add_argument("--tangent", action="store_true", help="forward mode: how outputs move with the inputs")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
 
 
 def _request(values: argparse.Namespace) -> GradientRequest:
     wrt = None if values.wrt is None else tuple(name.strip() for name in values.wrt.split(","))
-    return GradientRequest(values.file, values.definition, wrt)
+    return GradientRequest(values.file, values.definition, wrt, values.tangent)
 
 
 def execute(request: GradientRequest) -> int:
     """Derive and print.  Raises TcompError."""
     text, name = read_source(request.file)
     function = pick(grammar.define(text, name, request.definition), request.definition, name)
-    show_source(Operation(function).gradient(request.wrt).text, "tc")
+    operation = Operation(function)
+    text = tangent_text(function, request.wrt).text if request.tangent else operation.gradient(request.wrt).text
+    show_source(text, "tc")
     return DONE

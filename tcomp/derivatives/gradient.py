@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tcomp.derivatives.reverse import Derivative
+from tcomp.derivatives.derivation import Derivative
 from tcomp.errors import ShapeError
 from tcomp.grammar.tree.function import Function
 

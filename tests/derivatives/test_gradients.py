@@ -242,6 +242,8 @@ def test_a_wrong_number_of_arguments() -> None:
 def test_the_command_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--wrt", "B"]) == 0
     assert "d_B(k, n) +=! d_C(m, n) * A(m, k)" in capsys.readouterr().out
+    assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--tangent"]) == 0
+    assert "t_C(m, n) +=! t_A(m, k) * B(k, n) + t_B(k, n) * A(m, k)" in capsys.readouterr().out
     assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--wrt", "Z"]) == 1
     assert "no gradient with respect to Z" in capsys.readouterr().err
 

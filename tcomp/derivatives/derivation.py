@@ -1,0 +1,260 @@
+"""A def under differentiation: its statements by version, free names, and the text that its derivative becomes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.gathers import Place, range_of
+from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, names_in, product, to_syntax
+from tcomp.derivatives.tidy import without_inferred_ranges
+from tcomp.derivatives.versions import Version, tensors_read, versions_of
+from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.grammar.ranges.linear import Linear, linear
+from tcomp.grammar.ranges.polynomials import Polynomial
+from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Function, Statement, Tensor
+
+_SPELLINGS = {"float32": "float", "float64": "double", "float16": "half", "int32": "int"}
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """A derived def: its text, its name, and the inputs and cotangents that it takes, in order."""
+
+    text: str
+    name: str
+    inputs: tuple[str, ...]
+    cotangents: tuple[str, ...]
+    wrt: tuple[str, ...]
+
+
+def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, ...]:
+    floats = [t.name for t in function.inputs if t.role == "input" and t.dtype.is_float]
+    if wrt is None:
+        if not floats:
+            raise DerivativeError(f"{function.name} has no input of floats to find a gradient for")
+        return tuple(floats)
+    chosen = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    for given in chosen:
+        if given not in floats or chosen.count(given) > 1:
+            hint = f"its inputs of floats are {', '.join(floats)}" if floats else None
+            message = f"{function.name} has no gradient with respect to {given}"
+            raise DerivativeError(Diagnostic(message, function.source, hint=hint))
+    return chosen
+
+
+@dataclass(slots=True)
+class Group:
+    """Statements that belong together, and what they come from."""
+
+    comment: str
+    statements: list[syntax.Statement] = field(default_factory=list)
+
+
+class Derivation:
+    """What reverse and forward mode share."""
+
+    def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
+        self.function = function
+        self.wrt = wrt
+        self.symbolic = symbolic_ranges(function)
+        self.versions = versions_of(function, self.symbolic)
+        used = set(function.tensors) | set(function.sizes) | {v.name for v in self.versions}
+        self.taken = used | {i for s in function.statements for i in s.indices}
+        self.groups: list[Group] = []
+        finals = {v.tensor: v.name for v in self.versions}
+        self.outputs = {finals[t.name]: t for t in function.outputs if t.dtype.is_float and t.name in finals}
+        self.inputs = {t.name: t for t in function.inputs if t.role == "input"}
+        self.active = self._active()
+
+    def _active(self) -> set[str]:
+        """The versions of tensors that depend on what gradients are wanted for."""
+        active = set(self.wrt)
+        for version, statement in zip(self.versions, self.function.statements, strict=True):
+            if any(version.reads[read] in active for read in tensors_read(statement)):
+                active.add(version.name)
+        return active
+
+    def rule(self, position: int, version: Version) -> ChainRule:
+        statement = self.function.statements[position]
+        known = None
+        if statement.reduction is None and version.is_only_write:
+            subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+            known = (statement.value, element(version.name, subscripts))
+        return ChainRule(self.function.source, version.reads, known)
+
+    def bounds(self, position: int) -> tuple[syntax.Range, ...]:
+        """The ranges of a statement's indices, as far as they are known for all sizes."""
+        statement = self.function.statements[position]
+        place = Place(
+            statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, ()
+        )
+        return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
+
+    def seed(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+        """What of ``seed`` reaches each value that a statement reduces, and where."""
+        match self.function.statements[position].reduction:
+            case "min" | "max":
+                return self._ties(position, version, rule, seed)
+            case "*":
+                return self._products(position, version, rule, seed), ()
+            case _:
+                return seed, ()
+
+    def _ties(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+        """Elements that are the extreme share its adjoint evenly."""
+        statement = self.function.statements[position]
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
+        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
+        ties = self.fresh(f"ties_{version.name}")
+        counted = syntax.Conditional(is_extreme, one, ZERO)
+        self._helper(position, ties, subscripts, "+=!", counted)
+        return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
+
+    def _products(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> Expr:
+        """The product of the others: right for any number of zeros."""
+        statement = self.function.statements[position]
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        value = rule.text(statement.value)
+        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
+        is_zero = syntax.Binary("==", value, ZERO)
+        zeros, rest = self.fresh(f"zeros_{version.name}"), self.fresh(f"nonzero_{version.name}")
+        self._helper(position, zeros, subscripts, "+=!", syntax.Conditional(is_zero, one, ZERO))
+        self._helper(position, rest, subscripts, "*=!", syntax.Conditional(is_zero, one, value))
+        count, others = element(zeros, subscripts), product(seed, element(rest, subscripts))
+        alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), others, ZERO)
+        none = syntax.Binary("==", count, ZERO)
+        return syntax.Conditional(none, syntax.Binary("/", others, value), alone)
+
+    def _helper(self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr) -> None:
+        group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
+        group.statements.append(statement_of(own, subscripts, operator, value, self.bounds(position)))
+        self.groups.append(group)
+
+    def box(self, tensor: str) -> tuple[Span, ...]:
+        box = self.symbolic.boxes.get(tensor)
+        if box is None:
+            found = self.function.tensors[tensor]
+            message = f"the extents of {tensor} cannot be said for all sizes, so there is no derivative"
+            raise DerivativeError(Diagnostic(message, self.function.source, found.span))
+        return box
+
+    def fresh(self, wanted: str, keep: bool = True) -> str:
+        while wanted in self.taken:
+            wanted += "_"
+        if keep:
+            self.taken.add(wanted)
+        return wanted
+
+    def forward(self) -> list[Group]:
+        """The statements whose values the adjoints read, and what those read."""
+        wanted = {n for g in self.groups for s in g.statements for n in names_of(s)}
+        kept: list[Group] = []
+        for position in reversed(range(len(self.versions))):
+            version = self.versions[position]
+            if version.name not in wanted:
+                continue
+            statement = self.renamed(position, version)
+            wanted |= names_of(statement)
+            kept.append(Group("", [statement]))
+        return kept[::-1]
+
+    def renamed(self, position: int, version: Version) -> syntax.Statement:
+        """A statement of the forward pass, with its ranges written out and its tensors by version."""
+        statement = self.function.statements[position]
+        operator = f"{statement.reduction or ''}={'!' if statement.initialise and statement.reduction else ''}"
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        return statement_of(
+            version.name, subscripts, operator, to_syntax(statement.value, version.reads), self.bounds(position)
+        )
+
+    def assemble(
+        self, wanted: str, results: Sequence[syntax.Parameter], given: Sequence[syntax.Parameter]
+    ) -> Derivative:
+        """The text of the def ``wanted``, which takes what it reads of the inputs, and ``given``."""
+        forward = self.forward()
+        mentioned = {n for g in (*forward, *self.groups) for s in g.statements for n in names_of(s)}
+        mentioned |= {n for p in (*results, *given) for d in p.dims or () for n in names_in(d)}
+        taken = self._inputs(mentioned, given)
+        inputs = [next(p for p in self.function.definition.inputs if p.name.name == n) for n in taken]
+        head = syntax.Definition(name(wanted), (*inputs, *given), tuple(results), ())
+        groups = (*forward, *self.groups)
+        body = tuple(statement for group in groups for statement in group.statements)
+        tidy = iter(without_inferred_ranges(replace(head, body=body)).body)
+        lines = [str(head).removesuffix("\n}")]
+        for group in groups:
+            if group.comment:
+                lines.append(f"{syntax.INDENT}# {group.comment}")
+            lines += [textwrap.indent(str(next(tidy)), syntax.INDENT) for _ in group.statements]
+        text = "\n".join([*lines, "}"]) + "\n"
+        return Derivative(text, wanted, tuple(taken), tuple(p.name.name for p in given), self.wrt)
+
+    def _inputs(self, mentioned: set[str], given: Sequence[syntax.Parameter]) -> list[str]:
+        """The inputs that are read, and those that say a size which is mentioned and that no other one says."""
+        kept = [t.name for t in self.function.inputs if t.name in mentioned]
+        said = {n for t in self.function.inputs if t.name in kept for n in _bare_sizes(t)}
+        said |= {d.name for p in given for d in p.dims or () if isinstance(d, syntax.Name)}
+        for tensor in self.function.inputs:
+            missing = (_bare_sizes(tensor) & mentioned) - said
+            if tensor.name not in kept and missing:
+                kept.append(tensor.name)
+                said |= _bare_sizes(tensor)
+        return [t.name for t in self.function.inputs if t.name in kept]
+
+    def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
+        dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))
+        return syntax.Parameter(name(own), spelling(tensor), dims or None)
+
+
+def spelling(tensor: Tensor) -> str:
+    return _SPELLINGS.get(tensor.dtype.name, tensor.dtype.name)
+
+
+def _bare_sizes(tensor: Tensor) -> set[str]:
+    return {size for dim in map(linear, tensor.dims or ()) if dim is not None for size in _atoms(dim.constant)}
+
+
+def _atoms(extent: Polynomial) -> Iterator[str]:
+    """The size that an extent is, if it is one."""
+    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
+        atom = extent.terms[0][0][0]
+        if isinstance(atom, str):
+            yield atom
+
+
+def dependent_ranges(statement: Statement) -> Mapping[str, tuple[Linear, Linear]]:
+    """The ``where`` ranges that other indices bound, inclusive."""
+    found: dict[str, tuple[Linear, Linear]] = {}
+    for given in statement.ranges:
+        low, high = linear(given.lower), linear(given.upper)
+        if low is not None and high is not None and low.indices() | high.indices():
+            found[given.index] = low, high + Linear.of(Polynomial.of(-1))
+    return found
+
+
+def range_text(index: str, span: Span) -> syntax.Range:
+    return syntax.Range(name(index), span[0].syntax(), (span[1] + 1).syntax())
+
+
+def statement_of(
+    target: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, ranges: tuple[syntax.Range, ...]
+) -> syntax.Statement:
+    return syntax.Statement(name(target), subscripts or None, operator, value, None, ranges)
+
+
+def names_of(statement: syntax.Statement) -> set[str]:
+    own = names_in(statement.value).union(*(names_in(s) for s in statement.subscripts or ()))
+    bounds = [
+        e for clause in statement.clauses if isinstance(clause, syntax.Range) for e in (clause.lower, clause.upper)
+    ]
+    return own.union(*map(names_in, bounds))
+
+
+def _first_line(function: Function, position: int) -> str:
+    statement = list(syntax.statements(function.definition.body))[position]
+    return str(replace(statement, clauses=())).split("\n", 1)[0]

@@ -1,0 +1,112 @@
+"""Forward mode: from a def, the text of a def that takes its inputs and their tangents and gives those of the outputs.
+
+Each statement that depends on what moves gets a second one beside it, for how far its result moves.  Every read is
+where it was, so nothing has to be solved for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tcomp.derivatives.derivation import (
+    Derivation,
+    Derivative,
+    Group,
+    chosen_inputs,
+    range_text,
+    spelling,
+    statement_of,
+)
+from tcomp.derivatives.expressions import Adjoint
+from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
+from tcomp.derivatives.versions import Version
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Function, Tensor
+
+
+def tangent_text(function: Function, wrt: Sequence[str] | None = None) -> Derivative:
+    """The def ``NAME_jvp``: how far the outputs of floats move if the inputs ``wrt`` do, by default all of floats.
+
+    Raises:
+        DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+    """
+    return _Forward(function, chosen_inputs(function, wrt)).run()
+
+
+class _Forward(Derivation):
+    def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
+        super().__init__(function, wrt)
+        self.tangents = {given: self.fresh(f"t_{given}") for given in wrt}
+        self.results = {version: self.fresh(f"t_{tensor.name}") for version, tensor in self.outputs.items()}
+        for version in self.versions:
+            if version.name in self.active and version.name not in self.tangents:
+                own = self.results.get(version.name)
+                if own is not None and self._is_narrow(self.outputs[version.name]):
+                    own = self.fresh(f"wide_{own}")
+                self.tangents[version.name] = own or self.fresh(f"t_{version.name}")
+
+    def run(self) -> Derivative:
+        for position, version in enumerate(self.versions):
+            if version.name in self.active:
+                self._write(position, version)
+        for final, own in self.results.items():
+            if self.tangents.get(final) != own:
+                self._write_result(final, own)
+        results = [self.parameter(tensor, self.results[final]) for final, tensor in self.outputs.items()]
+        given = [self.parameter(self.inputs[moved], self.tangents[moved]) for moved in self.wrt]
+        return self.assemble(f"{self.function.name}_jvp", results, given)
+
+    def _write(self, position: int, version: Version) -> None:
+        statement, rule = self.function.statements[position], self.rule(position, version)
+        adjoints = rule.push(statement.value, *self.seed(position, version, rule, ONE))
+        parts = [
+            self._part(adjoint, version) for adjoint in adjoints if version.reads[adjoint.read.tensor] in self.active
+        ]
+        adds_up = statement.reduction is not None
+        if not parts and adds_up and not statement.initialise:
+            return
+        value: Expr = ZERO
+        bounds = self.bounds(position)
+        if parts:
+            value = parts[0]
+            for part in parts[1:]:
+                value = total(value, part)
+        else:
+            adds_up = False
+            bounds = tuple(b for b in bounds if b.index.name not in statement.reduction_indices)
+        tensor = self.function.tensors[version.tensor]
+        if not parts and tensor.dtype.bits == 64:
+            value = syntax.Cast(spelling(tensor), value)
+        operator = "=" if not adds_up else "+=!" if statement.initialise else "+="
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        group = Group(f"{self.tangents[version.name]}: how {version.name} moves")
+        group.statements.append(statement_of(self.tangents[version.name], subscripts, operator, value, bounds))
+        self.groups.append(group)
+
+    def _part(self, adjoint: Adjoint, version: Version) -> Expr:
+        """What the movement of one read contributes."""
+        own = self.tangents[version.reads[adjoint.read.tensor]]
+        moved = element(own, adjoint.subscripts)
+        if adjoint.read.boundary is not None:
+            outside = () if adjoint.read.boundary.value is None else (ZERO,)
+            kind = name(adjoint.read.boundary.kind)
+            moved = syntax.Boundary(kind, (name(own), *outside), adjoint.subscripts)
+        value = product(moved, adjoint.value)
+        for guard in reversed(adjoint.guards):
+            value = syntax.Conditional(guard, value, ZERO)
+        return value
+
+    def _write_result(self, final: str, own: str) -> None:
+        """The tangent of an output that does not move, or one narrower than what was added up, rounded once."""
+        tensor = self.outputs[final]
+        box = self.box(tensor.name)
+        indices = [self.fresh(letter, keep=False) for letter in "ijklmnopqrstuvw"[: len(box)]]
+        subscripts = tuple(map(name, indices))
+        value = ZERO if final not in self.active else element(self.tangents[final], subscripts)
+        ranges = tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
+        statement = statement_of(own, subscripts, "=", syntax.Cast(spelling(tensor), value), ranges)
+        self.groups.append(Group("", [statement]))
+
+    def _is_narrow(self, tensor: Tensor) -> bool:
+        """Whether what is added up for a tensor has more bits than it has."""
+        return tensor.dtype.bits < max(32, *(t.dtype.bits for t in self.function.tensors.values() if t.dtype.is_float))
