@@ -40,6 +40,8 @@ def _of(folder: str, rooms: str) -> tuple[str, ...]:
 ABOVE = (
     Storey("commands", "tcomp run, compile, tune, ...", _of("commands", "inputs terminal")),
     Storey("engine, operation", "define, and calls with arrays"),
+    Storey("torch", "layers, patterns"),
+    Storey("autograd", "defs as operators\nof torch"),
     Storey(
         "tuner",
         "searches for the fastest options",

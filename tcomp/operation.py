@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+from numpy import ndarray
+
 from tcomp import debug
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
-from tcomp.arrays.kinds import View
+from tcomp.arrays.kinds import NoMemoryOfItsOwnError, View
+from tcomp.autograd.registration import UNNAMED, Choices, Registration
 from tcomp.derivatives.batch import batched_text
 from tcomp.derivatives.gradient import Gradient
 from tcomp.derivatives.reverse import gradient_text
@@ -48,8 +52,10 @@ class Operation:
     the same layout only runs.
     """
 
-    def __init__(self, function: Function, policy: Policy = FROM_CACHE) -> None:
+    def __init__(self, function: Function, policy: Policy = FROM_CACHE, registration: Registration = UNNAMED) -> None:
         self.function = function
+        self.registration = registration
+        self.operators: dict[Choices, Any] = {}
         self._policy = policy
         self._kernels: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
         self._chosen: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
@@ -62,8 +68,8 @@ class Operation:
         """The name after ``def``."""
         return self.function.name
 
-    def __reduce__(self) -> tuple[type[Operation], tuple[Function, Policy]]:
-        return Operation, (self.function, self._policy)
+    def __reduce__(self) -> tuple[type[Operation], tuple[Function, Policy, Registration]]:
+        return Operation, (self.function, self._policy, self.registration)
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
@@ -103,26 +109,46 @@ class Operation:
         """
         if named:
             arguments = ordered(self.function, arguments, named)
+        if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
+            return _traced_call(self, arguments, out, Choices(target, options, unchecked))
         for chosen, direct in self._quick.recent:
             if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
                 result = direct(arguments, out)
                 if result is not None:
                     return result
-        if debug.interpret():
-            return self.reference(*arguments, out=out)
         given, options, unchecked = options, _checked_choices(target, options), bool(unchecked)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
-        if binding is not None:
+        if binding is not None and not debug.interpret():
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
                 text = given if isinstance(given, str) else options
                 self._quick.remember((target, text, unchecked), layouts[3:], binding, arguments, results)
                 return results[0] if len(results) == 1 else results
+            except (MisalignedArgumentError, NoMemoryOfItsOwnError):
+                pass  # what follows copies inputs, says which output it is, or lets torch find the memory
+        choices = Choices(target, options, unchecked)
+        if "torch" in sys.modules:
+            recorded = _recorded_call(self, arguments, out, choices)
+            if recorded is not NotImplemented:
+                return recorded
+        return self.run(arguments, out, choices)
+
+    def run(self, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
+        """A call that nothing but this process sees: no compiler of torch traces it, and autograd records nothing."""
+        if debug.interpret():
+            return self.reference(*arguments, out=out)
+        options = _checked_choices(choices.target, choices.options)
+        layouts = (choices.target, options, choices.unchecked, *layouts_of(arguments, out))
+        binding = self._bindings.get(layouts)
+        if binding is not None and out is None:
+            try:
+                results = binding.run(arguments, None)
+                return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
-                pass  # what follows copies inputs, and says which output it is
-        call = check_call(self.function, arguments, out, memory=memory_of(target))
-        kernel = self._kernel(sizes_of(call), target, call.place, options, unchecked)
+                pass
+        call = check_call(self.function, arguments, out, memory=memory_of(choices.target))
+        kernel = self._kernel(sizes_of(call), choices.target, call.place, options, choices.unchecked)
         binding = kernel.bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
@@ -330,6 +356,24 @@ class Operation:
             return kernel(made)
         choice = Choice(self._policy, kernel, _tuned, self._found.get(layout))
         return self._chosen.get((layout, made.unchecked, place), lambda: chosen_kernel(made, place, choice))
+
+
+def _is_traced() -> bool:
+    """Whether a compiler of torch, which has been imported, goes through a call."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    return compiler is not None and compiler.is_compiling()
+
+
+def _traced_call(operation: Operation, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
+    from tcomp.autograd.dispatch import traced  # noqa: PLC0415  (it imports torch)
+
+    return traced(operation, arguments, out, choices)
+
+
+def _recorded_call(operation: Operation, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
+    from tcomp.autograd.dispatch import call  # noqa: PLC0415  (it imports torch)
+
+    return call(operation, arguments, out, choices)
 
 
 def _layout(sizes: Sizes, target: str) -> Hashable:

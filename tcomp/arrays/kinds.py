@@ -49,6 +49,10 @@ class MisalignedError(ArrayError):
     """An array has elements at addresses that are no multiples of their size; a copy of it has not."""
 
 
+class NoMemoryOfItsOwnError(ShapeError):
+    """An array stands for others, as inside ``torch.vmap``."""
+
+
 class ArrayKind(ABC):
     """A library whose arrays kernels read and write in place."""
 
@@ -92,6 +96,9 @@ class ArrayKind(ABC):
     def records(self, array: Any) -> bool:
         """Whether the library records what is computed from an array, to find gradients of it."""
         return False
+
+    note_change: Callable[[Any], None] | None = None
+    """Tells the library that an array was written, if it wants to know."""
 
     def stream(self, place: Place) -> int:
         """What orders this library's work on a device: the number of its current CUDA stream, 0 for the default."""
@@ -164,9 +171,14 @@ class TorchKind(ArrayKind):
         }
         self._names = {known: t for t, known in self._dtypes.items()}
         self._raw_stream = _torch_stream(torch)
+        self._classes = {torch.Tensor, torch.nn.Parameter}
+        self._is_transformed = torch._C._are_functorch_transforms_active
+        self._forward_mode: Any = torch.autograd.forward_ad
 
     def layout(self, array: Any) -> Hashable:
-        if array.layout is not self._torch.strided or array.is_nested or self.records(array):
+        if type(array) not in self._classes or array.layout is not self._torch.strided or array.is_nested:
+            return None
+        if self.records(array) or self._is_transformed() or self._forward_mode._current_level >= 0:
             return None
         return array.dtype, array.shape, array.stride(), array.device, array.is_neg()
 
@@ -174,7 +186,9 @@ class TorchKind(ArrayKind):
         try:
             address: int = array.data_ptr()
         except RuntimeError:
-            raise ShapeError("a tensor has no memory of its own, as inside torch.vmap; pass it from outside") from None
+            raise NoMemoryOfItsOwnError(
+                "a tensor has no memory of its own, as inside torch.vmap; pass it from outside"
+            ) from None
         if not address and array.numel():
             raise ShapeError("the memory of a tensor has been given back, say by untyped_storage().resize_(0)")
         return address
@@ -223,6 +237,11 @@ class TorchKind(ArrayKind):
 
     def records(self, array: Any) -> bool:
         return bool(array.requires_grad) and self._torch.is_grad_enabled()
+
+    def note_change(self, array: Any) -> None:
+        """So that a backward pass that has saved the tensor notices."""
+        if not array.is_inference():
+            self._torch.autograd.graph.increment_version(array)
 
     def stream(self, place: Place) -> int:
         return self._raw_stream(place.device)

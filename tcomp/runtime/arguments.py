@@ -71,7 +71,7 @@ def read_input(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vie
             copy = kind_of(array).copy(array)
             return copy, _checked_view(copy, tensor)
     except ArrayError as error:
-        raise _shape_error(f"input {tensor.name}", tensor, source, error) from None
+        raise shape_error(f"input {tensor.name}", tensor, source, error) from None
 
 
 def read_output(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, View]:
@@ -88,7 +88,7 @@ def read_output(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, Vi
             found, hint = "an array whose elements share memory", "pass an array of its own, say a .copy()"
             raise ArrayError(found, hint, "an array that can be written")
     except ArrayError as error:
-        raise _shape_error(f"output {tensor.name}", tensor, source, error) from None
+        raise shape_error(f"output {tensor.name}", tensor, source, error) from None
     return array, view
 
 
@@ -121,14 +121,20 @@ def constant(value: Any, tensor: Tensor, source: SourceText) -> int:
 def _checked_view(array: Any, tensor: Tensor) -> View:
     kind = kind_of(array)
     view = kind.view(array)
-    if view.dtype != tensor.dtype:
-        raise ArrayError(view.dtype.name, f"convert it: {tensor.name}.{kind.conversion(tensor.dtype)}")
-    if len(view.shape) != tensor.rank:
-        raise ArrayError(f"a tensor with {_dimensions(len(view.shape))}")
+    check_declaration(view.dtype, len(view.shape), tensor, kind.conversion(tensor.dtype))
     return view
 
 
-def _shape_error(what: str, tensor: Tensor, source: SourceText, error: ArrayError) -> ShapeError:
+def check_declaration(dtype: DType, rank: int, tensor: Tensor, conversion: str) -> None:
+    """Raises ArrayError unless an array has the type and rank of a tensor; ``conversion`` is how one is converted."""
+    if dtype != tensor.dtype:
+        raise ArrayError(dtype.name, f"convert it: {tensor.name}.{conversion}")
+    if rank != tensor.rank:
+        raise ArrayError(f"a tensor with {_dimensions(rank)}")
+
+
+def shape_error(what: str, tensor: Tensor, source: SourceText, error: ArrayError) -> ShapeError:
+    """That an array does not fit a tensor, for the caller who passed it as ``what``."""
     expected = error.expected or (
         f"a tensor with {_dimensions(tensor.rank)}" if "dimension" in error.found else f"type {tensor.dtype}"
     )

@@ -51,6 +51,7 @@ class Binding:
         "_masks",
         "_names",
         "_near",
+        "_notes",
         "_run",
         "_views",
     )
@@ -70,6 +71,7 @@ class Binding:
         ]
         given = [call.kind if array is None else kind_of(array) for array in call.outputs]
         self._addresses = _addresses(taken, given, len(call.arrays))
+        self._notes = tuple(kind.note_change for kind in given)
         self._all_given = all(array is not None for array in call.outputs)
         self._inputs = len(taken)
         outputs = source.arguments[self._inputs :]
@@ -97,6 +99,10 @@ class Binding:
         if any(map(operator.and_, addresses, self._masks)):
             raise MisalignedArgumentError("an array is not aligned to the size of its elements; pass a copy of it")
         report = self._launch(addresses)
+        if outputs is not None:
+            for note, array, given in zip(self._notes, results, outputs, strict=True):
+                if note is not None and given is not None:
+                    note(array)
         if report is not None:
             raise self._failure(report)
         return results

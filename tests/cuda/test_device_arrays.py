@@ -222,7 +222,9 @@ class FakeTorch(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("torch")
         self.float32, self.uint8, self.strided = self.dtype("float32"), self.dtype("uint8"), "strided"
-        self._C = types.SimpleNamespace()
+        self._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
+        self.nn = types.SimpleNamespace(Parameter=self.Tensor)
+        self.autograd = types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1))
         self.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=300 + device))
 
     def device(self, name: str) -> str:
@@ -238,6 +240,7 @@ def test_torch_tensors_use_the_stream_and_the_memory_of_torch(
 ) -> None:
     torch = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr("tcomp.operation._recorded_call", lambda *_: NotImplemented)
     monkeypatch.setitem(KINDS, torch.Tensor, TorchKind())
     two.emit(launches=ONE_LAUNCH, scratch_bytes=100)
     two.cupy.streams = {1: Stream(5)}

@@ -338,7 +338,6 @@ def test_torch_tensors_without_plain_memory(ops: tc.Module) -> None:
     ops.twice(freed)
     freed.untyped_storage().resize_(0)
     refused = {
-        "meta": t.to("meta"),
         "sparse": t.to_sparse(),
         "compressed": torch.ones(8, 1).to_sparse_csr(),
         "mkldnn": t.to_mkldnn() if torch.backends.mkldnn.is_available() else t.to_sparse(),
@@ -350,6 +349,9 @@ def test_torch_tensors_without_plain_memory(ops: tc.Module) -> None:
         "no dimensions": torch.tensor(3.0),
         "expanded": torch.ones(1, 1).expand(8, 1),
     }
+    assert ops.twice(t.to("meta")).is_meta
+    with pytest.raises(tc.ShapeError):
+        ops.twice(t, out=t.to("meta"))
     for name, value in refused.items():
         with pytest.raises(tc.ShapeError):
             ops.twice(value)

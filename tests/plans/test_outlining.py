@@ -145,7 +145,7 @@ def test_an_operand_whose_steps_lie_apart_is_turned_if_many_columns_share_it(a: 
             "def f(float(600,600) A, float(600,600) B, float16(600,600) H) -> (C) "
             f"{{ C(m,n) +=! {element} * {b} where m in 0:600, n in 0:{columns}, k in 0:600 }}"
         )
-        return compiled(text, {}).plan.outlined
+        return compiled(text, {}, backend=SMALL).plan.outlined
 
     assert len(outlined(600)) == is_copied
     assert outlined(200) == (), "few columns share what is copied"

@@ -1,0 +1,277 @@
+"""Operations recorded by autograd, transformed by torch.func, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import tcomp as tc
+
+TEXT = """
+def mm(double(M,K) A, double(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }
+def mmf(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }
+def softmax(double(N,D) X) -> (Y) {
+    m(n) max=! X(n,d)
+    E(n,d) = exp(X(n,d) - m(n))
+    s(n) +=! E(n,d)
+    Y(n,d) = E(n,d) / s(n)
+}
+def conv(double(N,C,H,W) I, double(F,C,KH,KW) K, const int S) -> (O) {
+    O(n,f,h,w) +=! I(n,c,S*h+kh,S*w+kw) * K(f,c,kh,kw)
+}
+def several(double(N) X, int(N) I, double a) -> (Y, J, Z) {
+    Y(i) = X(i) * a
+    J(i) = 2 * I(i)
+    Z(i) = sin(X(i)) * I(i)
+}
+def gamma(float(N) X) -> (Y) { Y(i) = lgamma(X(i)) }
+"""
+
+
+@pytest.fixture(scope="module")
+def ops() -> tc.Module:
+    return tc.define(TEXT)
+
+
+def doubles(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes]
+
+
+def cases(ops: tc.Module) -> dict[str, tuple[Any, list[torch.Tensor]]]:
+    indices = torch.arange(1, 6, dtype=torch.int32)
+    return {
+        "mm": (ops.mm, doubles((4, 3), (3, 5))),
+        "softmax": (ops.softmax, doubles((3, 4))),
+        "conv": (lambda i, k: ops.conv(i, k, 2), doubles((1, 2, 7, 7), (2, 2, 3, 3))),
+        "several": (lambda x, a: ops.several(x, indices, a)[::2], doubles((5,), ())),
+    }
+
+
+@pytest.mark.parametrize("name", ["mm", "softmax", "conv", "several"])
+def test_gradcheck(ops: tc.Module, name: str) -> None:
+    f, inputs = cases(ops)[name]
+    assert torch.autograd.gradcheck(f, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(f, inputs)
+
+
+def test_func_transforms(ops: tc.Module) -> None:
+    (x,) = (t.detach() for t in doubles((3, 4)))
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        return ops.softmax(x).pow(2).sum()
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, 1).pow(2).sum()
+
+    for transform in (torch.func.grad, torch.func.hessian, torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(transform(ours)(x), transform(theirs)(x))
+    moved, tangent = torch.func.jvp(ours, (x,), (torch.ones_like(x),))
+    expected = torch.func.jvp(theirs, (x,), (torch.ones_like(x),))
+    torch.testing.assert_close((moved, tangent), expected)
+    _, pullback = torch.func.vjp(ours, x)
+    torch.testing.assert_close(pullback(torch.tensor(2.0, dtype=torch.float64))[0], 2 * torch.func.grad(theirs)(x))
+
+
+def test_vmap_is_one_kernel(ops: tc.Module) -> None:
+    a, b = (t.detach() for t in doubles((6, 4, 3), (3, 5)))
+    torch.testing.assert_close(torch.vmap(ops.mm, in_dims=(0, None))(a, b), a @ b)
+    torch.testing.assert_close(torch.vmap(ops.mm, in_dims=(1, None))(a.transpose(0, 1), b), a @ b)
+    torch.testing.assert_close(torch.vmap(ops.mm, in_dims=(0, None), out_dims=2)(a, b), (a @ b).movedim(0, 2))
+    nested = torch.vmap(torch.vmap(ops.mm, in_dims=(None, 0)), in_dims=(0, None))(a, b.expand(2, 3, 5))
+    torch.testing.assert_close(nested, (a @ b)[:, None].expand(6, 2, 4, 5))
+    per_sample = torch.vmap(torch.func.grad(lambda a: ops.mm(a, b).pow(2).sum()))(a)
+    torch.testing.assert_close(per_sample, 2 * (a @ b) @ b.T)
+
+
+def test_frozen_inputs_cost_nothing(ops: tc.Module) -> None:
+    """Only what needs a gradient is derived, and only what that reads is kept."""
+    a, b = doubles((4, 3), (3, 5))
+    result = ops.mm(a, b.detach())
+    assert isinstance(result.grad_fn, torch.autograd.graph.Node)
+    assert [t.shape for t in result.grad_fn.saved_tensors] == [b.shape]  # type: ignore[attr-defined]
+    result.sum().backward()
+    torch.testing.assert_close(a.grad, b.sum(1).expand(4, 3).detach())
+
+
+def test_a_parameter_trains(ops: tc.Module) -> None:
+    torch.manual_seed(0)
+    weight, x = torch.nn.Parameter(torch.rand(3, 5)), torch.rand(4, 3)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = ops.mmf(x, weight).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_contexts_without_a_record(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    with torch.no_grad():
+        assert not ops.mm(a, b).requires_grad
+    with torch.inference_mode():
+        assert ops.mm(a, b).is_inference()
+        inside = ops.mm(a.detach() * 1, b.detach() * 1)
+    torch.testing.assert_close(inside, (a @ b).detach())
+
+
+def test_graphs_that_are_used_again(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    seen: list[torch.Tensor] = []
+    a.register_hook(seen.append)
+    result = ops.mm(a, b)
+    result.sum().backward(retain_graph=True)
+    result.sum().backward()
+    torch.testing.assert_close(a.grad, 2 * b.detach().sum(1).expand(4, 3))
+    assert len(seen) == 2
+    with pytest.raises(RuntimeError, match="second time"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing(ops: tc.Module, reentrant: bool) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    checkpoint(ops.mm, a, b, use_reentrant=reentrant).sum().backward()
+    torch.testing.assert_close(a.grad, b.detach().sum(1).expand(4, 3))
+
+
+@pytest.mark.parametrize("change", [lambda t: t.t().contiguous().t(), lambda t: t.flip(0), lambda t: t[::2, ::2]])
+def test_views_and_strides(ops: tc.Module, change: Any) -> None:
+    a, b = doubles((6, 6), (6, 6))
+    x, y = change(a), change(b)
+    cotangent = torch.rand(y.shape, dtype=torch.float64)
+    found = torch.autograd.grad(ops.mm(x, y), (a, b), cotangent)
+    torch.testing.assert_close(found, torch.autograd.grad(x @ y, (a, b), cotangent))
+
+
+def test_channels_last(ops: tc.Module) -> None:
+    image, kernel = doubles((2, 2, 7, 7), (2, 2, 3, 3))
+    last = image.detach().to(memory_format=torch.channels_last).requires_grad_()
+    ops.conv(last, kernel, 1).pow(2).sum().backward()
+    torch.nn.functional.conv2d(image, kernel).pow(2).sum().backward()
+    torch.testing.assert_close(last.grad, image.grad)
+
+
+def test_numbers_and_numpy_beside_tensors(ops: tc.Module) -> None:
+    (x,) = doubles((5,))
+    indices = np.arange(5, dtype=np.int32)
+    y, j, z = ops.several(x, indices, 2.0)
+    assert not j.requires_grad and y.requires_grad and z.requires_grad
+    (y.sum() + z.sum()).backward()
+    torch.testing.assert_close(x.grad, 2 + x.detach().cos() * torch.from_numpy(indices))
+
+
+def test_one_output_without_a_cotangent(ops: tc.Module) -> None:
+    x, a = doubles((5,), ())
+    ops.several(x, torch.arange(5, dtype=torch.int32), a)[0].sum().backward()
+    torch.testing.assert_close(x.grad, a.detach().expand(5))
+
+
+def test_threads_that_begin_together() -> None:
+    """Forward and backward from a cold start: nothing is registered twice."""
+    operation = tc.define(TEXT.replace("softmax", "cold")).cold
+    found: list[torch.Tensor | BaseException] = [torch.zeros(0)] * 8
+    start = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        (x,) = doubles((3, 4))
+        start.wait()
+        try:
+            (found[number],) = torch.autograd.grad(operation(x).pow(2).sum(), x)
+        except BaseException as error:  # noqa: BLE001
+            found[number] = error
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (x,) = doubles((3, 4))
+    expected = torch.autograd.grad(torch.softmax(x, 1).pow(2).sum(), x)[0]
+    for result in found:
+        assert isinstance(result, torch.Tensor), result
+        torch.testing.assert_close(result, expected)
+
+
+def test_a_tensor_that_was_saved_and_written(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    kept = b.detach().clone()
+    result = ops.mm(a, kept)
+    ops.mm(torch.rand(3, 3, dtype=torch.float64), torch.rand(3, 5, dtype=torch.float64), out=kept)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_out_goes_with_no_gradient(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    with pytest.raises(tc.ShapeError, match="input A requires a gradient, which does not go with out="):
+        ops.mm(a, b.detach(), out=torch.zeros(4, 5, dtype=torch.float64))
+    with pytest.raises(tc.ShapeError, match="output 0 requires a gradient"):
+        ops.mm(a.detach(), b.detach(), out=torch.zeros(4, 5, dtype=torch.float64, requires_grad=True))
+    with torch.no_grad():
+        ops.mm(a, b, out=torch.zeros(4, 5, dtype=torch.float64))
+
+
+def test_without_a_derivative_it_says_so_before_it_computes(ops: tc.Module) -> None:
+    x = torch.ones(4)
+    ops.gamma(x)
+    with torch.no_grad():
+        ops.gamma(x.requires_grad_())
+    with pytest.raises(tc.DerivativeError, match="lgamma has no derivative"):
+        ops.gamma(x)
+
+
+def test_subclasses_stay_what_they_are(ops: tc.Module) -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    a, b = (t.detach() for t in doubles((4, 3), (3, 5)))
+    assert type(ops.mm(a.as_subclass(Marked), b)) is Marked
+
+
+def test_meta_tensors_give_shapes(ops: tc.Module) -> None:
+    a, b = (torch.empty(s, dtype=torch.float64, device="meta") for s in ((4, 3), (3, 5)))
+    result = ops.mm(a, b)
+    assert result.is_meta and result.shape == (4, 5) and result.dtype is torch.float64
+    with pytest.raises(tc.ShapeError, match="Mismatched sizes for dimension K"):
+        ops.mm(a, a)
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, lambda t: torch.nested.nested_tensor([t, t])])
+def test_tensors_without_rows_in_memory_are_refused(ops: tc.Module, make: Any) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    with pytest.raises(tc.ShapeError, match=r"layout torch.sparse_coo|nested tensor"):
+        ops.mm(make(a), b)
+
+
+@pytest.mark.parametrize("cotangent", [torch.ones(5, 4, dtype=torch.float64), torch.ones(4, 5)])
+def test_cotangents_that_do_not_fit(ops: tc.Module, cotangent: torch.Tensor) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    with pytest.raises(tc.ShapeError):
+        ops.mm.gradient()(a.detach(), b.detach(), cotangent)
+
+
+def test_wrong_inputs_are_named(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    with pytest.raises(tc.ShapeError, match="Mismatched sizes for dimension K"):
+        ops.mm(a, a)
+    with pytest.raises(tc.ShapeError, match="expected type float64 but found float32"):
+        ops.mm(a, b.float())
+    with pytest.raises(tc.ShapeError, match="expected 2 inputs but found 1"):
+        ops.mm(a)
+
+
+def test_copies_and_pickles(ops: tc.Module) -> None:
+    a, b = doubles((4, 3), (3, 5))
+    for copied in (copy.deepcopy(ops.mm), pickle.loads(pickle.dumps(ops.mm))):
+        torch.testing.assert_close(torch.autograd.grad(copied(a, b).sum(), a)[0], b.detach().sum(1).expand(4, 3))

@@ -1,0 +1,141 @@
+"""Operations as operators of torch: opcheck, torch.compile, torch.export."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+import tcomp as tc
+from tcomp.autograd.fake import Fake
+from tcomp.autograd.operators import operator_of
+from tests.torch.test_autograd import TEXT, doubles
+
+
+@pytest.fixture(scope="module")
+def ops() -> tc.Module:
+    return tc.define(TEXT)
+
+
+def test_opcheck(ops: tc.Module) -> None:
+    indices = torch.arange(5, dtype=torch.int32)
+    a, b = doubles((4, 3), (3, 5))
+    for operation, arguments in (
+        (ops.mm, (a, b)),
+        (ops.mm, (a.detach().t().contiguous().t(), b)),
+        (ops.softmax, tuple(doubles((3, 4)))),
+        (ops.conv, (*doubles((1, 2, 7, 7), (2, 2, 3, 3)), 2)),
+        (ops.several, (doubles((5,))[0], indices, doubles(())[0])),
+        (ops.gamma, (torch.ones(4),)),
+    ):
+        torch.library.opcheck(operator_of(operation).overload, arguments)
+
+
+def test_compile_before_any_call() -> None:
+    """The operator is registered while the compiler goes through the call; nothing breaks the graph."""
+    operation = tc.define(TEXT.replace("def mm(", "def fresh(")).fresh
+    compiled = torch.compile(lambda a, b: operation(a, B=b) + 1, fullgraph=True, backend="aot_eager")
+    a, b = doubles((4, 3), (3, 5))
+    torch.testing.assert_close(compiled(a, b), a @ b + 1)
+    compiled(a, b).sum().backward()
+    torch.testing.assert_close(a.grad, b.detach().sum(1).expand(4, 3))
+
+
+@pytest.mark.parametrize("name", ["softmax", "conv", "several"])
+def test_compiled_is_eager(ops: tc.Module, name: str) -> None:
+    indices = torch.arange(5, dtype=torch.int32)
+    f, inputs = {
+        "softmax": (lambda x: ops.softmax(x * 2), doubles((3, 4))),
+        "conv": (lambda i, k: ops.conv(i, k, 2).sin(), doubles((1, 2, 7, 7), (2, 2, 3, 3))),
+        "several": (lambda x, a: torch.cat(ops.several(x, indices, a)[::2]), doubles((5,), ())),
+    }[name]
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    expected, found = f(*inputs), compiled(*inputs)
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.rand_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent)
+    )
+
+
+@pytest.mark.long
+def test_inductor(ops: tc.Module) -> None:
+    (x,) = doubles((6, 5))
+    compiled = torch.compile(lambda x: (ops.softmax(x) * x).sum(0), fullgraph=True)
+    expected = (torch.softmax(x, 1) * x).sum(0)
+    torch.testing.assert_close(compiled(x), expected)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+def test_one_graph_for_all_sizes(ops: tc.Module) -> None:
+    counter = CompileCounter()
+    compiled = torch.compile(lambda i, k: ops.conv(i, k, 1) * 2, fullgraph=True, backend=counter, dynamic=True)
+    _, kernel = doubles((1,), (2, 2, 3, 3))
+    for size in (5, 6, 9, 12):
+        (image,) = doubles((2, 2, size, size + 1))
+        torch.testing.assert_close(compiled(image, kernel), 2 * torch.nn.functional.conv2d(image, kernel))
+    assert counter.frame_count == 1
+
+
+def test_second_calls_compile_nothing(ops: tc.Module) -> None:
+    counter = CompileCounter()
+    compiled = torch.compile(lambda a, b: ops.mm(a, b), fullgraph=True, backend=counter)
+    a, b = doubles((4, 3), (3, 5))
+    for _ in range(3):
+        compiled(a, b)
+    assert counter.frame_count == 1
+
+
+class Product(torch.nn.Module):
+    def __init__(self, operation: Any) -> None:
+        super().__init__()
+        self.operation = operation
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return self.operation(a, b) + 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(ops: tc.Module, strict: bool) -> None:
+    a, b = (t.detach() for t in doubles((4, 3), (3, 5)))
+    shapes = ({0: torch.export.Dim("m")}, None)
+    exported = torch.export.export(Product(ops.mm), (a, b), dynamic_shapes=shapes, strict=strict)
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    (other,) = (t.detach() for t in doubles((7, 3)))
+    torch.testing.assert_close(loaded(other, b), other @ b + 1)
+
+
+def test_the_same_words_without_memory(ops: tc.Module) -> None:
+    """What fails when it runs fails while torch traces it, and says the same."""
+    wrong = [((4, 3), (4, 5)), ((2, 2, 3, 3), (2, 2, 5, 3)), ((4, 3), (3,))]
+    for shapes in wrong:
+        operation = ops.conv if len(shapes[0]) == 4 else ops.mm
+        extra = (1,) if operation is ops.conv else ()
+        with pytest.raises(tc.ShapeError) as real:
+            operation(*(t.detach() for t in doubles(*shapes)), *extra)
+        with pytest.raises(tc.ShapeError) as fake:
+            operation(*(torch.empty(s, dtype=torch.float64, device="meta") for s in shapes), *extra)
+        assert str(real.value) == str(fake.value)
+
+
+def test_fake_results_are_like_real_ones(ops: tc.Module) -> None:
+    rng, fake = np.random.default_rng(0), Fake(ops.conv.function)
+    for _ in range(40):
+        n, c, f, kh, kw, s = (int(v) for v in rng.integers(1, 4, 6))
+        image, kernel = doubles((n, c, *map(int, rng.integers(3, 9, 2))), (f, c, kh, kw))
+        real = ops.conv(image.detach(), kernel.detach(), s)
+        expected = fake(image, kernel, s)
+        assert (real.shape, real.stride(), real.dtype) == (expected.shape, expected.stride(), expected.dtype)
+
+
+def test_out_inside_a_graph_is_refused(ops: tc.Module) -> None:
+    a, b = (t.detach() for t in doubles((4, 3), (3, 5)))
+    with pytest.raises(Exception, match=r"out= is not possible inside torch.compile"):
+        torch.compile(lambda a, b, c: ops.mm(a, b, out=c), fullgraph=True, backend="eager")(a, b, a @ b)

@@ -1,0 +1,186 @@
+"""Names in torch.ops, layers, patterns."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import tcomp as tc
+import tcomp.torch as tct
+
+LINEAR = """
+def linear(float(N,D) X, float(C,D) W, float(C) b) -> (Y) { Y(n,c) +=! X(n,d) * W(c,d)  Y(n,c) = Y(n,c) + b(c) }
+def relu_(float(N,D) X) -> (Y) { Y(n,d) = relu(X(n,d)) }
+def own(float(N) X) -> (Y) { Y(n) = X(n) * X(n) }
+def own_grad(float(N) X, float(N) d_Y) -> (d_X) { d_X(n) = 3.0 * d_Y(n) * X(n) }
+"""
+
+
+def test_a_name_in_torch_ops() -> None:
+    ops = tct.define(LINEAR, namespace="tct_names")
+    x = torch.rand(4, 3)
+    torch.testing.assert_close(torch.ops.tct_names.relu_(x), torch.relu(x))
+    assert tct.define(LINEAR, namespace="tct_names") is not ops  # the same text is no error
+    with pytest.raises(tc.TcompError, match="another operator tct_names::relu_"):
+        tct.define(LINEAR.replace("relu(X(n,d))", "X(n,d)"), namespace="tct_names")
+    with pytest.raises(tc.TcompError, match="must be a name"):
+        tct.define(LINEAR, namespace="a.b")
+
+
+def test_a_backward_of_ones_own() -> None:
+    """A wrong one, so that it shows; gradcheck tells."""
+    ops = tct.define(LINEAR, backward={"own": "own_grad"})
+    x = torch.rand(5, requires_grad=True)
+    ops.own(x).sum().backward()
+    torch.testing.assert_close(x.grad, 3 * x.detach())
+    compiled = torch.compile(ops.own, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x)[0], 3 * x.detach())
+    doubles = tct.define(LINEAR.replace("float", "double"), backward={"own": "own_grad"})
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        torch.autograd.gradcheck(doubles.own, torch.rand(5, dtype=torch.float64, requires_grad=True))
+
+
+def test_a_backward_function() -> None:
+    def backward(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        return (cotangents[0] * 2 * outputs[0] / inputs[0],)
+
+    ops = tct.define(LINEAR, backward={"own": backward})
+    x = torch.rand(5, requires_grad=True)
+    ops.own(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_defs_that_are_not_differentiable() -> None:
+    ops = tct.define(LINEAR, differentiable=False)
+    with pytest.raises(tc.DerivativeError, match="not differentiable"):
+        ops.relu_(torch.rand(3, 3, requires_grad=True))
+
+
+def test_unknown_backwards() -> None:
+    with pytest.raises(tc.TcompError, match="no def nothing"):
+        tct.define(LINEAR, backward={"own": "nothing"})
+    with pytest.raises(tc.TcompError, match="no def nothing"):
+        tct.define(LINEAR, backward={"nothing": "own"})
+
+
+def test_a_layer() -> None:
+    torch.manual_seed(0)
+    layer = tct.Layer(tct.define(LINEAR).linear, W=(5, 3), b=(5,))
+    assert {n: tuple(p.shape) for n, p in layer.named_parameters()} == {"W": (5, 3), "b": (5,)}
+    assert layer.b.abs().sum().item() == 0 < layer.W.abs().sum().item()
+    x = torch.rand(4, 3)
+    expected = torch.nn.functional.linear(x, layer.W, layer.b)
+    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer(X=x), expected)
+    layer(x).sum().backward()
+    torch.testing.assert_close(layer.b.grad, torch.full((5,), 4.0))
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        torch.testing.assert_close(copied(x), expected)
+    model = torch.nn.Sequential(layer, torch.nn.ReLU())
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), torch.relu(expected))
+    assert set(model.state_dict()) == {"0.W", "0.b"}
+
+
+def test_layers_that_do_not_fit() -> None:
+    linear = tct.define(LINEAR).linear
+    with pytest.raises(tc.TcompError, match="no input w"):
+        tct.Layer(linear, w=(5, 3))
+    with pytest.raises(tc.ShapeError, match="expected a tensor with 2 dimensions"):
+        tct.Layer(linear, W=(5,))
+    with pytest.raises(tc.ShapeError, match="expected type float32 but found float64"):
+        tct.Layer(linear, W=torch.rand(5, 3, dtype=torch.float64))
+    with pytest.raises(tc.ShapeError, match="the layer takes X, but got 2"):
+        tct.Layer(linear, W=(5, 3), b=(5,))(torch.rand(4, 3), torch.rand(4, 3))
+
+
+def test_constants_buffers_and_shared_parameters() -> None:
+    text = "def f(float(N) X, float(N) W, int(N) I, const int S) -> (Y) { Y(n) = X(n) * W(n) + I(n) * S }"
+    shared = torch.nn.Parameter(torch.rand(4))
+    layer = tct.Layer(tct.define(text).f, W=shared, I=torch.arange(4, dtype=torch.int32), S=3)
+    assert layer.W is shared and set(dict(layer.named_buffers())) == {"I"}
+    x = torch.rand(4)
+    torch.testing.assert_close(layer(x), x * shared + 3 * torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shapes"),
+    [
+        ("b i k, k j -> b i j", [(2, 3, 4), (4, 5)]),
+        ("bik,kj->bij", [(2, 3, 4), (4, 5)]),
+        ("ii->i", [(4, 4)]),
+        ("ii", [(4, 4)]),
+        ("ij->ji", [(4, 3)]),
+        ("i,j,k->ijk", [(2,), (3,), (4,)]),
+        ("ij,jk,kl,lm->im", [(2, 3), (3, 4), (4, 5), (5, 2)]),
+        ("ij,kj", [(2, 3), (4, 3)]),
+        ("aB,Bc->ac", [(2, 3), (3, 4)]),
+    ],
+)
+def test_einsum(pattern: str, shapes: list[tuple[int, ...]]) -> None:
+    tensors = [torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    letters = pattern.replace(" ", "")
+    expected = torch.einsum(letters, *tensors)
+    found = tct.einsum(pattern, *tensors)
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.rand_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, tensors, cotangent), torch.autograd.grad(expected, tensors, cotangent)
+    )
+
+
+@pytest.mark.parametrize("by", ["sum", "max", "min", "prod", "mean"])
+def test_reduce(by: str) -> None:
+    x = torch.rand(4, 3, 5, requires_grad=True)
+    expected = getattr(torch, {"max": "amax", "min": "amin"}.get(by, by))(x, 1)
+    found = tct.reduce("batch row column -> batch column", x, by)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+def test_patterns_that_are_none() -> None:
+    x = torch.rand(3, 3)
+    for pattern, message in (
+        ("ij->ik", "has k, which no tensor has"),
+        ("ij,jk->ik", "is for 2 tensors, not 1"),
+        ("i.j", "no name of an index"),
+        ("ij->ii", "has i twice"),
+    ):
+        with pytest.raises(tc.TcompError, match=message):
+            tct.einsum(pattern, x)
+    with pytest.raises(tc.TcompError, match="no reduction 'median'"):
+        tct.reduce("ij->i", x, "median")
+    with pytest.raises(tc.ShapeError, match="different types"):
+        tct.einsum("ij,jk->ik", x, x.double())
+
+
+def test_functions_for_torch_func() -> None:
+    f = tct.function(tct.define(LINEAR.replace("float", "double")).own)
+    x = torch.rand(4, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.jacrev(f)(x), torch.diag(2 * x))
+    assert "d_X" in tct.gradient(tct.define(LINEAR).own).text
+
+
+def test_autocast_on_request() -> None:
+    text = "def half_mm(bfloat16(M,K) A, bfloat16(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    ops = tct.define(text, namespace="tct_autocast", autocast=torch.bfloat16)
+    a, b = torch.rand(4, 3), torch.rand(3, 5)
+    with pytest.raises(tc.ShapeError, match="expected type bfloat16"):
+        ops.half_mm(a, b)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ops.half_mm(a, b)
+    torch.testing.assert_close(found, a.bfloat16().float() @ b.bfloat16().float())
+
+
+def test_import_without_torch() -> None:
+    """Neither importing nor defining loads torch."""
+    script = (
+        "import sys, tcomp; tcomp.define('def f(float(N) X) -> (Y) { Y(i) = X(i) }'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
