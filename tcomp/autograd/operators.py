@@ -183,6 +183,7 @@ class Operator:
         backward = self.operation.registration.backward
         if backward is None:
             gradient = self.gradient(wrt)
+            gradient.check_constants(given)
             operation, names = gradient.backward, gradient.wrt
             arguments: list[Any] = [*(given[name] for name in gradient.inputs), *cotangents]
         elif hasattr(backward, "function"):

@@ -30,6 +30,8 @@ class Derivative:
     inputs: tuple[str, ...]
     cotangents: tuple[str, ...]
     wrt: tuple[str, ...]
+    positive: tuple[str, ...] = ()
+    """Constants that the text takes for at least 1."""
 
 
 def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, ...]:
@@ -70,6 +72,7 @@ class Derivation:
         self.outputs = {finals[t.name]: t for t in function.outputs if t.dtype.is_float and t.name in finals}
         self.inputs = {t.name: t for t in function.inputs if t.role == "input"}
         self.active = self._active()
+        self.positive: set[str] = set()
 
     def _active(self) -> set[str]:
         """The versions of tensors that depend on what gradients are wanted for."""
@@ -91,7 +94,7 @@ class Derivation:
         """The ranges of a statement's indices, as far as they are known for all sizes."""
         statement = self.function.statements[position]
         place = Place(
-            statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, ()
+            statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, {}
         )
         return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
 
@@ -192,7 +195,10 @@ class Derivation:
                 lines.append(f"{syntax.INDENT}# {group.comment}")
             lines += [textwrap.indent(str(next(tidy)), syntax.INDENT) for _ in group.statements]
         text = "\n".join([*lines, "}"]) + "\n"
-        return Derivative(text, wanted, tuple(taken), tuple(p.name.name for p in given), self.wrt)
+        return Derivative(text, wanted, tuple(taken), tuple(p.name.name for p in given), self.wrt, self._positive())
+
+    def _positive(self) -> tuple[str, ...]:
+        return tuple(t.name for t in self.function.inputs if t.role == "const" and t.name in self.positive)
 
     def _inputs(self, mentioned: set[str], given: Sequence[syntax.Parameter]) -> list[str]:
         """The inputs that are read, and those that say a size which is mentioned and that no other one says."""

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.text import ZERO, Expr, linear_text, name, substitute
-from tcomp.grammar.ranges.linear import Linear, linear
+from tcomp.derivatives.solutions import Indices, Solved, Solver
+from tcomp.derivatives.text import ZERO, Expr, linear_text, name, substitute, with_children
+from tcomp.grammar.ranges.linear import Linear, Rounded, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-
-_MINUS_ONE = Polynomial.of(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class Contribution:
     value: Expr
     ranges: tuple[syntax.Range, ...]
     gathered: bool
+    positive: frozenset[str] = frozenset()
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Place:
     """Where adjoints come from: a statement's indices with their ranges, and the seed as an element of a tensor.
 
     ``ranges`` has the first and last value of every index, which for some is of the ``dependent`` ones that other
-    indices bound.  ``seed_box`` is that of the seed's tensor.
+    indices bound.  ``boxes`` are those of tensors by their names in the text, as far as they are known.
     """
 
     indices: tuple[str, ...]
@@ -59,169 +59,159 @@ class Place:
     ranges: Mapping[str, Span]
     dependent: Mapping[str, tuple[Linear, Linear]]
     seed: Expr
-    seed_box: tuple[Span, ...]
+    boxes: Mapping[str, tuple[Span, ...]]
 
 
 def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: frozenset[str]) -> Contribution:
     """What one read adds to the adjoint of the tensor that it reads, whose box is given."""
-    solved = _solve(adjoint, place, taken)
+    forms = [linear(subscript) for subscript in adjoint.read.subscripts]
+    indices = Indices(place.outer, place.ranges, frozenset(place.dependent))
+    compares = adjoint.read.boundary is not None or None in forms
+    solved = Solver(forms, adjoint.subscripts, indices, box, set(taken) | set(place.indices), compares).run()
     if solved is None:
         return _scatter(adjoint, place)
-    ranges = [_range(index, box[d]) for d, index in enumerate(solved.subscripts)]
-    places = {index: linear_text(form) for index, form in solved.places.items()}
-    for index in place.indices:
-        if index not in solved.places:
-            ranges.append(range_of(index, place, places))
-    value = substitute(adjoint.value, places)
-    conditions = [substitute(condition, places) for condition in (*solved.equalities, *adjoint.guards)]
-    tests = {index: _tests(index, solved, place, box, places) for index in solved.places}
-    inside = [test for found in tests.values() for test in found]
-    if inside and not conditions:
-        outside = _exterior(value, [index for index, found in tests.items() if found], place, places)
-        if outside is not None:
-            value, inside = outside, []
-    for condition in reversed(conditions):
-        value = syntax.Conditional(condition, value, ZERO)
-    if inside:
-        value = syntax.Conditional(_all(inside), value, ZERO)
-    return Contribution(tuple(map(name, solved.subscripts)), value, tuple(ranges), gathered=True)
+    return _Gather(adjoint, place, box, solved).contribution()
 
 
-@dataclass(frozen=True, slots=True)
-class _Solved:
-    """New index names by dimension, old indices as forms of the new ones, and equalities that must hold."""
+class _Gather:
+    """One read whose subscripts are solved."""
 
-    subscripts: tuple[str, ...]
-    places: Mapping[str, Linear]
-    equalities: tuple[Expr, ...]
+    def __init__(self, adjoint: Adjoint, place: Place, box: tuple[Span, ...], solved: Solved) -> None:
+        self.adjoint = adjoint
+        self.place = place
+        self.solved = solved
+        self.box = box
+        self.places: dict[str, Expr] = {index: linear_text(form) for index, form in solved.places.items()}
+        self.spans = dict(place.ranges) | {new: box[d] for d, new in enumerate(solved.subscripts)} | dict(solved.sums)
 
+    def contribution(self) -> Contribution:
+        solved, place = self.solved, self.place
+        ranges = [_range(index, self.box[d]) for d, index in enumerate(solved.subscripts)]
+        ranges += [_range(index, span) for index, span in solved.sums.items()]
+        ranges += [range_of(index, place, self.places) for index in place.indices if index not in solved.places]
+        value = self._moved(self.adjoint.value)
+        compared = [substitute(comparison, self.places) for comparison in solved.comparisons]
+        conditions = [*solved.divisions, *compared, *map(self._moved, self.adjoint.guards)]
+        tests = {index: self._tests(index) for index in solved.places}
+        inside = [test for found in tests.values() for test in found]
+        if inside and not conditions:
+            outside = self._exterior(value, [index for index, found in tests.items() if found])
+            if outside is not None:
+                value, inside = outside, []
+        for condition in reversed(conditions):
+            value = syntax.Conditional(condition, value, ZERO)
+        if inside:
+            value = syntax.Conditional(_all(inside), value, ZERO)
+        names = tuple(map(name, solved.subscripts))
+        return Contribution(names, value, tuple(ranges), gathered=True, positive=solved.positive)
 
-def _solve(adjoint: Adjoint, place: Place, taken: frozenset[str]) -> _Solved | None:
-    """Indices solved for, bare ones first; None where a subscript cannot be solved.
+    def _moved(self, expr: Expr) -> Expr:
+        """An expression in terms of the new indices; the subscripts that were solved are these themselves."""
+        pairs = zip(self.adjoint.subscripts, self.solved.subscripts, strict=True)
+        known: dict[Expr, Expr] = {text: name(new) for text, new in pairs if not isinstance(text, syntax.Name)}
+        return _replaced(expr, known, self.places)
 
-    Where no scatter would do, since a subscript is data or leads outside, all elements are compared with it.
-    """
-    forms = [linear(subscript) for subscript in adjoint.read.subscripts]
-    order = sorted(range(len(forms)), key=lambda d: not _is_bare(forms[d]))
-    names: dict[int, str] = {}
-    places: dict[str, Linear] = {}
-    moved: set[str] = set()
-    equalities: list[Expr] = []
-    for dimension in order:
-        form = forms[dimension]
-        index = None if form is None else _solvable(form, place, places, moved)
-        if form is None or (index is None and adjoint.read.boundary is not None):
-            fresh = _fresh("e", taken | set(place.indices) | set(names.values()))
-            names[dimension] = fresh
-            equalities.append(syntax.Binary("==", adjoint.subscripts[dimension], name(fresh)))
-            continue
-        if index is None:
+    def _tests(self, index: str) -> list[Expr]:
+        """What must hold for an index to lie in its range, without what does for all sizes."""
+        reached = self._interval(self.solved.places[index])
+        at, place = self.places[index], self.place
+        if index in place.dependent:
+            low, high = (substitute(linear_text(bound), self.places) for bound in place.dependent[index])
+            return [syntax.Binary("<=", low, at), syntax.Binary("<=", at, high)]
+        first, last = place.ranges[index]
+        tests: list[Expr] = []
+        if reached is None or not (reached[0] - first).is_nonnegative():
+            tests.append(syntax.Binary("<=", first.syntax(), at))
+        if reached is None or not (last - reached[1]).is_nonnegative():
+            tests.append(syntax.Binary("<", at, (last + 1).syntax()))
+        return tests
+
+    def _interval(self, form: Linear) -> Span | None:
+        """First and last value of a form, in which remainders may be all that they can be."""
+        spans = dict(self.spans)
+        terms: list[tuple[str | Rounded, Polynomial]] = []
+        for number, (term, coefficient) in enumerate(form.terms):
+            if isinstance(term, Rounded) and term.remainder:
+                spans[f"%{number}"] = Polynomial(), term.divisor - 1
+                terms.append((f"%{number}", coefficient))
+            else:
+                terms.append((term, coefficient))
+        return Linear(tuple(terms), form.constant).interval(spans)
+
+    def _exterior(self, value: Expr, outside: Sequence[str]) -> Expr | None:
+        """A product whose factors are read as 0 outside their tensors, which leaves the tests out.
+
+        ``outside`` are the indices that may leave their ranges.  None where that says less than the tests do.
+        """
+        factors, divisors = _factors(value)
+        if any(_mentions(divisor, {self.places[i] for i in outside}) for divisor in divisors):
             return None
-        coefficient = dict(form.terms)[index]
-        rest = Linear(tuple((t, c) for t, c in form.terms if t != index), form.constant)
-        own = Linear(((index, Polynomial.of(1)),), Polynomial())
-        moved |= rest.indices()
-        places[index] = (own + rest.scaled(_MINUS_ONE)).scaled(coefficient)
-        names[dimension] = index
-    return _Solved(tuple(names[d] for d in range(len(forms))), places, tuple(equalities))
+        changed: dict[Expr, Expr] = {}
+        for index in outside:
+            at, found = self.places[index], False
+            for factor in factors:
+                if not _mentions(factor, {at}):
+                    continue
+                where = self._at_range(factor, at, index)
+                if not where:
+                    return None
+                found = True
+                assert isinstance(factor, syntax.Apply)
+                changed[factor] = syntax.Boundary(name("constant_exterior"), (factor.function, ZERO), factor.arguments)
+            if not found:
+                return None
+        return _with_factors(value, changed)
+
+    def _at_range(self, factor: Expr, at: Expr, index: str) -> bool:
+        """Whether a factor is an element of a tensor whose extent in one dimension is the range of an index there."""
+        if not isinstance(factor, syntax.Apply) or factor.function.name not in self.place.boxes:
+            return False
+        box = self.place.boxes[factor.function.name]
+        where = [d for d, s in enumerate(factor.arguments) if _mentions(s, {at})]
+        if len(where) != 1 or factor.arguments[where[0]] != at or index in self.place.dependent:
+            return False
+        return box[where[0]] == self.place.ranges[index]
 
 
-def _solvable(form: Linear, place: Place, places: Mapping[str, Linear], moved: set[str]) -> str | None:
-    """An index of coefficient 1 or -1 that no other subscript has taken, one of the left-hand side if there is one."""
-    shifted = {index for index, at in places.items() if at.terms != ((index, Polynomial.of(1)),) or at.constant.terms}
-    candidates = [
-        term
-        for term, coefficient in form.terms
-        if isinstance(term, str) and coefficient.constant in (1, -1) and term not in places and term not in moved
-    ]
-    for index in sorted(candidates, key=lambda index: index not in place.outer):
-        rest = Linear(tuple((t, c) for t, c in form.terms if t != index), form.constant).indices()
-        if index not in rest and not rest & shifted:
-            return index
-    return None
-
-
-def _is_bare(form: Linear | None) -> bool:
-    return form is not None and len(form.terms) == 1 and not form.constant.terms
-
-
-def _tests(index: str, solved: _Solved, place: Place, box: tuple[Span, ...], places: Mapping[str, Expr]) -> list[Expr]:
-    """What must hold for an index to lie in its range, without what does for all sizes."""
-    spans = dict(place.ranges) | {new: box[d] for d, new in enumerate(solved.subscripts)}
-    reached = solved.places[index].interval(spans)
-    at = places[index]
-    if index in place.dependent:
-        low, high = (substitute(linear_text(bound), places) for bound in place.dependent[index])
-        return [syntax.Binary("<=", low, at), syntax.Binary("<=", at, high)]
-    first, last = place.ranges[index]
-    tests: list[Expr] = []
-    if reached is None or not (reached[0] - first).is_nonnegative():
-        tests.append(syntax.Binary("<=", first.syntax(), at))
-    if reached is None or not (last - reached[1]).is_nonnegative():
-        tests.append(syntax.Binary("<", at, (last + 1).syntax()))
-    return tests
-
-
-def _exterior(value: Expr, moved: Sequence[str], place: Place, places: Mapping[str, Expr]) -> Expr | None:
-    """A product with the seed, read as 0 outside its tensor, which leaves the tests out; None where that says less.
-
-    ``moved`` are the indices that may lie outside their ranges.
-    """
-    if not isinstance(place.seed, syntax.Apply):
-        return None
-    for index in moved:
-        where = [d for d, s in enumerate(place.seed.arguments) if s == name(index)]
-        if index in place.dependent or len(where) != 1 or place.seed_box[where[0]] != place.ranges[index]:
-            return None
-    shifted = tuple(substitute(s, places) for s in place.seed.arguments)
-    seed = syntax.Apply(place.seed.function, shifted)
-    others, found = _without_factor(value, seed)
-    if not found or any(_reads_at(other, places, moved) for other in others):
-        return None
-    read = syntax.Boundary(name("constant_exterior"), (place.seed.function, ZERO), shifted)
-    return _replaced(value, seed, read)
-
-
-def _without_factor(value: Expr, seed: Expr) -> tuple[list[Expr], bool]:
-    """The factors and divisors of a product beside the seed, and whether the seed is a factor."""
+def _factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
+    """The factors and the divisors of a product."""
     match value:
         case syntax.Unary(op="-"):
-            return _without_factor(value.operand, seed)
+            return _factors(value.operand)
         case syntax.Binary(op="*"):
-            left, in_left = _without_factor(value.lhs, seed)
-            right, in_right = _without_factor(value.rhs, seed)
-            return left + right, in_left or in_right
+            (left, under), (right, below) = _factors(value.lhs), _factors(value.rhs)
+            return left + right, under + below
         case syntax.Binary(op="/"):
-            left, found = _without_factor(value.lhs, seed)
-            return [*left, value.rhs], found
+            left, under = _factors(value.lhs)
+            return left, [*under, value.rhs]
         case _:
-            return ([], True) if value == seed else ([value], False)
+            return [value], []
 
 
-def _reads_at(expr: Expr, places: Mapping[str, Expr], moved: Sequence[str]) -> bool:
-    """Whether an expression reads anything where a moved index would lead out of its range."""
-    texts = {places[index] for index in moved}
-    if isinstance(expr, syntax.Apply | syntax.Boundary):
-        return any(_mentions(child, texts) for child in syntax.children(expr))
-    if isinstance(expr, syntax.Binary) and expr.op in ("/", "%"):
-        return True
-    return any(_reads_at(child, places, moved) for child in syntax.children(expr))
+def _with_factors(value: Expr, changed: Mapping[Expr, Expr]) -> Expr:
+    """A product with other factors."""
+    match value:
+        case syntax.Unary(op="-"):
+            return replace(value, operand=_with_factors(value.operand, changed))
+        case syntax.Binary(op="*"):
+            return replace(value, lhs=_with_factors(value.lhs, changed), rhs=_with_factors(value.rhs, changed))
+        case syntax.Binary(op="/"):
+            return replace(value, lhs=_with_factors(value.lhs, changed))
+        case _:
+            return changed.get(value, value)
 
 
 def _mentions(expr: Expr, parts: set[Expr]) -> bool:
     return expr in parts or any(_mentions(child, parts) for child in syntax.children(expr))
 
 
-def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    if expr == old:
-        return new
-    match expr:
-        case syntax.Unary():
-            return replace(expr, operand=_replaced(expr.operand, old, new))
-        case syntax.Binary():
-            return replace(expr, lhs=_replaced(expr.lhs, old, new), rhs=_replaced(expr.rhs, old, new))
-        case _:
-            return expr
+def _replaced(expr: Expr, known: Mapping[Expr, Expr], places: Mapping[str, Expr]) -> Expr:
+    """An expression with others in place of whole parts of it, and of names."""
+    if expr in known:
+        return known[expr]
+    if isinstance(expr, syntax.Name):
+        return places.get(expr.name, expr)
+    return with_children(expr, [_replaced(child, known, places) for child in syntax.children(expr)])
 
 
 def _scatter(adjoint: Adjoint, place: Place) -> Contribution:
@@ -258,9 +248,3 @@ def _all(tests: Sequence[Expr]) -> Expr:
     for other in others:
         first = syntax.Binary("&&", first, other)
     return first
-
-
-def _fresh(wanted: str, taken: frozenset[str] | set[str]) -> str:
-    while wanted in taken:
-        wanted += "_"
-    return wanted

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
-from tcomp.errors import ShapeError
+from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree.function import Function
 
 
@@ -55,7 +55,15 @@ class Gradient:
                 f"{self.derivative.name}: expected {expected} arguments, {takes}, but got {len(arguments)}"
             )
         given = dict(zip(names, arguments, strict=False))
+        self.check_constants(given)
         return self.backward(*(given[name] for name in self.inputs), *arguments[len(names) :], **choices)
+
+    def check_constants(self, given: Mapping[str, Any]) -> None:
+        """Raises ShapeError for strides below 1, which the derivation takes for at least that."""
+        for name in self.derivative.positive:
+            if isinstance(given[name], int) and given[name] < 1:
+                message = f"{self.derivative.name} takes {name}, which is {given[name]}, for at least 1"
+                raise ShapeError(Diagnostic(message, hint=f"write the number into the text in place of {name}"))
 
     def gradient(self, wrt: str | Sequence[str] | None = None) -> Gradient:
         """The gradient of the gradient."""

@@ -145,6 +145,7 @@ class _Reverse(Derivation):
                 message = f"{boundary.kind} has no derivative here yet"
                 raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
             part = contribution(adjoint, place, self.box(adjoint.read.tensor), frozenset(self.taken))
+            self.positive |= part.positive
             self.sums.setdefault(read, []).append(part)
 
     def _place(self, position: int, version: Version) -> Place:
@@ -160,6 +161,9 @@ class _Reverse(Derivation):
         own = self.adjoints[version.name]
         if own in self.cotangents.values():
             subscripts = tuple(self._rebased(s, span) for s, span in zip(subscripts, box, strict=True))
+        boxes = {own: box} | {
+            new: self.symbolic.boxes[old] for old, new in version.reads.items() if old in self.symbolic.boxes
+        }
         outer = frozenset(set(statement.indices) - set(statement.reduction_indices))
         dependent = dependent_ranges(statement)
-        return Place(statement.indices, outer, ranges, dependent, element(own, subscripts), box)
+        return Place(statement.indices, outer, ranges, dependent, element(own, subscripts), boxes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def linear_text(form: Linear) -> Expr:
     """A subscript as text."""
     result: Expr = syntax.Number("0")
     for term, coefficient in form.terms:
-        sign = coefficient.constant is not None and coefficient.constant < 0
+        sign = all(number < 0 for _, number in coefficient.terms)
         factor = -coefficient if sign else coefficient
         item = _term_text(term)
         item = item if factor.constant == 1 else syntax.Binary("*", factor.syntax(), item)
@@ -129,23 +130,27 @@ def total(lhs: Expr, rhs: Expr) -> Expr:
 
 def substitute(expr: Expr, places: Mapping[str, Expr]) -> Expr:
     """The expression with other values of some of its names, all at once; functions and tensors keep theirs."""
-    change: Callable[[Expr], Expr] = lambda child: substitute(child, places)  # noqa: E731
+    if isinstance(expr, syntax.Name):
+        return places.get(expr.name, expr)
+    return with_children(expr, [substitute(child, places) for child in syntax.children(expr)])
+
+
+def with_children(expr: Expr, children: Sequence[Expr]) -> Expr:
+    """The expression with other operands, in the order of ``syntax.children``."""
     match expr:
-        case syntax.Name():
-            return places.get(expr.name, expr)
         case syntax.Apply():
-            return syntax.Apply(expr.function, tuple(map(change, expr.arguments)))
+            return replace(expr, arguments=tuple(children))
         case syntax.Boundary():
-            tensor, *values = expr.arguments
-            return syntax.Boundary(expr.kind, (tensor, *map(change, values)), tuple(map(change, expr.subscripts)))
-        case syntax.Cast():
-            return syntax.Cast(expr.type, change(expr.operand))
-        case syntax.Unary():
-            return syntax.Unary(expr.op, change(expr.operand))
+            count = len(expr.subscripts)
+            values = children[1 : len(children) - count]
+            tensor, *_ = expr.arguments
+            return replace(expr, arguments=(tensor, *values), subscripts=tuple(children[len(children) - count :]))
+        case syntax.Cast() | syntax.Unary():
+            return replace(expr, operand=children[0])
         case syntax.Binary():
-            return syntax.Binary(expr.op, change(expr.lhs), change(expr.rhs))
+            return replace(expr, lhs=children[0], rhs=children[1])
         case syntax.Conditional():
-            return syntax.Conditional(change(expr.condition), change(expr.then), change(expr.otherwise))
+            return replace(expr, condition=children[0], then=children[1], otherwise=children[2])
         case _:
             return expr
 
