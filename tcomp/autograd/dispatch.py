@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tcomp.autograd.operators import Derivable, as_tensors, operator_of
+from tcomp.autograd.backward import Derivable
+from tcomp.autograd.operators import as_tensors, operator_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.errors import Diagnostic, ShapeError
@@ -39,7 +40,7 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     operator = operator_of(operation, choices)
     given = as_tensors(operation.function, arguments)
     if recording:
-        operator.differentiable([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
+        operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
     return Recorded.apply(operator, *given)  # type: ignore[no-untyped-call]
 
 

@@ -11,33 +11,19 @@ import hashlib
 import keyword
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Once, overload_of
 from tcomp.autograd.fake import Fake, torch_dtype
-from tcomp.autograd.registration import Choices, Registration
+from tcomp.autograd.registration import Choices
 from tcomp.derivatives.batch import is_batched
-from tcomp.derivatives.gradient import Gradient
-from tcomp.errors import DerivativeError, Diagnostic, ShapeError, TcompError
+from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function, Tensor
 
-
-class Derivable(Protocol):
-    """What is asked of an operation here."""
-
-    @property
-    def function(self) -> Function: ...
-    @property
-    def registration(self) -> Registration: ...
-    @property
-    def operators(self) -> dict[Choices, Any]: ...
-    def run(self, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any: ...
-    def gradient(self, wrt: Sequence[str] | None = None) -> Gradient: ...
-    def tangent(self, wrt: Sequence[str] | None = None) -> Any: ...
-    def batched(self, axes: Sequence[int | None]) -> Any: ...
-    def __call__(self, *arguments: Any, **choices: Any) -> Any: ...
-
+_SCHEMAS = 1
+"""Counts changes of what operators take: compiled graphs that torch keeps on disk must not find one of another kind."""
 
 _LOCK = threading.RLock()
 _REGISTERED: dict[str, tuple[str, Operator]] = {}
@@ -57,7 +43,7 @@ def operator_of(operation: Derivable, choices: Choices = Choices()) -> Operator:
 
 def _registered(operation: Derivable, choices: Choices) -> Operator:
     settings, name = operation.registration, operation.function.name
-    identity = repr((str(operation.function.definition), choices, settings))
+    identity = repr((str(operation.function.definition), choices, settings, _SCHEMAS))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     is_named = settings.namespace is not None and choices == Choices()
     qualified = f"{settings.namespace}::{name}" if is_named else f"tcomp::{name}_{digest}"
@@ -87,9 +73,9 @@ class Operator:
         self.choices = choices
         self.qualified = qualified
         self.function = operation.function
-        self.fake = Fake(self.function)
-        self.floats = tuple(t for t in self.function.outputs if t.dtype.is_float)
-        self._derived: dict[object, Any] = {}
+        self.backward = Backward(operation, choices)
+        self.backward_operator = BackwardOperator(self.backward, f"{qualified}_backward", operator_of)
+        self._derived = Once()
 
     def register(self) -> None:
         """Raises TcompError where torch refuses the name."""
@@ -100,18 +86,18 @@ class Operator:
         except (RuntimeError, ValueError) as error:
             raise TcompError(f"torch cannot register {self.qualified}: {error}") from None
         library.impl(name, self._run_plain, "CompositeExplicitAutograd")
-        torch.library.register_fake(self.qualified, self.fake, lib=library)
+        torch.library.register_fake(self.qualified, Fake(self.function), lib=library)
         torch.library.register_autograd(self.qualified, self._backward, setup_context=self._setup, lib=library)
         torch.library.register_vmap(self.qualified, self._vmap, lib=library)
         if self.operation.registration.autocast is not None:
             dtype = getattr(torch, self.operation.registration.autocast)
             for device in ("cpu", "cuda"):
                 torch.library.register_autocast(self.qualified, device, dtype, lib=library)
+        self.backward_operator.register(library)
 
     @functools.cached_property
     def overload(self) -> Any:
-        namespace, name = self.qualified.split("::")
-        return getattr(getattr(torch.ops, namespace), name).default
+        return overload_of(self.qualified)
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
         """Run on tensors with memory, without a record."""
@@ -121,106 +107,15 @@ class Operator:
         with torch.no_grad():
             return self.run(arguments)
 
-    def differentiable(self, needed: Sequence[bool]) -> tuple[str, ...]:
-        """The inputs of floats for which a gradient is needed.
-
-        Raises DerivativeError where there is none: before anything is computed.
-        """
-        pairs = zip(self.function.inputs, needed, strict=True)
-        wrt = tuple(tensor.name for tensor, need in pairs if need and tensor.dtype.is_float)
-        if not wrt:
-            return wrt
-        if not self.operation.registration.differentiable:
-            hint = f"pass {wrt[0]}.detach(), or call under torch.no_grad()"
-            raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
-        if self.operation.registration.backward is None:
-            self.gradient(wrt)
-        return wrt
-
-    def gradient(self, wrt: tuple[str, ...]) -> Gradient:
-        """Derived once for each subset of inputs that occurs."""
-        found: Gradient = self._once(("gradient", wrt), lambda: self.operation.gradient(wrt))
-        return found
-
     def tangent(self, wrt: tuple[str, ...]) -> Any:
-        return self._once(("tangent", wrt), lambda: self.operation.tangent(wrt))
+        return self._derived.get(("tangent", wrt), lambda: self.operation.tangent(wrt))
 
     def batched(self, axes: tuple[int | None, ...]) -> Any:
-        return self._once(("batched", axes), lambda: self.operation.batched(axes))
-
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        found = self._derived.get(key)
-        if found is None:
-            with _LOCK:
-                found = self._derived.get(key)
-                if found is None:
-                    found = self._derived[key] = make()
-        return found
-
-    def needs_saved(self, wrt: tuple[str, ...]) -> tuple[bool, ...]:
-        """For each input, and each output after those, whether the backward pass reads it."""
-        backward = self.operation.registration.backward
-        names = [t.name for t in (*self.function.inputs, *self.function.outputs)]
-        if not wrt:
-            return (False,) * len(names)
-        if backward is None:
-            read = set(self.gradient(wrt).inputs)
-        elif hasattr(backward, "function"):
-            read = {t.name for t in backward.function.inputs}
-        else:
-            return (True,) * len(names)
-        return tuple(name in read for name in names)
-
-    def gradients(
-        self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any], *, traced: bool
-    ) -> list[Any]:
-        """One gradient, or None, per input; ``values`` are inputs and outputs, those that are read.
-
-        ``traced`` calls go through torch's dispatcher.
-        """
-        inputs = [t.name for t in self.function.inputs]
-        given = dict(zip([*inputs, *(t.name for t in self.function.outputs)], values, strict=True))
-        backward = self.operation.registration.backward
-        if backward is None:
-            gradient = self.gradient(wrt)
-            gradient.check_constants(given)
-            operation, names = gradient.backward, gradient.wrt
-            arguments: list[Any] = [*(given[name] for name in gradient.inputs), *cotangents]
-        elif hasattr(backward, "function"):
-            given |= {f"d_{t.name}": c for t, c in zip(self.floats, cotangents, strict=True)}
-            arguments = [self._named(given, t, backward.function) for t in backward.function.inputs]
-            operation, names = backward, tuple(t.name.removeprefix("d_") for t in backward.function.outputs)
-        else:
-            count = len(inputs)
-            found = backward(tuple(values[:count]), tuple(values[count:]), tuple(cotangents))
-            results = list(found) if isinstance(found, (tuple, list)) else [found]
-            if len(results) != count:
-                raise TcompError(
-                    f"the backward function of {self.function.name} gave {len(results)} gradients for {count} inputs"
-                )
-            return [r if name in wrt else None for name, r in zip(inputs, results, strict=True)]
-        if traced:
-            results = operator_of(operation).overload(*arguments)  # type: ignore[arg-type]
-        else:
-            results = operation(*arguments, **self.choices.named())
-        by_name = dict(zip(names, results if isinstance(results, (tuple, list)) else (results,), strict=True))
-        return [by_name.get(name) if name in wrt else None for name in inputs]
-
-    def _named(self, given: dict[str, Any], tensor: Tensor, backward: Function) -> Any:
-        if tensor.name in given:
-            return given[tensor.name]
-        message = f"{tensor.name} is no input, no output and no cotangent of {self.function.name}"
-        hint = f"name the cotangents {', '.join(f'd_{t.name}' for t in self.floats)}"
-        raise TcompError(Diagnostic(message, backward.source, tensor.span, hint))
-
-    def _setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        outputs = output if isinstance(output, (tuple, list)) else (output,)
-        ctx.wrt = self.differentiable(ctx.needs_input_grad[: len(self.function.inputs)])
-        self.save(ctx, (*inputs, *outputs))
+        return self._derived.get(("batched", axes), lambda: self.operation.batched(axes))
 
     def save(self, ctx: Any, values: tuple[Any, ...]) -> None:
         """Keep what the backward pass reads: tensors by torch, which notices when they change."""
-        kept = self.needs_saved(ctx.wrt)
+        kept = self.backward.reads(ctx.wrt)
         is_saved = [keep and isinstance(value, torch.Tensor) for keep, value in zip(kept, values, strict=True)]
         ctx.save_for_backward(*(value for value, save in zip(values, is_saved, strict=True) if save))
         ctx.is_saved = is_saved
@@ -230,11 +125,15 @@ class Operator:
         tensors = iter(ctx.saved_tensors)
         return [next(tensors) if save else other for save, other in zip(ctx.is_saved, ctx.others, strict=True)]
 
+    def _setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = output if isinstance(output, (tuple, list)) else (output,)
+        ctx.wrt = self.backward.check(ctx.needs_input_grad[: len(self.function.inputs)])
+        self.save(ctx, (*inputs, *outputs))
+
     def _backward(self, ctx: Any, *cotangents: Any) -> Any:
         flat = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
-        pairs = zip(self.function.outputs, flat, strict=True)
-        given = [c.contiguous() for t, c in pairs if t.dtype.is_float]
-        results = self.gradients(ctx.wrt, self.saved(ctx), given, traced=True)
+        given = [c.contiguous() for t, c in zip(self.function.outputs, flat, strict=True) if t.dtype.is_float]
+        results = self.backward_operator.gradients(ctx.wrt, self.saved(ctx), given)
         return tuple(results) if len(results) > 1 else results[0]
 
     def _vmap(self, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:

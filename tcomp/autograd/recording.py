@@ -25,11 +25,11 @@ class Recorded(torch.autograd.Function):
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.operator = operator
         ctx.set_materialize_grads(False)
-        ctx.wrt = operator.differentiable(ctx.needs_input_grad[1:])
+        ctx.wrt = operator.backward.check(ctx.needs_input_grad[1:])
         ctx.results = [(o.shape, o.dtype, o.device) for o in outputs]
         operator.save(ctx, (*arguments, *outputs))
         ctx.save_for_forward(*(a for a in arguments if isinstance(a, torch.Tensor)))
-        if len(operator.floats) < len(outputs):
+        if len(operator.backward.floats) < len(outputs):
             ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
 
     @staticmethod
@@ -40,7 +40,7 @@ class Recorded(torch.autograd.Function):
             for cotangent, (shape, dtype, device) in zip(cotangents, ctx.results, strict=True)
             if dtype.is_floating_point
         ]
-        return None, *operator.gradients(ctx.wrt, operator.saved(ctx), given, traced=False)
+        return None, *operator.backward.gradients(ctx.wrt, operator.saved(ctx), given)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathers import Place, range_of
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, names_in, product, to_syntax
-from tcomp.derivatives.tidy import without_inferred_ranges
+from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import Linear, linear
@@ -186,7 +186,10 @@ class Derivation:
         taken = self._inputs(mentioned, given)
         inputs = [next(p for p in self.function.definition.inputs if p.name.name == n) for n in taken]
         head = syntax.Definition(name(wanted), (*inputs, *given), tuple(results), ())
-        groups = (*forward, *self.groups)
+        named = [
+            Group(g.comment, [with_repeated_calls_named(s, set(self.taken)) for s in g.statements]) for g in self.groups
+        ]
+        groups = (*forward, *named)
         body = tuple(statement for group in groups for statement in group.statements)
         tidy = iter(without_inferred_ranges(replace(head, body=body)).body)
         lines = [str(head).removesuffix("\n}")]

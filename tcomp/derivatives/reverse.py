@@ -6,8 +6,10 @@ side by the chain rule, to an adjoint of each tensor that is read there.  Values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from tcomp.derivatives.algebra import Value, product_of
 from tcomp.derivatives.derivation import (
     Derivation,
     Derivative,
@@ -18,13 +20,16 @@ from tcomp.derivatives.derivation import (
     spelling,
     statement_of,
 )
+from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathers import Contribution, Place, contribution
-from tcomp.derivatives.text import ZERO, Expr, element, name, to_syntax, total
+from tcomp.derivatives.invariance import shifts_that_cancel
+from tcomp.derivatives.simplify import simplified
+from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function, Tensor
+from tcomp.grammar.tree.function import Binary, Function, Index, Tensor, walk
 
 
 def gradient_text(function: Function, wrt: Sequence[str] | None = None, wanted: str | None = None) -> Derivative:
@@ -39,6 +44,7 @@ def gradient_text(function: Function, wrt: Sequence[str] | None = None, wanted: 
 class _Reverse(Derivation):
     def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
         super().__init__(function, wrt)
+        self.active -= shifts_that_cancel(function, self.versions)
         self.adjoints: dict[str, str] = {}
         self.sums: dict[str, list[Contribution]] = {}
         self.cotangents = {version: self.fresh(f"d_{tensor.name}") for version, tensor in self.outputs.items()}
@@ -55,8 +61,25 @@ class _Reverse(Derivation):
             self._push(position, version)
         for given in self.wrt:
             self._write_result(given)
+        self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
         results = [self.parameter(self.inputs[n], self.adjoints[n]) for n in self.wrt]
         return self.assemble(wanted, results, [self.parameter(t, self.cotangents[v]) for v, t in self.outputs.items()])
+
+    def adjoints_of_inputs(self) -> set[str]:
+        return {self.adjoints[given] for given in self.wrt}
+
+    def _values(self) -> list[Value]:
+        """Products and quotients that the elements of a tensor of the forward pass are."""
+        found: list[Value] = []
+        for version, statement in zip(self.versions, self.function.statements, strict=True):
+            indices = tuple(s.name for s in statement.subscripts if isinstance(s, Index))
+            plain = len(set(indices)) == len(statement.subscripts) and set(indices) == set(statement.indices)
+            if statement.reduction is not None or not version.is_only_write or not plain:
+                continue
+            product = product_of(to_syntax(statement.value, version.reads))
+            if len(product.over) + len(product.under) > 1:
+                found.append(Value(version.name, indices, product))
+        return found
 
     def _write_result(self, given: str) -> None:
         """A gradient; narrower ones than what is added up are rounded once, at the end."""
@@ -136,7 +159,30 @@ class _Reverse(Derivation):
     def _push(self, position: int, version: Version) -> None:
         statement = self.function.statements[position]
         place, rule = self._place(position, version), self.rule(position, version)
-        for adjoint in rule.push(statement.value, *self.seed(position, version, rule, place.seed)):
+        quotient = self._quotient_of_a_sum(position, version)
+        if quotient is not None:
+            # Of d/dz sum(v)/z = -(sum(v)/z)/z the sum is there already.
+            whole = element(version.name, tuple(to_syntax(s, version.reads) for s in statement.subscripts))
+            divisor = rule.text(quotient.rhs)
+            above, below = syntax.Binary("/", place.seed, divisor), product(place.seed, whole)
+            self._add(version, place, rule.push(quotient.lhs, above))
+            outer = replace(place, indices=tuple(i for i in place.indices if i in place.outer))
+            self._add(version, outer, rule.push(quotient.rhs, negated(syntax.Binary("/", below, divisor))))
+            return
+        self._add(version, place, rule.push(statement.value, *self.seed(position, version, rule, place.seed)))
+
+    def _quotient_of_a_sum(self, position: int, version: Version) -> Binary | None:
+        """The value of a sum whose divisor is the same in all of it."""
+        statement = self.function.statements[position]
+        match statement.value:
+            case Binary(op="/") as quotient if statement.reduction == "+" and version.is_only_write:
+                used = {e.name for e in walk(quotient.rhs) if isinstance(e, Index)}
+                return None if used & set(statement.reduction_indices) else quotient
+        return None
+
+    def _add(self, version: Version, place: Place, adjoints: Iterable[Adjoint]) -> None:
+        """What reads contribute to the adjoints of what they read."""
+        for adjoint in adjoints:
             read = version.reads[adjoint.read.tensor]
             if read not in self.active:
                 continue

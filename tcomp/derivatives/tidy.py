@@ -1,14 +1,15 @@
-"""Derived statements as a person would write them: without the ranges that inference finds by itself."""
+"""Derived statements as a person would write them: without ranges that inference finds, repeated calls by name."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.derivatives.text import names_in
+from tcomp.derivatives.text import Expr, name, names_in, with_children
 from tcomp.errors import SourceText, TcompError
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
 from tcomp.grammar.tree import syntax
+from tcomp.values.operators import INTRINSICS
 
 _NO_TEXT = SourceText("")
 
@@ -22,7 +23,11 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
     body = list(definition.body)
     for position, statement in enumerate(body):
         assert isinstance(statement, syntax.Statement)
-        kept = tuple(clause for clause in statement.clauses if _mentions_indices(clause, statement.clauses))
+        kept = tuple(
+            clause
+            for clause in statement.clauses
+            if not isinstance(clause, syntax.Range) or _mentions_indices(clause, statement.clauses)
+        )
         trials = [kept, *(_without(statement.clauses, c) for c in statement.clauses if c not in kept)]
         for trial in trials:
             shorter = replace(statement, clauses=tuple(c for c in statement.clauses if c in trial))
@@ -53,3 +58,29 @@ def _ranges(definition: syntax.Definition) -> Symbolic | None:
         return symbolic_ranges(check(definition, _NO_TEXT))
     except TcompError:
         return None
+
+
+def with_repeated_calls_named(statement: syntax.Statement, taken: set[str]) -> syntax.Statement:
+    """Calls of functions that a value has several times, named by ``where``; larger ones first."""
+    value, lets = statement.value, list(statement.clauses)
+    while True:
+        calls = _calls(value)
+        repeated = [c for c in calls if calls.count(c) > 1]
+        if not repeated:
+            return replace(statement, value=value, clauses=tuple(lets))
+        call = max(repeated, key=lambda c: len(str(c)))
+        own = "y"
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        lets.append(syntax.Let(name(own), call))
+        value = _with(value, call, name(own))
+
+
+def _calls(expr: Expr) -> list[Expr]:
+    own: list[Expr] = [expr] if isinstance(expr, syntax.Apply) and expr.function.name in INTRINSICS else []
+    return own + [call for child in syntax.children(expr) for call in _calls(child)]
+
+
+def _with(expr: Expr, old: Expr, new: Expr) -> Expr:
+    return new if expr == old else with_children(expr, [_with(child, old, new) for child in syntax.children(expr)])

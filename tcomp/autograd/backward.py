@@ -1,0 +1,243 @@
+"""The gradients of an operation: which program computes them, and one operator of torch for all of them.
+
+The operator takes what may be needed of inputs and outputs, the cotangents, and which inputs need a gradient.  It has
+one name whichever these are, registered with the operation: compiled graphs that torch keeps on disk hold it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from tcomp.autograd.fake import Fake
+from tcomp.autograd.registration import Choices, Registration
+from tcomp.derivatives.gradient import Gradient
+from tcomp.errors import DerivativeError, Diagnostic, TcompError
+from tcomp.grammar.tree.function import Function, Tensor
+
+
+class Derivable(Protocol):
+    """What is asked of an operation here."""
+
+    @property
+    def function(self) -> Function: ...
+    @property
+    def registration(self) -> Registration: ...
+    @property
+    def operators(self) -> dict[Choices, Any]: ...
+    def run(self, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any: ...
+    def gradient(self, wrt: Sequence[str] | None = None) -> Gradient: ...
+    def tangent(self, wrt: Sequence[str] | None = None) -> Any: ...
+    def batched(self, axes: Sequence[int | None]) -> Any: ...
+    def __call__(self, *arguments: Any, **choices: Any) -> Any: ...
+
+
+class Once:
+    """Values that are made when they are first asked for, by one thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._known: dict[object, Any] = {}
+
+    def get(self, key: object, make: Callable[[], Any]) -> Any:
+        found = self._known.get(key)
+        if found is None:
+            with self._lock:
+                found = self._known.get(key)
+                if found is None:
+                    found = self._known[key] = make()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """``operation(*arguments)`` gives the gradients of ``names``; without an operation ``gradients`` are there."""
+
+    operation: Any
+    arguments: list[Any]
+    names: tuple[str, ...]
+    gradients: list[Any]
+
+
+class Backward:
+    """``values`` are the inputs and outputs of the operation in order, those that are read; ``wrt`` names inputs."""
+
+    def __init__(self, operation: Derivable, choices: Choices) -> None:
+        self.operation = operation
+        self.choices = choices
+        self.function = operation.function
+        self.floats = tuple(t for t in self.function.outputs if t.dtype.is_float)
+        self._derived = Once()
+
+    @property
+    def _own(self) -> Any:
+        """What the user gave to compute gradients."""
+        return self.operation.registration.backward
+
+    def derived(self, wrt: tuple[str, ...]) -> Gradient:
+        """Derived once for each subset of inputs that occurs."""
+        found: Gradient = self._derived.get(wrt, lambda: self.operation.gradient(wrt))
+        return found
+
+    def check(self, needed: Sequence[bool]) -> tuple[str, ...]:
+        """The inputs of floats for which a gradient is needed.
+
+        Raises DerivativeError where there is none: before anything is computed.
+        """
+        pairs = zip(self.function.inputs, needed, strict=True)
+        wrt = tuple(tensor.name for tensor, need in pairs if need and tensor.dtype.is_float)
+        if wrt and not self.operation.registration.differentiable:
+            hint = f"pass {wrt[0]}.detach(), or call under torch.no_grad()"
+            raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
+        if wrt and self._own is None:
+            self.derived(wrt)
+        return wrt
+
+    def reads(self, wrt: tuple[str, ...]) -> tuple[bool, ...]:
+        """For each input, and each output after those, whether the backward pass reads it."""
+        names = [t.name for t in (*self.function.inputs, *self.function.outputs)]
+        if not wrt:
+            return (False,) * len(names)
+        if self._own is None:
+            read = set(self.derived(wrt).inputs)
+        elif hasattr(self._own, "function"):
+            read = {t.name for t in self._own.function.inputs}
+        else:
+            return (True,) * len(names)
+        return tuple(name in read for name in names)
+
+    def gradients(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """One gradient, or None, per input."""
+        call = self._call(wrt, values, cotangents)
+        if call.operation is None:
+            return call.gradients
+        results = _tuple(call.operation(*call.arguments, **self.choices.named()))
+        by_name = dict(zip(call.names, results, strict=True))
+        return [by_name.get(t.name) if t.name in wrt else None for t in self.function.inputs]
+
+    def _call(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> _Call:
+        inputs = [t.name for t in self.function.inputs]
+        given = dict(zip([*inputs, *(t.name for t in self.function.outputs)], values, strict=True))
+        own = self._own
+        if own is None:
+            gradient = self.derived(wrt)
+            gradient.check_constants(given)
+            arguments = [*(given[name] for name in gradient.inputs), *cotangents]
+            return _Call(gradient.backward, arguments, gradient.wrt, [])
+        if hasattr(own, "function"):
+            given |= {f"d_{t.name}": c for t, c in zip(self.floats, cotangents, strict=True)}
+            arguments = [self._named(given, t, own.function) for t in own.function.inputs]
+            return _Call(own, arguments, tuple(t.name.removeprefix("d_") for t in own.function.outputs), [])
+        found = own(tuple(values[: len(inputs)]), tuple(values[len(inputs) :]), tuple(cotangents))
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(results) != len(inputs):
+            counts = f"{len(results)} gradients for {len(inputs)} inputs"
+            raise TcompError(f"the backward function of {self.function.name} gave {counts}")
+        return _Call(None, [], (), [r if name in wrt else None for name, r in zip(inputs, results, strict=True)])
+
+    def _named(self, given: dict[str, Any], tensor: Tensor, backward: Function) -> Any:
+        if tensor.name in given:
+            return given[tensor.name]
+        message = f"{tensor.name} is no input, no output and no cotangent of {self.function.name}"
+        hint = f"name the cotangents {', '.join(f'd_{t.name}' for t in self.floats)}"
+        raise TcompError(Diagnostic(message, backward.source, tensor.span, hint))
+
+
+class BackwardOperator:
+    """``Backward`` as an operator of torch; ``operator_of`` finds that of another operation."""
+
+    def __init__(self, backward: Backward, qualified: str, operator_of: Callable[[Any], Any]) -> None:
+        self.backward = backward
+        self.function = backward.function
+        self.qualified = qualified
+        self.operator_of = operator_of
+
+    def register(self, library: Any) -> None:
+        name = self.qualified.partition("::")[2]
+        library.define(f"{name}{self._schema()}")
+        library.impl(name, self._run, "CompositeExplicitAutograd")
+        torch.library.register_fake(self.qualified, self._fake, lib=library)
+        torch.library.register_autograd(self.qualified, self._second, setup_context=self._setup, lib=library)
+
+    @functools.cached_property
+    def overload(self) -> Any:
+        return overload_of(self.qualified)
+
+    def gradients(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        """One gradient, or None, per input, through torch's dispatcher."""
+        mask = [t.name in wrt for t in self.function.inputs]
+        found = iter(self.overload(*values, *cotangents, mask))
+        return [next(found) if wanted else None for wanted in mask]
+
+    def _schema(self) -> str:
+        inputs = [f"{'int' if t.role == 'const' else 'Tensor?'} a{n}" for n, t in enumerate(self.function.inputs)]
+        outputs = [f"Tensor? y{n}" for n, _ in enumerate(self.function.outputs)]
+        cotangents = [f"Tensor d{n}" for n, _ in enumerate(self.backward.floats)]
+        return f"({', '.join([*inputs, *outputs, *cotangents, 'bool[] wrt'])}) -> Tensor[]"
+
+    def _parted(self, arguments: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], list[Any]]:
+        """``wrt``, values and cotangents, out of the arguments of the operator."""
+        *others, mask = arguments
+        count = len(self.function.inputs) + len(self.function.outputs)
+        wrt = tuple(t.name for t, wanted in zip(self.function.inputs, mask, strict=True) if wanted)
+        return wrt, others[:count], others[count:]
+
+    def _run(self, *arguments: Any) -> list[Any]:
+        with torch.no_grad():
+            return [r for r in self.backward.gradients(*self._parted(arguments)) if r is not None]
+
+    def _fake(self, *arguments: Any) -> list[Any]:
+        wrt, values, cotangents = self._parted(arguments)
+        own = self.backward.operation.registration.backward
+        if own is not None and not hasattr(own, "function"):
+            given = dict(zip([t.name for t in self.function.inputs], values, strict=False))
+            return [torch.empty_like(given[n], memory_format=torch.contiguous_format) for n in wrt]
+        call = self.backward._call(wrt, values, cotangents)
+        results = dict(zip(call.names, _tuple(Fake(call.operation.function)(*call.arguments)), strict=True))
+        return [results[n] for n in wrt]
+
+    def _setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.is_tensor = [isinstance(v, torch.Tensor) for v in inputs]
+        ctx.others = [None if is_one else v for v, is_one in zip(inputs, ctx.is_tensor, strict=True)]
+        ctx.save_for_backward(*(v for v, is_one in zip(inputs, ctx.is_tensor, strict=True) if is_one))
+
+    def _second(self, ctx: Any, *cotangents: Any) -> Any:
+        """The derivative of the backward pass: that of the operation which it calls."""
+        tensors = iter(ctx.saved_tensors)
+        pairs = zip(ctx.is_tensor, ctx.others, strict=True)
+        arguments = [next(tensors) if is_one else other for is_one, other in pairs]
+        call = self.backward._call(*self._parted(arguments))
+        if call.operation is None:
+            raise DerivativeError(f"the backward function of {self.function.name} has no derivative here")
+        operator = self.operator_of(call.operation)
+        results = _tuple(operator.overload(*call.arguments))
+        wrt = self._parted(arguments)[0]
+        given = dict(zip(wrt, _flat(cotangents), strict=True))
+        moved = [
+            torch.zeros_like(r) if given.get(n) is None else given[n].contiguous()
+            for n, r in zip(call.names, results, strict=True)
+        ]
+        inputs = operator.function.inputs
+        second = tuple(t.name for t in inputs if t.role != "const" and t.dtype.is_float)
+        found = operator.backward_operator.gradients(second, [*call.arguments, *results], moved)
+        by_identity = {id(v): g for v, g in zip(call.arguments, found, strict=True) if g is not None}
+        return tuple(by_identity.get(id(v)) for v in arguments)
+
+
+def overload_of(qualified: str) -> Any:
+    """An operator of torch that is registered."""
+    namespace, name = qualified.split("::")
+    return getattr(getattr(torch.ops, namespace), name).default
+
+
+def _tuple(results: Any) -> tuple[Any, ...]:
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+
+def _flat(cotangents: tuple[Any, ...]) -> Sequence[Any]:
+    return cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
