@@ -15,7 +15,7 @@ from tcomp.grammar.ranges.intervals import dependence_order
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.ranges import Ranges
-from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, walk
+from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, depends_on_data, walk
 
 Span = tuple[Polynomial, Polynomial]
 """First and last value, both inclusive."""
@@ -80,9 +80,16 @@ class _Pass:
         if given is None:
             self.broken.add(statement.target)
             return {}
-        solved = _Solver(statement.indices, given, list(self._constraints(statement))).run()
+        solved = _Solver(statement.indices, given, list(self._constraints(statement)), self._unclear(statement)).run()
         self._write(statement, solved)
         return solved
+
+    def _unclear(self, statement: Statement) -> set[str]:
+        """Indices in subscripts that are no sums of indices here, from which inference for given sizes may learn."""
+        reads = (e for expression in statement.expressions() for e in walk(expression) if isinstance(e, Read))
+        subscripts = [s for read in reads if read.boundary is None for s in read.subscripts]
+        unclear = [s for s in subscripts if linear(s) is None and not depends_on_data(s)]
+        return {e.name for s in unclear for e in walk(s) if isinstance(e, Index)}
 
     def _constraints(self, statement: Statement) -> Iterator[Linear]:
         """What must be at least 0: the distances of subscripts from both ends of what they subscript."""
@@ -150,6 +157,7 @@ class _Solver:
     indices: tuple[str, ...]
     given: Mapping[str, tuple[Linear, Linear]]
     pending: list[Linear]
+    unclear: set[str]
     solved: dict[str, Span] = field(default_factory=dict)
 
     def run(self) -> dict[str, Span]:
@@ -163,7 +171,7 @@ class _Solver:
             low, high = (bound.interval(self.solved) for bound in self.given[name])
             if low is not None and high is not None:
                 self.solved[name] = low[0], high[1]
-        return self.solved
+        return {name: span for name, span in self.solved.items() if name in self.given or name not in self.unclear}
 
     def _round(self) -> dict[str, Span]:
         found: dict[str, Span] = {}
@@ -186,6 +194,8 @@ class _Solver:
                 worst = worst.at_worst(name, *bounds) if worst is not None else None
             if worst is not None:
                 kept.append(worst)
+            else:
+                self.unclear |= form.indices()
         self.pending = kept
 
 

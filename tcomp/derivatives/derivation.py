@@ -51,10 +51,11 @@ def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, .
 
 @dataclass(slots=True)
 class Group:
-    """Statements that belong together, and what they come from."""
+    """Statements that belong together, and what they come from; adjoints may be rearranged."""
 
     comment: str
     statements: list[syntax.Statement] = field(default_factory=list)
+    is_adjoint: bool = False
 
 
 class Derivation:
@@ -187,7 +188,8 @@ class Derivation:
         inputs = [next(p for p in self.function.definition.inputs if p.name.name == n) for n in taken]
         head = syntax.Definition(name(wanted), (*inputs, *given), tuple(results), ())
         named = [
-            Group(g.comment, [with_repeated_calls_named(s, set(self.taken)) for s in g.statements]) for g in self.groups
+            replace(g, statements=[with_repeated_calls_named(s, set(self.taken)) for s in g.statements])
+            for g in self.groups
         ]
         groups = (*forward, *named)
         body = tuple(statement for group in groups for statement in group.statements)
@@ -208,12 +210,21 @@ class Derivation:
         kept = [t.name for t in self.function.inputs if t.name in mentioned]
         said = {n for t in self.function.inputs if t.name in kept for n in _bare_sizes(t)}
         said |= {d.name for p in given for d in p.dims or () if isinstance(d, syntax.Name)}
-        for tensor in self.function.inputs:
-            missing = (_bare_sizes(tensor) & mentioned) - said
-            if tensor.name not in kept and missing:
-                kept.append(tensor.name)
-                said |= _bare_sizes(tensor)
+        wanted = mentioned | self._sizes_of(kept)
+        while True:
+            missing = wanted - said
+            found = next((t for t in self.function.inputs if t.name not in kept and _bare_sizes(t) & missing), None)
+            if found is None:
+                break
+            kept.append(found.name)
+            said |= _bare_sizes(found)
+            wanted |= self._sizes_of([found.name])
         return [t.name for t in self.function.inputs if t.name in kept]
+
+    def _sizes_of(self, inputs: Sequence[str]) -> set[str]:
+        """Every size that the dimensions of some inputs mention."""
+        dims = [d for p in self.function.definition.inputs if p.name.name in inputs for d in p.dims or ()]
+        return {n for d in dims for n in names_in(d)} & set(self.function.sizes)
 
     def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
         dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))

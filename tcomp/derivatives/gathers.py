@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.solutions import Indices, Solved, Solver
-from tcomp.derivatives.text import ZERO, Expr, linear_text, name, substitute, with_children
+from tcomp.derivatives.text import ZERO, Expr, linear_text, name, names_in, substitute, with_children
 from tcomp.grammar.ranges.linear import Linear, Rounded, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
@@ -66,11 +66,22 @@ def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: f
     """What one read adds to the adjoint of the tensor that it reads, whose box is given."""
     forms = [linear(subscript) for subscript in adjoint.read.subscripts]
     indices = Indices(place.outer, place.ranges, frozenset(place.dependent))
-    compares = adjoint.read.boundary is not None or None in forms
+    compares = adjoint.read.boundary is not None or None in forms or _may_lead_outside(adjoint, place, forms, box)
     solved = Solver(forms, adjoint.subscripts, indices, box, set(taken) | set(place.indices), compares).run()
     if solved is None:
         return _scatter(adjoint, place)
     return _Gather(adjoint, place, box, solved).contribution()
+
+
+def _may_lead_outside(adjoint: Adjoint, place: Place, forms: Sequence[Linear | None], box: tuple[Span, ...]) -> bool:
+    """Whether only a condition keeps a read inside its tensor: what is written there has none around it."""
+    if not adjoint.guards:
+        return False
+    for form, (first, last) in zip(forms, box, strict=True):
+        span = None if form is None else form.interval(place.ranges)
+        if span is None or not (span[0] - first).is_nonnegative() or not (last - span[1]).is_nonnegative():
+            return True
+    return False
 
 
 class _Gather:
@@ -108,7 +119,7 @@ class _Gather:
     def _moved(self, expr: Expr) -> Expr:
         """An expression in terms of the new indices; the subscripts that were solved are these themselves."""
         pairs = zip(self.adjoint.subscripts, self.solved.subscripts, strict=True)
-        known: dict[Expr, Expr] = {text: name(new) for text, new in pairs if not isinstance(text, syntax.Name)}
+        known: dict[Expr, Expr] = {text: name(new) for text, new in pairs if _combines(text, self.place)}
         return _replaced(expr, known, self.places)
 
     def _tests(self, index: str) -> list[Expr]:
@@ -171,6 +182,11 @@ class _Gather:
         if len(where) != 1 or factor.arguments[where[0]] != at or index in self.place.dependent:
             return False
         return box[where[0]] == self.place.ranges[index]
+
+
+def _combines(subscript: Expr, place: Place) -> bool:
+    """Whether a subscript is more than an index, and not a number, which may stand for something else elsewhere."""
+    return not isinstance(subscript, syntax.Name) and bool(names_in(subscript) & set(place.indices))
 
 
 def _factors(value: Expr) -> tuple[list[Expr], list[Expr]]:

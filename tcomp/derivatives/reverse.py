@@ -135,7 +135,7 @@ class _Reverse(Derivation):
 
     def _write_sum(self, own: str, tensor: Tensor, box: tuple[Span, ...], version: str) -> None:
         parts = self.sums.get(version, [])
-        group = Group(f"{own}: the adjoint of {version}")
+        group = Group(f"{own}: the adjoint of {version}", is_adjoint=True)
         indices = self._indices(version, len(box))
         pointwise = [p.renamed(indices) for p in parts if p.is_pointwise]
         others = [p for p in parts if not p.is_pointwise]

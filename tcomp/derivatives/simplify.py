@@ -37,9 +37,9 @@ class _Pass:
             for target in dict.fromkeys(s.target.name for s in group.statements):
                 own = [replace(s, value=self._value(s.value)) for s in group.statements if s.target.name == target]
                 reads = _reads(target, [*_statements(self.groups[number + 1 :]), *group.statements])
-                left += own if target in self.results else self._tensor(own, reads)
+                left += self._tensor(own, reads) if group.is_adjoint and target not in self.results else own
             if left:
-                kept.append(Group(group.comment, left))
+                kept.append(replace(group, statements=left))
         return kept
 
     def _value(self, expr: Expr) -> Expr:

@@ -21,7 +21,7 @@ from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
 from tcomp.derivatives.versions import Version
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function, Tensor
+from tcomp.grammar.tree.function import Function, Index, Tensor
 
 
 def tangent_text(function: Function, wrt: Sequence[str] | None = None) -> Derivative:
@@ -52,9 +52,14 @@ class _Forward(Derivation):
         for final, own in self.results.items():
             if self.tangents.get(final) != own:
                 self._write_result(final, own)
-        results = [self.parameter(tensor, self.results[final]) for final, tensor in self.outputs.items()]
+        results = [self._result(tensor, self.results[final]) for final, tensor in self.outputs.items()]
         given = [self.parameter(self.inputs[moved], self.tangents[moved]) for moved in self.wrt]
         return self.assemble(f"{self.function.name}_jvp", results, given)
+
+    def _result(self, tensor: Tensor, own: str) -> syntax.Parameter:
+        """An output, whose extents follow from its statements if it does not begin at 0."""
+        begins_at_zero = all(not first.terms for first, _ in self.box(tensor.name))
+        return self.parameter(tensor, own) if begins_at_zero else syntax.Parameter(name(own))
 
     def _write(self, position: int, version: Version) -> None:
         statement, rule = self.function.statements[position], self.rule(position, version)
@@ -71,7 +76,7 @@ class _Forward(Derivation):
             value = parts[0]
             for part in parts[1:]:
                 value = total(value, part)
-        else:
+        elif all(isinstance(s, Index) for s in statement.subscripts):
             adds_up = False
             bounds = tuple(b for b in bounds if b.index.name not in statement.reduction_indices)
         tensor = self.function.tensors[version.tensor]

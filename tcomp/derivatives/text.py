@@ -39,6 +39,8 @@ def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
             if expr.boundary is None:
                 return element(tensor, subscripts)
             value = () if expr.boundary.value is None else (text(expr.boundary.value),)
+            if value and not expr.dtype.is_float and expr.dtype.name != "int32":
+                value = (syntax.Cast(expr.dtype.name, value[0]),)
             return syntax.Boundary(name(expr.boundary.kind), (name(tensor), *value), subscripts)
         case function.Unary():
             return syntax.Unary(expr.op, text(expr.operand))

@@ -23,6 +23,8 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
     body = list(definition.body)
     for position, statement in enumerate(body):
         assert isinstance(statement, syntax.Statement)
+        if _reads_under_guard(statement.value, guarded=False):
+            continue
         kept = tuple(
             clause
             for clause in statement.clauses
@@ -40,6 +42,15 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
             if not statement.clauses:
                 break
     return replace(definition, body=tuple(body))
+
+
+def _reads_under_guard(expr: Expr, *, guarded: bool) -> bool:
+    """Whether a read that a condition guards is not at bare indices: it bounds these, guarded or not."""
+    if isinstance(expr, syntax.Conditional):
+        return any(_reads_under_guard(child, guarded=True) for child in syntax.children(expr))
+    if guarded and isinstance(expr, syntax.Apply) and expr.function.name not in INTRINSICS:
+        return not all(isinstance(argument, syntax.Name) for argument in expr.arguments)
+    return any(_reads_under_guard(child, guarded=guarded) for child in syntax.children(expr))
 
 
 def _mentions_indices(clause: syntax.Clause, clauses: tuple[syntax.Clause, ...]) -> bool:

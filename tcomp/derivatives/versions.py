@@ -78,7 +78,7 @@ def _writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
     statement = function.statements[position]
     forms = [linear(subscript) for subscript in statement.subscripts]
     spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
-    plain = all(form is not None and len(form.terms) == 1 for form in forms)
+    plain = all(form is not None and [c.constant for _, c in form.terms] in ([1], [-1], []) for form in forms)
     return plain and tuple(spans) == symbolic.boxes.get(statement.target)
 
 

@@ -108,7 +108,7 @@ def check(operation: tcomp.Operation, sizes: Mapping[str, int], seed: int = 0, l
     outputs = operation(*arguments)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     floats = [o for o, t in zip(outputs, function.outputs, strict=True) if t.dtype.is_float]
-    cotangents = [rng.uniform(-1, 1, o.shape) for o in floats]
+    cotangents = [rng.uniform(-1, 1, o.shape).astype(o.dtype) for o in floats]
     found = gradient(*arguments, *cotangents)
     found = found if isinstance(found, tuple) else (found,)
     names = [t.name for t in function.inputs]
