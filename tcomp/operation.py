@@ -17,6 +17,7 @@ from tcomp.autograd.registration import UNNAMED, Choices, Registration
 from tcomp.derivatives.batch import batched_text
 from tcomp.derivatives.gradient import Gradient
 from tcomp.derivatives.reverse import gradient_text
+from tcomp.derivatives.saving import Save
 from tcomp.derivatives.tangent import tangent_text
 from tcomp.errors import CompileError, DerivativeError, Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar import define
@@ -276,25 +277,34 @@ class Operation:
             kind_of(array).assign(array, results[name])
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
 
-    def gradient(self, wrt: str | Sequence[str] | None = None, *, name: str | None = None) -> Gradient:
+    def gradient(
+        self, wrt: str | Sequence[str] | None = None, save: Save = "statistics", *, name: str | None = None
+    ) -> Gradient:
         """The gradients with respect to some inputs, derived from the program text.
 
         Args:
             wrt: names of inputs of floats; None means all of them.
+            save: what the backward pass takes of the forward pass, if it reads it: ``"statistics"``, outputs and
+                temporaries with some of an output's dimensions; ``"all"``, results of reductions, too; or names of
+                tensors, with ``()`` for none.  All else is computed again.
             name: what the derived def is called; by default ``NAME_grad``.
 
         Raises:
-            DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+            DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
+                no derivative here.
         """
-        derivative = gradient_text(self.function, wrt, name)
+        derivative = gradient_text(self.function, wrt, save, name)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
-        return Gradient(self.function, derivative, backward)
+        forward = self
+        if derivative.forward is not None:
+            forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
+        return Gradient(self.function, derivative, self, forward, backward)
 
     def tangent(self, wrt: str | Sequence[str] | None = None) -> Operation:
         """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.
 
-        It takes the inputs that it reads, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats;
-        ``str`` of it is its text.
+        It takes all inputs, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats; ``str`` of it is
+        its text.
 
         Raises:
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.

@@ -16,9 +16,10 @@ import torch
 
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.registration import Choices, Registration
-from tcomp.derivatives.gradient import Gradient
+from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
+from tcomp.derivatives.saving import Save
 from tcomp.errors import DerivativeError, Diagnostic, TcompError
-from tcomp.grammar.tree.function import Function, Tensor
+from tcomp.grammar.tree.function import Function, Size, Tensor
 
 
 class Derivable(Protocol):
@@ -31,7 +32,7 @@ class Derivable(Protocol):
     @property
     def operators(self) -> dict[Choices, Any]: ...
     def run(self, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any: ...
-    def gradient(self, wrt: Sequence[str] | None = None) -> Gradient: ...
+    def gradient(self, wrt: Sequence[str] | None = None, save: Save = ...) -> Gradient: ...
     def tangent(self, wrt: Sequence[str] | None = None) -> Any: ...
     def batched(self, axes: Sequence[int | None]) -> Any: ...
     def __call__(self, *arguments: Any, **choices: Any) -> Any: ...
@@ -80,8 +81,9 @@ class Backward:
         return self.operation.registration.backward
 
     def derived(self, wrt: tuple[str, ...]) -> Gradient:
-        """Derived once for each subset of inputs that occurs."""
-        found: Gradient = self._derived.get(wrt, lambda: self.operation.gradient(wrt))
+        """Derived once for each subset of inputs that occurs; it takes no values but inputs and outputs."""
+        outputs = tuple(t.name for t in self.function.outputs)
+        found: Gradient = self._derived.get(wrt, lambda: self.operation.gradient(wrt, outputs))
         return found
 
     def check(self, needed: Sequence[bool]) -> tuple[str, ...]:
@@ -104,12 +106,22 @@ class Backward:
         if not wrt:
             return (False,) * len(names)
         if self._own is None:
-            read = set(self.derived(wrt).inputs)
+            gradient = self.derived(wrt)
+            read = {*gradient.inputs, *gradient.saved, *self._that_tell(gradient.sizes)}
         elif hasattr(self._own, "function"):
             read = {t.name for t in self._own.function.inputs}
         else:
             return (True,) * len(names)
         return tuple(name in read for name in names)
+
+    def _that_tell(self, sizes: Sequence[str]) -> set[str]:
+        """Inputs whose shapes have some sizes."""
+        found: dict[str, str] = {}
+        for tensor in self.function.inputs:
+            for dim in tensor.dims or ():
+                if isinstance(dim, Size) and dim.name in sizes:
+                    found.setdefault(dim.name, tensor.name)
+        return set(found.values())
 
     def gradients(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """One gradient, or None, per input."""
@@ -126,9 +138,8 @@ class Backward:
         own = self._own
         if own is None:
             gradient = self.derived(wrt)
-            gradient.check_constants(given)
-            arguments = [*(given[name] for name in gradient.inputs), *cotangents]
-            return _Call(gradient.backward, arguments, gradient.wrt, [])
+            sizes = sizes_of_arrays(self.function, values[: len(inputs)])
+            return _Call(gradient.backward, gradient.arguments(given, sizes, cotangents), gradient.wrt, [])
         if hasattr(own, "function"):
             given |= {f"d_{t.name}": c for t, c in zip(self.floats, cotangents, strict=True)}
             arguments = [self._named(given, t, own.function) for t in own.function.inputs]

@@ -65,8 +65,8 @@ class Fake:
         for tensor, value in zip(self.function.inputs, arguments, strict=True):
             try:
                 if tensor.role == "const":
-                    plain = int(value) if isinstance(value, torch.SymInt) else value
-                    constants[tensor.name] = constant(plain, tensor, self.function.source)
+                    symbol = isinstance(value, torch.SymInt)
+                    constants[tensor.name] = value if symbol else constant(value, tensor, self.function.source)
                     continue
                 check_tensor(value, tensor)
                 shapes[tensor.name] = tuple(value.shape)
@@ -83,10 +83,12 @@ class Fake:
         return shapes, constants, devices[0] if devices else torch.device("cpu")
 
     def _extents(self, shapes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, int]) -> dict[str, Any]:
-        if all(isinstance(extent, int) for shape in shapes.values() for extent in shape):
+        extents = [extent for shape in shapes.values() for extent in shape]
+        if all(isinstance(extent, int) for extent in (*extents, *constants.values())):
             return self._known(shapes, constants)
         if any(tensor.name not in self._symbolic.boxes for tensor in self.function.outputs):
-            return self._known({n: tuple(map(int, shape)) for n, shape in shapes.items()}, constants)
+            known = {n: tuple(map(int, shape)) for n, shape in shapes.items()}
+            return self._known(known, {n: int(value) for n, value in constants.items()})
         sizes = self._bound(shapes, constants)
         return {
             tensor.name: tuple(_value(extent, sizes) for extent in self._symbolic.extents(tensor.name))
@@ -116,7 +118,7 @@ class Fake:
                 # A guard, where one of them is a symbol; what does not fit gets the words of a real call.
                 if expected is not extent and expected != extent:
                     known = {n: tuple(map(int, shape)) for n, shape in shapes.items()}
-                    bind_sizes(self.function, known, constants)
+                    bind_sizes(self.function, known, {n: int(value) for n, value in constants.items()})
         return sizes
 
 

@@ -50,10 +50,8 @@ class Recorded(torch.autograd.Function):
         tensors = iter(ctx.saved_tensors)
         is_tensor = [t.role != "const" for t in operator.function.inputs]
         values = [next(tensors) if is_one else other for is_one, other in zip(is_tensor, ctx.others, strict=False)]
-        given = dict(zip(names, values, strict=True)) | {f"t_{name}": _spread(t) for name, t in moving.items()}
         tangent = operator.tangent(tuple(moving))
-        taken = (given[t.name] for t in tangent.function.inputs)
-        results = tangent(*taken, **operator.choices.named())
+        results = tangent(*values, *map(_spread, moving.values()), **operator.choices.named())
         found = iter(results if isinstance(results, tuple) else (results,))
         moved = tuple(next(found) if t.dtype.is_float else None for t in operator.function.outputs)
         return moved if len(moved) > 1 else moved[0]

@@ -46,6 +46,8 @@ def terms_of(expr: Expr) -> list[Product]:
             return [*terms_of(expr.lhs), *terms_of(expr.rhs)]
         case syntax.Binary(op="-"):
             return [*terms_of(expr.lhs), *(replace(t, negative=not t.negative) for t in terms_of(expr.rhs))]
+        case syntax.Unary(op="-", operand=syntax.Binary(op="+" | "-")):
+            return [replace(term, negative=not term.negative) for term in terms_of(expr.operand)]
         case _:
             return [_folded(product_of(expr), 1)]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathers import Place, range_of
-from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, names_in, product, to_syntax
+from tcomp.derivatives.text import ONE, SPELLINGS, ZERO, Expr, element, name, names_in, product, to_syntax
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic
@@ -18,20 +18,24 @@ from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Statement, Tensor
 
-_SPELLINGS = {"float32": "float", "float64": "double", "float16": "half", "int32": "int"}
-
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """A derived def: its text, its name, and the inputs and cotangents that it takes, in order."""
+    """A derived def and what it takes, in order: inputs, sizes as constants, saved values, cotangents or tangents.
+
+    Some of the constants are ``positive``: taken for at least 1.  ``forward`` is the def, in the same text, that hands
+    out those saved values which the def itself does not; None if it hands out all.
+    """
 
     text: str
     name: str
     inputs: tuple[str, ...]
+    sizes: tuple[str, ...]
+    saved: tuple[str, ...]
     cotangents: tuple[str, ...]
     wrt: tuple[str, ...]
-    positive: tuple[str, ...] = ()
-    """Constants that the text takes for at least 1."""
+    positive: tuple[str, ...]
+    forward: str | None = None
 
 
 def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, ...]:
@@ -155,13 +159,13 @@ class Derivation:
             self.taken.add(wanted)
         return wanted
 
-    def forward(self) -> list[Group]:
-        """The statements whose values the adjoints read, and what those read."""
+    def forward(self, saved: Collection[str] = ()) -> list[Group]:
+        """The statements whose values the adjoints read, and what those read, but for versions that are saved."""
         wanted = {n for g in self.groups for s in g.statements for n in names_of(s)}
         kept: list[Group] = []
         for position in reversed(range(len(self.versions))):
             version = self.versions[position]
-            if version.name not in wanted:
+            if version.name not in wanted or version.name in saved:
                 continue
             statement = self.renamed(position, version)
             wanted |= names_of(statement)
@@ -178,15 +182,27 @@ class Derivation:
         )
 
     def assemble(
-        self, wanted: str, results: Sequence[syntax.Parameter], given: Sequence[syntax.Parameter]
+        self,
+        wanted: str,
+        results: Sequence[syntax.Parameter],
+        cotangents: Sequence[syntax.Parameter],
+        may_save: Collection[str] = (),
+        *,
+        takes_all: bool = False,
     ) -> Derivative:
-        """The text of the def ``wanted``, which takes what it reads of the inputs, and ``given``."""
-        forward = self.forward()
+        """The text of the def ``wanted``, which takes inputs, all or what it reads, saved versions, and cotangents."""
+        forward = self.forward(may_save)
+        read = {n for g in (*forward, *self.groups) for s in g.statements for n in names_of(s)}
+        saved = [name for name in dict.fromkeys(v.name for v in self.versions) if name in may_save and name in read]
+        tensors = {v.name: self.function.tensors[v.tensor] for v in self.versions}
+        given = [*(self.parameter(tensors[name], name) for name in saved), *cotangents]
         mentioned = {n for g in (*forward, *self.groups) for s in g.statements for n in names_of(s)}
         mentioned |= {n for p in (*results, *given) for d in p.dims or () for n in names_in(d)}
-        taken = self._inputs(mentioned, given)
-        inputs = [next(p for p in self.function.definition.inputs if p.name.name == n) for n in taken]
-        head = syntax.Definition(name(wanted), (*inputs, *given), tuple(results), ())
+        taken = [t.name for t in self.function.inputs if takes_all or t.name in mentioned]
+        inputs = [p for p in self.function.definition.inputs if p.name.name in taken]
+        sizes = self._unsaid(mentioned, inputs, given)
+        constants = [syntax.Parameter(name(size), "int", const=True) for size in sizes]
+        head = syntax.Definition(name(wanted), (*inputs, *constants, *given), tuple(results), ())
         named = [
             replace(g, statements=[with_repeated_calls_named(s, set(self.taken)) for s in g.statements])
             for g in self.groups
@@ -200,31 +216,39 @@ class Derivation:
                 lines.append(f"{syntax.INDENT}# {group.comment}")
             lines += [textwrap.indent(str(next(tidy)), syntax.INDENT) for _ in group.statements]
         text = "\n".join([*lines, "}"]) + "\n"
-        return Derivative(text, wanted, tuple(taken), tuple(p.name.name for p in given), self.wrt, self._positive())
+        return Derivative(
+            text=text,
+            name=wanted,
+            inputs=tuple(taken),
+            sizes=sizes,
+            saved=tuple(saved),
+            cotangents=tuple(p.name.name for p in cotangents),
+            wrt=self.wrt,
+            positive=self._positive(),
+        )
+
+    def saving(self, own: str, extra: Sequence[str]) -> str:
+        """The def itself, which hands out some of its temporaries, too."""
+        definition = self.function.definition
+        statements = [self.renamed(position, version) for position, version in enumerate(self.versions)]
+        outputs = (*definition.outputs, *(syntax.Parameter(name(e)) for e in extra))
+        whole = syntax.Definition(name(own), definition.inputs, outputs, tuple(statements))
+        return f"{without_inferred_ranges(whole)}\n"
 
     def _positive(self) -> tuple[str, ...]:
         return tuple(t.name for t in self.function.inputs if t.role == "const" and t.name in self.positive)
 
-    def _inputs(self, mentioned: set[str], given: Sequence[syntax.Parameter]) -> list[str]:
-        """The inputs that are read, and those that say a size which is mentioned and that no other one says."""
-        kept = [t.name for t in self.function.inputs if t.name in mentioned]
-        said = {n for t in self.function.inputs if t.name in kept for n in _bare_sizes(t)}
-        said |= {d.name for p in given for d in p.dims or () if isinstance(d, syntax.Name)}
-        wanted = mentioned | self._sizes_of(kept)
-        while True:
-            missing = wanted - said
-            found = next((t for t in self.function.inputs if t.name not in kept and _bare_sizes(t) & missing), None)
-            if found is None:
-                break
-            kept.append(found.name)
-            said |= _bare_sizes(found)
-            wanted |= self._sizes_of([found.name])
-        return [t.name for t in self.function.inputs if t.name in kept]
+    def _unsaid(
+        self, mentioned: set[str], inputs: Sequence[syntax.Parameter], given: Sequence[syntax.Parameter]
+    ) -> tuple[str, ...]:
+        """The sizes that a text mentions and no parameter has as a dimension.
 
-    def _sizes_of(self, inputs: Sequence[str]) -> set[str]:
-        """Every size that the dimensions of some inputs mention."""
-        dims = [d for p in self.function.definition.inputs if p.name.name in inputs for d in p.dims or ()]
-        return {n for d in dims for n in names_in(d)} & set(self.function.sizes)
+        They become constants: nobody should keep a tensor alive for its shape.
+        """
+        dims = [d for p in (*inputs, *given) for d in p.dims or ()]
+        said = {d.name for d in dims if isinstance(d, syntax.Name)}
+        wanted = mentioned | {n for d in dims for n in names_in(d)}
+        return tuple(size for size in self.function.sizes if size in wanted - said)
 
     def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
         dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))
@@ -232,19 +256,7 @@ class Derivation:
 
 
 def spelling(tensor: Tensor) -> str:
-    return _SPELLINGS.get(tensor.dtype.name, tensor.dtype.name)
-
-
-def _bare_sizes(tensor: Tensor) -> set[str]:
-    return {size for dim in map(linear, tensor.dims or ()) if dim is not None for size in _atoms(dim.constant)}
-
-
-def _atoms(extent: Polynomial) -> Iterator[str]:
-    """The size that an extent is, if it is one."""
-    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
-        atom = extent.terms[0][0][0]
-        if isinstance(atom, str):
-            yield atom
+    return SPELLINGS.get(tensor.dtype.name, tensor.dtype.name)
 
 
 def dependent_ranges(statement: Statement) -> Mapping[str, tuple[Linear, Linear]]:

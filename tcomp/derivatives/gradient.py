@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
 from tcomp.errors import Diagnostic, ShapeError
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Function, Size
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The gradients of a def with respect to some of its inputs, as program text and as an operation.
+    """The gradients of a def with respect to some of its inputs, as program text and as operations.
 
-    ``text`` is the def ``NAME_grad``, ``backward`` the operation that it defines.  It takes the inputs in ``inputs``,
-    those of the def that it reads or takes sizes from, then one cotangent for each output of floats.
+    ``text`` is the def ``NAME_grad`` and, where values are saved that the def does not hand out, ``NAME_saving``.
+    ``backward`` is the operation of the one.  It takes the inputs in ``inputs``, those of the def that it reads; the
+    ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
+    ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.
     """
 
     function: Function
     derivative: Derivative
-    backward: Callable[..., Any]
+    operation: Any
+    forward: Any
+    backward: Any
 
     @property
     def text(self) -> str:
@@ -35,11 +39,21 @@ class Gradient:
     def inputs(self) -> tuple[str, ...]:
         return self.derivative.inputs
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        return self.derivative.sizes
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        return self.derivative.saved
+
     def __str__(self) -> str:
         return self.text
 
     def __call__(self, *arguments: Any, **choices: Any) -> Any:
         """One gradient per name in ``wrt``, of all inputs of the def and one cotangent for each output of floats.
+
+        Runs the forward pass first if the backward pass takes values of it.
 
         Returns:
             An array shaped like the input, or a tuple of several.
@@ -54,18 +68,54 @@ class Gradient:
             raise ShapeError(
                 f"{self.derivative.name}: expected {expected} arguments, {takes}, but got {len(arguments)}"
             )
-        given = dict(zip(names, arguments, strict=False))
-        self.check_constants(given)
-        return self.backward(*(given[name] for name in self.inputs), *arguments[len(names) :], **choices)
+        inputs, cotangents = arguments[: len(names)], arguments[len(names) :]
+        given = dict(zip(names, inputs, strict=True))
+        if self.saved:
+            results = self.forward(*inputs, **choices)
+            outputs = [tensor.name for tensor in self.forward.function.outputs]
+            given |= dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        return self.backward(*self.arguments(given, sizes_of_arrays(self.function, inputs), cotangents), **choices)
 
-    def check_constants(self, given: Mapping[str, Any]) -> None:
-        """Raises ShapeError for strides below 1, which the derivation takes for at least that."""
+    def arguments(self, given: Mapping[str, Any], sizes: Mapping[str, int], cotangents: Sequence[Any]) -> list[Any]:
+        """What ``backward`` takes, out of inputs and saved values by name.
+
+        Raises ShapeError for strides below 1, which the derivation takes for at least that.
+        """
         for name in self.derivative.positive:
             if isinstance(given[name], int) and given[name] < 1:
                 message = f"{self.derivative.name} takes {name}, which is {given[name]}, for at least 1"
                 raise ShapeError(Diagnostic(message, hint=f"write the number into the text in place of {name}"))
+        values = [given[name] for name in (*self.inputs, *self.saved)]
+        count = len(self.inputs)
+        return [*values[:count], *(sizes[name] for name in self.sizes), *values[count:], *cotangents]
+
+    def explain(self) -> str:
+        """What the backward pass takes from the forward pass, and what that costs in memory."""
+        if not self.saved:
+            return f"{self.derivative.name} takes nothing of the forward pass but inputs: {', '.join(self.inputs)}\n"
+        tensors = {tensor.name: tensor for tensor in self.backward.function.inputs}
+        lines = [f"{self.derivative.name} takes of the forward pass:"]
+        for name in self.saved:
+            dims = self.backward.function.definition.inputs
+            shape = next(p for p in dims if p.name.name == name)
+            count = " * ".join(f"({dim})" for dim in shape.dims or ()) or "1"
+            kind = "output" if name in {t.name for t in self.function.outputs} else "temporary"
+            lines.append(f"  {shape}: {kind}, {tensors[name].dtype.itemsize} * {count} bytes")
+        return "\n".join(lines) + "\n"
 
     def gradient(self, wrt: str | Sequence[str] | None = None) -> Gradient:
-        """The gradient of the gradient."""
-        result: Gradient = self.backward.gradient(wrt)  # type: ignore[attr-defined]
+        """The gradient of the gradient: of the text that takes nothing of the forward pass, and so has all paths."""
+        closed = self if not self.saved else self.operation.gradient(self.wrt, save=())
+        result: Gradient = closed.backward.gradient(wrt)
         return result
+
+
+def sizes_of_arrays(function: Function, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The sizes that are a dimension of some input, from the shapes of arrays."""
+    found: dict[str, Any] = {}
+    for tensor, value in zip(function.inputs, inputs, strict=True):
+        shape = getattr(value, "shape", ())
+        for dim, extent in zip(tensor.dims or (), shape, strict=False):
+            if isinstance(dim, Size):
+                found.setdefault(dim.name, extent)
+    return found

@@ -1,15 +1,17 @@
 """Maxima that cancel: the ``m(n)`` of a softmax moves nothing, so its adjoint is 0 and need not be computed.
 
 If one element ``m(n)`` grows by ``t``, a value of the program is multiplied by ``exp(a*t)`` or grows by ``b*t``; both
-numbers follow from those of its operands.  Where they are 0 for all outputs, no output depends on ``m``.
+numbers follow from those of its operands, as multiples of constants such as ``rsqrt(D)``.  Where they are 0 for all
+outputs, no output depends on ``m``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tcomp.derivatives.text import to_syntax
 from tcomp.derivatives.versions import Version
 from tcomp.grammar.tree.function import (
     Binary,
@@ -27,15 +29,18 @@ from tcomp.grammar.tree.function import (
     walk,
 )
 
-_ZERO = Fraction(0)
+Sum = tuple[tuple[str, Fraction], ...]
+"""Multiples of constants, which are written as text; empty for 0."""
+
+_ZERO: Sum = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Degree:
     """``factor`` is ``a``, ``shift`` is ``b``; one of them is 0.  ``where`` are the subscripts of the ``m`` in it."""
 
-    factor: Fraction = _ZERO
-    shift: Fraction = _ZERO
+    factor: Sum = _ZERO
+    shift: Sum = _ZERO
     where: tuple[Expr, ...] | None = None
 
     @property
@@ -44,6 +49,9 @@ class _Degree:
 
 
 _STILL = _Degree()
+
+_Degrees = Mapping[str, tuple[_Degree, tuple[int, ...]]]
+"""By version; beside each which of its dimensions are those of ``m``."""
 
 
 def shifts_that_cancel(function: Function, versions: Sequence[Version]) -> set[str]:
@@ -64,7 +72,7 @@ def _cancels(function: Function, versions: Sequence[Version], moved: str) -> boo
     for version, statement in zip(versions, function.statements, strict=True):
         names = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
         if version.name == moved:
-            degrees[moved] = _Degree(shift=Fraction(1)), tuple(range(len(names)))
+            degrees[moved] = _Degree(shift=(("", Fraction(1)),)), tuple(range(len(names)))
             continue
         degree = _reduced(statement, _degree(statement.value, degrees, version))
         if degree is None:
@@ -88,46 +96,64 @@ def _reduced(statement: Statement, degree: _Degree | None) -> _Degree | None:
     return degree if statement.reduction in ("max", "min") and statement.initialise else None
 
 
-def _degree(expr: Expr, degrees: dict[str, tuple[_Degree, tuple[int, ...]]], version: Version) -> _Degree | None:
+def _degree(expr: Expr, degrees: _Degrees, version: Version) -> _Degree | None:
     """None where it is not known."""
     match expr:
         case Constant() | Index() | Size():
             return _STILL
         case Read():
-            known, places = degrees.get(version.reads[expr.tensor], (_STILL, ()))
-            inner = [e for s in expr.subscripts for e in walk(s) if isinstance(e, Read)]
-            if any(_degree(read, degrees, version) != _STILL for read in inner):
-                return None
-            if known == _STILL:
-                return _STILL
-            if expr.boundary is not None:
-                return None
-            return _Degree(known.factor, known.shift, tuple(expr.subscripts[p] for p in places))
+            return _degree_of_read(expr, degrees, version)
         case Cast(operand=operand) if expr.dtype.is_float:
             return _degree(operand, degrees, version)
         case Unary(op="-"):
-            inner_degree = _degree(expr.operand, degrees, version)
-            return inner_degree and _Degree(inner_degree.factor, -inner_degree.shift, inner_degree.where)
+            inner = _degree(expr.operand, degrees, version)
+            return inner and _Degree(inner.factor, _times(inner.shift, Fraction(-1)), inner.where)
         case Binary(op="+" | "-" | "*" | "/"):
             lhs, rhs = _degree(expr.lhs, degrees, version), _degree(expr.rhs, degrees, version)
             return None if lhs is None or rhs is None else _combined(expr, lhs, rhs)
         case Call(intrinsic="exp" | "log", arguments=(argument,)):
             degree = _degree(argument, degrees, version)
-            if degree is None or degree.is_still:
-                return degree
-            if expr.intrinsic == "exp":
-                return None if degree.factor else _Degree(degree.shift, _ZERO, degree.where)
-            return None if degree.shift else _Degree(_ZERO, degree.factor, degree.where)
+            return degree if degree is None or degree.is_still else _degree_of_call(expr.intrinsic, degree)
         case Select():
-            branches = [_degree(e, degrees, version) for e in (expr.condition, expr.then, expr.otherwise)]
-            chosen, then, otherwise = branches
-            if chosen is None or then is None or otherwise is None or not chosen.is_still:
-                return None
-            return then if then == otherwise else None
+            return _degree_of_choice(expr, degrees, version)
         case _:
             reads = [e for e in walk(expr) if isinstance(e, Read)]
-            still = all((found := _degree(e, degrees, version)) is not None and found == _STILL for e in reads)
-            return _STILL if still else None
+            return _STILL if all(_degree(e, degrees, version) == _STILL for e in reads) else None
+
+
+def _degree_of_read(read: Read, degrees: _Degrees, version: Version) -> _Degree | None:
+    known, places = degrees.get(version.reads[read.tensor], (_STILL, ()))
+    inner = [e for s in read.subscripts for e in walk(s) if isinstance(e, Read)]
+    if any(_degree(e, degrees, version) != _STILL for e in inner):
+        return None
+    if known == _STILL:
+        return _STILL
+    if read.boundary is not None:
+        return None
+    return _Degree(known.factor, known.shift, tuple(read.subscripts[p] for p in places))
+
+
+def _degree_of_call(intrinsic: str, argument: _Degree) -> _Degree | None:
+    """Of the exponential or the logarithm of something that moves."""
+    if intrinsic == "exp":
+        return None if argument.factor else _Degree(argument.shift, _ZERO, argument.where)
+    return None if argument.shift else _Degree(_ZERO, argument.factor, argument.where)
+
+
+def _degree_of_choice(expr: Select, degrees: _Degrees, version: Version) -> _Degree | None:
+    branches = [_degree(e, degrees, version) for e in (expr.condition, expr.then, expr.otherwise)]
+    chosen, then, otherwise = branches
+    if chosen is None or then is None or otherwise is None or not chosen.is_still:
+        return None
+    if _is_zero(expr.otherwise) and not then.shift:
+        return then
+    if _is_zero(expr.then) and not otherwise.shift:
+        return otherwise
+    return then if then == otherwise else None
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Constant) and not expr.value
 
 
 def _combined(expr: Binary, lhs: _Degree, rhs: _Degree) -> _Degree | None:
@@ -135,19 +161,42 @@ def _combined(expr: Binary, lhs: _Degree, rhs: _Degree) -> _Degree | None:
     if len(where) > 1:
         return None
     place = next(iter(where), None)
+    sign = Fraction(1) if expr.op in ("+", "*") else Fraction(-1)
     if expr.op in ("+", "-"):
-        if lhs.factor != rhs.factor:
-            return None
-        return _made(lhs.factor, lhs.shift + (rhs.shift if expr.op == "+" else -rhs.shift), place)
+        return _made(lhs.factor, _plus(lhs.shift, rhs.shift, sign), place) if lhs.factor == rhs.factor else None
     if not lhs.shift and not rhs.shift:
-        return _made(lhs.factor + (rhs.factor if expr.op == "*" else -rhs.factor), _ZERO, place)
-    if isinstance(expr.rhs, Constant) and rhs.is_still and expr.rhs.value:
-        times = Fraction(expr.rhs.value)
-        return _Degree(_ZERO, lhs.shift * times if expr.op == "*" else lhs.shift / times, place)
-    if expr.op == "*" and isinstance(expr.lhs, Constant) and lhs.is_still:
-        return _Degree(_ZERO, rhs.shift * Fraction(expr.lhs.value), place)
+        return _made(_plus(lhs.factor, rhs.factor, sign), _ZERO, place)
+    if rhs.is_still and _is_constant(expr.rhs):
+        return _Degree(_ZERO, _scaled(lhs.shift, expr.rhs, expr.op), place)
+    if expr.op == "*" and lhs.is_still and _is_constant(expr.lhs):
+        return _Degree(_ZERO, _scaled(rhs.shift, expr.lhs, "*"), place)
     return None
 
 
-def _made(factor: Fraction, shift: Fraction, where: tuple[Expr, ...] | None) -> _Degree:
+def _made(factor: Sum, shift: Sum, where: tuple[Expr, ...] | None) -> _Degree:
     return _Degree(factor, shift, where) if factor or shift else _STILL
+
+
+def _times(terms: Sum, number: Fraction) -> Sum:
+    return tuple((constant, value * number) for constant, value in terms)
+
+
+def _plus(first: Sum, second: Sum, sign: Fraction) -> Sum:
+    found = dict(first)
+    for constant, value in _times(second, sign):
+        found[constant] = found.get(constant, Fraction(0)) + value
+    return tuple(sorted((constant, value) for constant, value in found.items() if value))
+
+
+def _is_constant(expr: Expr) -> bool:
+    """Whether a value is the same everywhere, and not 0."""
+    if isinstance(expr, Constant):
+        return bool(expr.value)
+    return not any(isinstance(e, Read | Index) for e in walk(expr))
+
+
+def _scaled(terms: Sum, by: Expr, op: str) -> Sum:
+    if isinstance(by, Constant):
+        number = Fraction(by.value)
+        return _times(terms, number if op == "*" else 1 / number)
+    return tuple(sorted((f"{constant} {op} {to_syntax(by, {})}", value) for constant, value in terms))

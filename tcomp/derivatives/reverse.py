@@ -23,6 +23,7 @@ from tcomp.derivatives.derivation import (
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathers import Contribution, Place, contribution
 from tcomp.derivatives.invariance import shifts_that_cancel
+from tcomp.derivatives.saving import Save, saveable
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
 from tcomp.derivatives.versions import Version
@@ -32,13 +33,19 @@ from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Function, Index, Tensor, walk
 
 
-def gradient_text(function: Function, wrt: Sequence[str] | None = None, wanted: str | None = None) -> Derivative:
+def gradient_text(
+    function: Function,
+    wrt: Sequence[str] | None = None,
+    save: Save = "statistics",
+    wanted: str | None = None,
+) -> Derivative:
     """The def that computes the gradients of ``function`` by the inputs ``wrt``, by default by all of floats.
 
     Raises:
-        DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+        DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
+            derivative here.
     """
-    return _Reverse(function, chosen_inputs(function, wrt)).run(wanted or f"{function.name}_grad")
+    return _Reverse(function, chosen_inputs(function, wrt)).run(wanted or f"{function.name}_grad", save)
 
 
 class _Reverse(Derivation):
@@ -51,7 +58,8 @@ class _Reverse(Derivation):
         for given in wrt:
             self.adjoints[given] = self.fresh(f"d_{given}")
 
-    def run(self, wanted: str) -> Derivative:
+    def run(self, wanted: str, save: Save) -> Derivative:
+        may_save = saveable(self.function, self.versions, self.symbolic, save)
         for position in reversed(range(len(self.versions))):
             version = self.versions[position]
             if version.name not in self.active or not self._has_adjoint(version.name):
@@ -63,7 +71,17 @@ class _Reverse(Derivation):
             self._write_result(given)
         self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
         results = [self.parameter(self.inputs[n], self.adjoints[n]) for n in self.wrt]
-        return self.assemble(wanted, results, [self.parameter(t, self.cotangents[v]) for v, t in self.outputs.items()])
+        cotangents = [self.parameter(tensor, self.cotangents[v]) for v, tensor in self.outputs.items()]
+        derivative = self.assemble(wanted, results, cotangents, may_save)
+        handed_out = {v.name for v in self.versions if self._is_output(v)}
+        extra = [name for name in derivative.saved if name not in handed_out]
+        if not extra:
+            return derivative
+        own = self.fresh(f"{self.function.name}_saving")
+        return replace(derivative, text=f"{derivative.text}\n{self.saving(own, extra)}", forward=own)
+
+    def _is_output(self, version: Version) -> bool:
+        return version.name == version.tensor and self.function.tensors[version.tensor].role == "output"
 
     def adjoints_of_inputs(self) -> set[str]:
         return {self.adjoints[given] for given in self.wrt}

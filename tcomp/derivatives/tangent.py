@@ -54,7 +54,7 @@ class _Forward(Derivation):
                 self._write_result(final, own)
         results = [self._result(tensor, self.results[final]) for final, tensor in self.outputs.items()]
         given = [self.parameter(self.inputs[moved], self.tangents[moved]) for moved in self.wrt]
-        return self.assemble(f"{self.function.name}_jvp", results, given)
+        return self.assemble(f"{self.function.name}_jvp", results, given, takes_all=True)
 
     def _result(self, tensor: Tensor, own: str) -> syntax.Parameter:
         """An output, whose extents follow from its statements if it does not begin at 0."""

@@ -13,6 +13,9 @@ from tcomp.grammar.ranges.linear import Linear, Rounded
 from tcomp.grammar.tree import function, syntax
 from tcomp.values.operators import FLOAT64, INTRINSICS, DType
 
+SPELLINGS = {"float32": "float", "float64": "double", "float16": "half", "int32": "int"}
+"""What people call the types."""
+
 ZERO, ONE = syntax.Number("0.0"), syntax.Number("1.0")
 Expr = syntax.Expr
 
@@ -55,7 +58,7 @@ def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
         case function.Cast(operand=function.Constant(value=value)) if expr.dtype.is_float:
             return constant(float(value), expr.dtype)
         case function.Cast():
-            return syntax.Cast(expr.dtype.name, text(expr.operand))
+            return syntax.Cast(SPELLINGS.get(expr.dtype.name, expr.dtype.name), text(expr.operand))
 
 
 def constant(value: float | int | bool, dtype: DType) -> Expr:

@@ -1,0 +1,91 @@
+"""What backward passes take of the forward pass, and that results do not depend on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tests.derivatives.test_gradients import PROGRAMS, SIZES, made_up
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("save", [(), "all", "statistics"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_gradients_are_the_same(program: str, save: Any) -> None:
+    operation = tc.define(program).f
+    function = operation.function
+    known = {n: SIZES.get(n, 3) for n in (*function.sizes, *(t.name for t in function.inputs if t.role == "const"))}
+    arguments, rng = made_up(function, known, 0, -1), np.random.default_rng(1)
+    outputs = _tuple(operation(*arguments))
+    cotangents = [rng.uniform(-1, 1, o.shape) for o in outputs]
+    expected = _tuple(operation.gradient(save=())(*arguments, *cotangents))
+    gradient = operation.gradient(save=save)
+    assert save != () or gradient.saved == ()
+    for got, right in zip(_tuple(gradient(*arguments, *cotangents)), expected, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-11)
+
+
+def test_softmax_is_that_of_the_textbooks() -> None:
+    gradient = tc.library.softmax.gradient()
+    assert gradient.text == (
+        "def softmax_grad(float(N, D) Y, float(N, D) d_Y) -> (float(N, D) d_X) {\n"
+        "    # d_total: the adjoint of total\n"
+        "    d_total(n) +=! d_Y(n, d) * Y(n, d)\n"
+        "    # d_X: the adjoint of X\n"
+        "    d_X(n, d) = (d_Y(n, d) - d_total(n)) * Y(n, d)\n"
+        "}\n"
+    )
+    assert gradient.saved == ("Y",) and gradient.forward is tc.library.softmax
+
+
+def test_attention_is_that_of_flash_attention() -> None:
+    lines = tc.library.attention.gradient().text.splitlines()
+    assert "    d_total(b, h, l) +=! d_O(b, h, l, e) * O(b, h, l, e)" in lines
+    assert not any("ties" in line or "max=!" in line for line in lines[: lines.index("}")])
+
+
+def test_statistics_are_handed_out_by_a_def_of_their_own() -> None:
+    gradient = tc.library.layer_norm.gradient()
+    assert gradient.saved == ("mean", "var")
+    assert gradient.forward.name == "layer_norm_saving"
+    assert [t.name for t in gradient.forward.function.outputs] == ["Y", "mean", "var"]
+    assert "float(N) mean: temporary, 4 * (N) bytes" in gradient.explain()
+    assert "takes nothing" in tc.library.matmul.gradient().explain()
+
+
+def test_named_values_are_saved() -> None:
+    f = tc.define("def f(float(N) X) -> (Y) { H(n) = exp(X(n))  Y(n) = H(n) * sin(X(n)) }").f
+    assert f.gradient().saved == ()
+    gradient = f.gradient(save=("H",))
+    assert gradient.saved == ("H",) and gradient.forward.name == "f_saving"
+    with pytest.raises(tc.DerivativeError, match="no G to save; it writes H, Y"):
+        f.gradient(save=("G",))
+    with pytest.raises(tc.DerivativeError, match="'statistics', 'all' or a tuple of names"):
+        f.gradient(save="everything")
+
+
+def test_shapes_are_taken_as_numbers() -> None:
+    """An image whose gradient does not depend on it is not kept for its height."""
+    gradient = tc.library.conv2d.gradient("I")
+    assert (gradient.inputs, gradient.sizes) == (("K",), ("H", "W"))
+    rng = np.random.default_rng(0)
+    image, kernel = rng.random((2, 3, 6, 7), "f4"), rng.random((4, 3, 3, 2), "f4")
+    cotangent = rng.random((2, 4, 4, 6), "f4")
+    np.testing.assert_allclose(
+        gradient(image, kernel, cotangent), tc.library.conv2d.gradient()(image, kernel, cotangent)[0], rtol=1e-5
+    )
+
+
+def test_strides_below_one_are_refused() -> None:
+    f = tc.define("def f(float(H) I, float(K) W, const int S) -> (O) { O(h) +=! I(S*h+k+8) * W(k) where h in 0:3 }").f
+    image, kernel = np.ones(20, "f4"), np.ones(2, "f4")
+    assert f(image, kernel, -2).shape == (3,)
+    with pytest.raises(tc.ShapeError, match="takes S, which is -2, for at least 1"):
+        f.gradient()(image, kernel, -2, np.ones(3, "f4"))
+    assert f.gradient()(image, kernel, 2, np.ones(3, "f4"))[0].sum() == 6
