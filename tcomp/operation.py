@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
 from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.arguments import constant
-from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
+from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import memory_of, resolve
@@ -154,6 +154,18 @@ class Operation:
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
         return binding.run_call(call)
+
+    def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> MatchedRun | None:
+        """The quick way to run calls like one that has been run, of which autograd keeps a record."""
+        options = _checked_choices(choices.target, choices.options)
+        binding = self._bindings.get((choices.target, options, choices.unchecked, *layouts_of(arguments, None)))
+        if binding is None:
+            return None
+        return binding.matched(arguments, binding.run(arguments, None), recorded=True)
+
+    def remember(self, choices: Choices, direct: DirectBinding) -> None:
+        """Try a way to call first from now on."""
+        self._quick.add((choices.target, choices.options, choices.unchecked), direct)
 
     def compile(
         self,
@@ -299,6 +311,16 @@ class Operation:
         if derivative.forward is not None:
             forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
         return Gradient(self.function, derivative, self, forward, backward)
+
+    def value_and_grad(
+        self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"
+    ) -> Callable[..., tuple[Any, Any]]:
+        """A function of the inputs that gives the outputs and the gradients, as ``jax.value_and_grad`` does.
+
+        ``cotangents=`` of its calls is needed unless the def gives one number.  Takes and raises what ``gradient``
+        does.
+        """
+        return self.gradient(wrt, save).with_value
 
     def tangent(self, wrt: str | Sequence[str] | None = None) -> Operation:
         """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.

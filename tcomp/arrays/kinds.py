@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
+from tcomp.arrays.matching import Matcher, tensor_matcher
 from tcomp.errors import ShapeError
 from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.scop import contiguous_strides
 from tcomp.values.operators import DTYPES, DType
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
@@ -97,6 +99,10 @@ class ArrayKind(ABC):
         """Whether the library records what is computed from an array, to find gradients of it."""
         return False
 
+    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool) -> Matcher | None:
+        """A fast test whether arguments are like these, where there is one; see ``tensor_matcher``."""
+        return None
+
     note_change: Callable[[Any], None] | None = None
     """Tells the library that an array was written, if it wants to know."""
 
@@ -172,6 +178,9 @@ class TorchKind(ArrayKind):
         self._names = {known: t for t, known in self._dtypes.items()}
         self._raw_stream = _torch_stream(torch)
         self._classes = {torch.Tensor, torch.nn.Parameter}
+        # What torch's own compiler calls; a third of the time of torch.empty, and no default device changes it.
+        self._empty_strided: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        self._empty_strided = getattr(self._empty_strided, "_empty_strided_cpu", None)
         self._is_transformed = torch._C._are_functorch_transforms_active
         self._forward_mode: Any = torch.autograd.forward_ad
 
@@ -225,6 +234,8 @@ class TorchKind(ArrayKind):
         array.detach().copy_(self.from_numpy(values))
 
     def maker(self, shape: tuple[int, ...], dtype: DType, place: Place) -> Callable[[], Any]:
+        if place.memory is Memory.MAIN and self._empty_strided is not None:
+            return functools.partial(self._empty_strided, shape, contiguous_strides(shape), self._dtypes[dtype])
         device = self._torch.device("cpu" if place.memory is Memory.MAIN else str(place))
         return functools.partial(self._torch.empty, shape, dtype=self._dtypes[dtype], device=device)
 
@@ -237,6 +248,9 @@ class TorchKind(ArrayKind):
 
     def records(self, array: Any) -> bool:
         return bool(array.requires_grad) and self._torch.is_grad_enabled()
+
+    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool) -> Matcher | None:
+        return tensor_matcher(self._torch, arguments, masks, recorded=recorded)
 
     def note_change(self, array: Any) -> None:
         """So that a backward pass that has saved the tensor notices."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tcomp.autograd.backward import Derivable
+from tcomp.autograd.eager import Plan, recorded
 from tcomp.autograd.operators import as_tensors, operator_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
@@ -23,6 +24,10 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
         DerivativeError: an input requires a gradient that cannot be derived.
         ShapeError: ``out`` or an input requires a gradient in a call with ``out``.
     """
+    alive = torch._functorch.utils.unwrap_dead_wrappers(arguments)
+    if any(a is not b for a, b in zip(alive, arguments, strict=True)):
+        # What a transformation of torch.func has left behind, in a pullback say.
+        return operation(*alive, out=out, **choices.named())
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     if out is not None:
         _check_out(operation, arguments, out)
@@ -40,7 +45,9 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     operator = operator_of(operation, choices)
     given = as_tensors(operation.function, arguments)
     if recording:
-        operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
+        wrt = operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
+        if not transformed and operation.registration.backward is None:
+            return recorded(operator.plan(wrt, Plan), given)
     return Recorded.apply(operator, *given)  # type: ignore[no-untyped-call]
 
 

@@ -107,6 +107,10 @@ class Operator:
         with torch.no_grad():
             return self.run(arguments)
 
+    def plan(self, wrt: tuple[str, ...], make: Callable[[Operator, tuple[str, ...]], Any]) -> Any:
+        """How to record calls in which some inputs need a gradient."""
+        return self._derived.get(("plan", wrt), lambda: make(self, wrt))
+
     def tangent(self, wrt: tuple[str, ...]) -> Any:
         return self._derived.get(("tangent", wrt), lambda: self.operation.tangent(wrt))
 

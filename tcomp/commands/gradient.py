@@ -9,6 +9,7 @@ from tcomp import grammar
 from tcomp.commands.inputs.programs import pick, read_source
 from tcomp.commands.terminal.display import show_source
 from tcomp.commands.terminal.exit_codes import DONE
+from tcomp.derivatives.saving import Save
 from tcomp.derivatives.tangent import tangent_text
 from tcomp.operation import Operation
 
@@ -21,6 +22,7 @@ class GradientRequest:
     definition: str | None
     wrt: tuple[str, ...] | None
     tangent: bool
+    save: Save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wrt", metavar="A,B", help="inputs to find gradients with respect to; by default all of floats"
     )
+    parser.add_argument(
+        "--save",
+        default="statistics",
+        metavar="WHAT",
+        help="what the backward pass takes of the forward pass: statistics (default), all, none, or names, as A,B",
+    )
     parser.add_argument("--tangent", action="store_true", help="forward mode: how outputs move with the inputs")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
 
 
 def _request(values: argparse.Namespace) -> GradientRequest:
-    wrt = None if values.wrt is None else tuple(name.strip() for name in values.wrt.split(","))
-    return GradientRequest(values.file, values.definition, wrt, values.tangent)
+    wrt = None if values.wrt is None else _names(values.wrt)
+    save: Save = values.save if values.save in ("statistics", "all") else _names(values.save)
+    save = () if values.save == "none" else save
+    return GradientRequest(values.file, values.definition, wrt, values.tangent, save)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
 
 
 def execute(request: GradientRequest) -> int:
@@ -44,6 +58,10 @@ def execute(request: GradientRequest) -> int:
     text, name = read_source(request.file)
     function = pick(grammar.define(text, name, request.definition), request.definition, name)
     operation = Operation(function)
-    text = tangent_text(function, request.wrt).text if request.tangent else operation.gradient(request.wrt).text
+    text = (
+        tangent_text(function, request.wrt).text
+        if request.tangent
+        else operation.gradient(request.wrt, request.save).text
+    )
     show_source(text, "tc")
     return DONE

@@ -69,11 +69,44 @@ class Gradient:
                 f"{self.derivative.name}: expected {expected} arguments, {takes}, but got {len(arguments)}"
             )
         inputs, cotangents = arguments[: len(names)], arguments[len(names) :]
-        given = dict(zip(names, inputs, strict=True))
-        if self.saved:
-            results = self.forward(*inputs, **choices)
-            outputs = [tensor.name for tensor in self.forward.function.outputs]
-            given |= dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        values = self._forward(inputs, choices) if self.saved else {}
+        return self._backward(inputs, values, cotangents, choices)
+
+    def with_value(self, *arguments: Any, cotangents: Sequence[Any] | None = None, **choices: Any) -> tuple[Any, Any]:
+        """What the def gives, and its gradients, in one forward and one backward pass.
+
+        Args:
+            arguments: the inputs of the def.
+            cotangents: one for each output of floats; None for a def whose only output of floats has no dimensions,
+                a loss, which has 1.
+            choices: as for a call of the def.
+
+        Raises:
+            ShapeError: as a call of the def, and where ``cotangents`` are missing.
+        """
+        values = self._forward(arguments, choices)
+        outputs = tuple(values[tensor.name] for tensor in self.function.outputs)
+        floats = [tensor for tensor in self.function.outputs if tensor.dtype.is_float]
+        if cotangents is None:
+            if len(floats) != 1 or floats[0].rank:
+                raise ShapeError(f"{self.function.name} is no loss, one number; pass a cotangent for each output")
+            cotangents = (1.0,)
+        gradients = self._backward(arguments, values, cotangents, choices)
+        return outputs[0] if len(outputs) == 1 else outputs, gradients
+
+    def _forward(self, inputs: Sequence[Any], choices: Mapping[str, Any]) -> dict[str, Any]:
+        results = self.forward(*inputs, **choices)
+        outputs = [tensor.name for tensor in self.forward.function.outputs]
+        return dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
+
+    def _backward(
+        self,
+        inputs: Sequence[Any],
+        values: Mapping[str, Any],
+        cotangents: Sequence[Any],
+        choices: Mapping[str, Any],
+    ) -> Any:
+        given = dict(zip([tensor.name for tensor in self.function.inputs], inputs, strict=True)) | dict(values)
         return self.backward(*self.arguments(given, sizes_of_arrays(self.function, inputs), cotangents), **choices)
 
     def arguments(self, given: Mapping[str, Any], sizes: Mapping[str, int], cotangents: Sequence[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import Place
 from tcomp.arrays.kinds import ArrayKind, View
+from tcomp.arrays.matching import Matcher
 from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
@@ -27,6 +28,14 @@ DirectBinding = Callable[[tuple[Any, ...], Any], Any]
 
 Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedRun:
+    """A kernel for arguments that ``match`` gives addresses for, which ``run`` takes to give the results."""
+
+    match: Matcher
+    run: Callable[[list[int]], Any]
 
 
 MOST_RECENT = 4
@@ -133,7 +142,19 @@ class Binding:
             raise self._run.failure(error) from None
 
     def direct(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
-        """How to call the kernel again on NumPy arrays like these, none of which is a copy; None if there is no way."""
+        """How to call the kernel again on arrays like these, none of which is a copy; None if there is no way.
+
+        Arrays are all NumPy's, or all torch's, and then none may be given for the results.
+        """
+        matched = self.matched(arguments, results, recorded=False)
+        if matched is not None:
+            match, run = matched.match, matched.run
+
+            def call(arguments: tuple[Any, ...], out: Any) -> Any:
+                addresses = match(arguments) if out is None else None
+                return None if addresses is None else run(addresses)
+
+            return call
         constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
         inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is np.ndarray]
         outputs = [(n, a) for n, a in enumerate(results) if type(a) is np.ndarray]
@@ -147,6 +168,27 @@ class Binding:
         layout = CallLayout(len(arguments), tuple(facts[:count]), tuple(facts[count:]), constants)
         direct = self._run.direct(layout)
         return None if direct is None else self._direct_binding(direct)
+
+    def matched(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool) -> MatchedRun | None:
+        """The same for a library that says by itself whether arrays are like these; see ``ArrayKind.matcher``."""
+        kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
+        if len(kinds) != 1:
+            return None
+        (kind,) = kinds
+        match = kind.matcher(arguments, self._masks[: self._inputs], recorded=recorded)
+        if match is None:
+            return None
+        address, launch, single = kind.address, self._launch, len(self._makers) == 1
+
+        def run(addresses: list[int]) -> Any:
+            made = self._made(None)
+            addresses.extend(map(address, made))
+            report = launch(addresses)
+            if report is not None:
+                raise self._failure(report)
+            return made[0] if single else made
+
+        return MatchedRun(match, run)
 
     def _direct_binding(self, direct: DirectRun) -> DirectBinding:
         run, single = direct.run, len(self._makers) == 1
@@ -243,8 +285,12 @@ class QuickCalls:
         if key not in self._known:
             found = self._known[key] = binding.direct(arguments, results)
         if found is not None:
-            others = [entry for entry in self.recent if entry[1] is not found]
-            self.recent = ((chosen, found), *others[: MOST_RECENT - 1])
+            self.add(chosen, found)
+
+    def add(self, chosen: tuple[Hashable, ...], direct: DirectBinding) -> None:
+        """Try a call first from now on."""
+        others = [entry for entry in self.recent if entry[1] is not direct]
+        self.recent = ((chosen, direct), *others[: MOST_RECENT - 1])
 
 
 def _site(kind: ArrayKind, place: Place) -> Site:

@@ -242,6 +242,11 @@ def test_a_wrong_number_of_arguments() -> None:
 def test_the_command_prints_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--wrt", "B"]) == 0
     assert "d_B(k, n) +=! d_C(m, n) * A(m, k)" in capsys.readouterr().out
+    assert cli.main(["gradient", "library:softmax", "--def", "softmax"]) == 0
+    assert "def softmax_grad(float(N, D) Y, float(N, D) d_Y)" in capsys.readouterr().out
+    for save, taken in (("none", "float(N, D) X"), ("largest", "float(N) largest"), ("all", "float(N, D) Y")):
+        assert cli.main(["gradient", "library:softmax", "--def", "softmax", "--save", save]) == 0
+        assert taken in capsys.readouterr().out
     assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--tangent"]) == 0
     assert "t_C(m, n) +=! t_A(m, k) * B(k, n) + t_B(k, n) * A(m, k)" in capsys.readouterr().out
     assert cli.main(["gradient", "library:matmul", "--def", "matmul", "--wrt", "Z"]) == 1

@@ -1,0 +1,105 @@
+"""Calls that were made before are made quickly; what differs from them must not be taken for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tcomp as tc
+
+TEXT = """
+def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
+def scaled(float(N) X, const int S) -> (Y) { Y(n) = X(n) * S }
+def norm(float(N,D) X, float eps) -> (Y) {
+    s(n) +=! X(n,d) * X(n,d)
+    Y(n,d) = X(n,d) * rsqrt(s(n) + eps)
+}
+"""
+
+
+@pytest.fixture
+def ops() -> tc.Module:
+    return tc.define(TEXT)
+
+
+def test_everything_that_may_differ(ops: tc.Module) -> None:
+    a, b = torch.rand(6, 6), torch.rand(6, 6)
+    for _ in range(3):
+        torch.testing.assert_close(ops.mm(a, b), a @ b)
+    storage = torch.rand(40)
+    others = [
+        a.t(), a[:, :4].contiguous(), a[::2], a.flip(0), torch.nn.Parameter(a), a.clone().requires_grad_(),
+        storage[1:37].view(6, 6), torch.complex(a, a).conj().imag, torch.zeros(6, 6).expand(6, 6),
+        a[:, :1].expand(6, 6),
+    ]  # fmt: skip
+    for other in others:
+        matching = b[: other.shape[1]]
+        if other.is_neg():
+            with pytest.raises(tc.ShapeError, match="negates"):
+                ops.mm(other, matching)
+            continue
+        for _ in range(2):
+            torch.testing.assert_close(ops.mm(other, matching), other @ matching)
+        torch.testing.assert_close(ops.mm(a, b), a @ b)
+    with pytest.raises(tc.ShapeError):
+        ops.mm(a.double(), b)
+    with pytest.raises(tc.ShapeError):
+        ops.mm(a.to_sparse(), b)
+    with pytest.raises(tc.ShapeError):
+        ops.mm(a, b, a)
+    np.testing.assert_allclose(ops.mm(a.numpy(), b.numpy()), (a @ b).numpy(), rtol=1e-5)
+    assert ops.mm(a.to("meta"), b.to("meta")).is_meta
+    torch.testing.assert_close(torch.vmap(ops.mm, in_dims=(0, None))(torch.stack([a, a]), b)[1], a @ b)
+
+
+def test_recording_follows_what_requires_a_gradient(ops: tc.Module) -> None:
+    a, b = torch.rand(4, 3), torch.rand(3, 5)
+    for needs_a, needs_b in ((True, False), (False, True), (True, True), (False, False)) * 2:
+        a.requires_grad_(needs_a)
+        b.requires_grad_(needs_b)
+        for enabled in (True, False):
+            with torch.set_grad_enabled(enabled):
+                result = ops.mm(a, b)
+            assert result.requires_grad == (enabled and (needs_a or needs_b))
+            if result.requires_grad:
+                wanted = [t for t in (a, b) if t.requires_grad]
+                found = torch.autograd.grad(result.sum(), wanted)
+                torch.testing.assert_close(found, torch.autograd.grad((a @ b).sum(), wanted))
+
+
+def test_constants_are_told_apart(ops: tc.Module) -> None:
+    x = torch.rand(5, requires_grad=True)
+    for factor in (2, 3, 2, 1000, 3, 1000):
+        result = ops.scaled(x, factor)
+        torch.testing.assert_close(result, x * factor)
+        torch.testing.assert_close(torch.autograd.grad(result.sum(), x)[0], torch.full((5,), float(factor)))
+
+
+def test_what_is_handed_out_for_the_backward_pass_stays_hidden(ops: tc.Module) -> None:
+    x = torch.rand(5, 4, requires_grad=True)
+    for _ in range(3):
+        result = ops.norm(x, 0.5)
+        assert isinstance(result, torch.Tensor) and result.shape == (5, 4)
+        expected = x * torch.rsqrt((x * x).sum(1, keepdim=True) + 0.5)
+        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(result.sin().sum(), x), torch.autograd.grad(expected.sin().sum(), x)
+        )
+
+
+def test_second_derivatives_reach_what_was_handed_out() -> None:
+    norm = tc.define(TEXT.replace("float", "double")).norm
+    x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
+    eps = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        assert torch.autograd.gradgradcheck(norm, (x, eps))
+
+
+def test_results_do_not_follow_the_default_device(ops: tc.Module) -> None:
+    a, b = torch.rand(4, 3), torch.rand(3, 5)
+    ops.mm(a, b)
+    with torch.device("meta"):
+        assert ops.mm(a, b).device.type == "cpu"
+    with torch.inference_mode():
+        assert ops.mm(a, b).is_inference()
