@@ -52,7 +52,7 @@ def layer_norm(float(N,D) X, float(D) g, float(D) b) -> (Y) {
 }
 def mlp(float(B,M) X, float(H,M) U, float(H) u, float(N,H) V, float(N) v) -> (Y) {
     T(b,h) +=! X(b,m) * U(h,m)
-    G(b,h) = gelu(T(b,h) + u(h))
+    G(b,h) = 0.5 * z * (1 + erf(z * 0.70710678118654752)) where z = T(b,h) + u(h)
     Y(b,n) +=! G(b,h) * V(n,h)
     Y(b,n) = Y(b,n) + v(n)
 }

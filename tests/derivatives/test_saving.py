@@ -89,3 +89,20 @@ def test_strides_below_one_are_refused() -> None:
     with pytest.raises(tc.ShapeError, match="takes S, which is -2, for at least 1"):
         f.gradient()(image, kernel, -2, np.ones(3, "f4"))
     assert f.gradient()(image, kernel, 2, np.ones(3, "f4"))[0].sum() == 6
+
+
+def test_value_and_grad() -> None:
+    f = tc.define("def f(double(N) X, double(N) Z) -> (L) { L +=! X(i) * X(i) * Z(i) }").f
+    x, z = np.linspace(-1, 1, 5), np.linspace(0, 2, 5)
+    value, (d_x, d_z) = f.value_and_grad()(x, z)
+    assert value == pytest.approx((x * x * z).sum())
+    np.testing.assert_allclose((d_x, d_z), (2 * x * z, x * x))
+    value, d_z = f.value_and_grad("Z")(x, z, cotangents=(np.array(2.0),))
+    np.testing.assert_allclose(d_z, 2 * x * x)
+    two = tc.define("def f(double(N) X) -> (Y, J) { Y(i) = X(i) * X(i)  J(i) = i where i in 0:N }").f
+    with pytest.raises(tc.ShapeError, match="f is no loss"):
+        two.value_and_grad()(x)
+    (y, j), d_x = two.value_and_grad()(x, cotangents=(z,))
+    np.testing.assert_allclose(y, x * x)
+    np.testing.assert_allclose(d_x, 2 * x * z)
+    assert j.tolist() == [0, 1, 2, 3, 4]
