@@ -101,6 +101,7 @@ class Case:
     peer: Callable[..., torch.Tensor]
     shapes: Sequence[tuple[int, ...]]
     labels: int = 0
+    weights: float = 1.0
 
 
 CASES = (
@@ -112,7 +113,7 @@ CASES = (
     ),
     Case(
         "mlp", lambda x, u, c, v, d: F.linear(F.gelu(F.linear(x, u, c)), v, d),
-        [(256, 512), (1024, 512), (1024,), (512, 1024), (512,)],
+        [(256, 512), (1024, 512), (1024,), (512, 1024), (512,)], weights=0.04,
     ),
     Case("local", _local, [(8, 16, 18, 18), (16, 16, 16, 16, 3, 3)]),
     Case("gated_attention", _gated, [(8, 128, 64)] * 4),
@@ -124,7 +125,9 @@ CASES = (
 def steps(case: Case, compiled: bool) -> dict[str, Callable[[], Sequence[torch.Tensor]]]:
     """Forward and backward of a case, by implementation, on the same tensors."""
     generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(s, generator=generator).requires_grad_() for s in case.shapes]
+    made = [torch.randn(s, generator=generator) for s in case.shapes]
+    # The first is data, of size 1; the others are as small as weights are, so that no exponential underflows.
+    inputs = [(x if n == 0 else x * case.weights).requires_grad_() for n, x in enumerate(made)]
     labels = [torch.randint(case.labels, (case.shapes[0][0],), generator=generator)] if case.labels else []
     with torch.no_grad():
         cotangent = torch.randn(case.peer(*inputs, *labels).shape, generator=generator)

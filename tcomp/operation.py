@@ -290,7 +290,12 @@ class Operation:
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
 
     def gradient(
-        self, wrt: str | Sequence[str] | None = None, save: Save = "statistics", *, name: str | None = None
+        self,
+        wrt: str | Sequence[str] | None = None,
+        save: Save = "statistics",
+        *,
+        name: str | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> Gradient:
         """The gradients with respect to some inputs, derived from the program text.
 
@@ -298,14 +303,18 @@ class Operation:
             wrt: names of inputs of floats; None means all of them.
             save: what the backward pass takes of the forward pass, if it reads it: ``"statistics"``, outputs and
                 temporaries with some of an output's dimensions; ``"all"``, results of reductions, too; or names of
-                tensors, with ``()`` for none.  All else is computed again.
+                tensors, with ``()`` for none.  ``"auto"`` decides by ``sizes``: it saves results of long sums, too,
+                if they are no larger than inputs and outputs together.  All else is computed again.
             name: what the derived def is called; by default ``NAME_grad``.
+            sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.
 
         Raises:
             DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
                 no derivative here.
         """
-        derivative = gradient_text(self.function, wrt, save, name)
+        if sizes is not None:
+            self._check_sizes(sizes)
+        derivative = gradient_text(self.function, wrt, save, name, sizes)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self
         if derivative.forward is not None:

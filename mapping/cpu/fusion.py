@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
+from tcomp.grammar.tree.function import Index, walk
 from tcomp.mapping.contraction.blocking import rows_of
 from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
 from tcomp.mapping.cpu.tiles import tile_sizes
@@ -29,7 +30,27 @@ def cpu_tiling(machine: Machine) -> Tiling:
         shared,
         overflows=functools.partial(_overflows, machine),
         prepares=True,
+        rereads=functools.partial(_rereads, machine),
     )
+
+
+def _rereads(machine: Machine, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> bool:
+    """Whether tiles of a contraction have few rows and read more of an operand than stays in the second cache."""
+    main = main_statement(scop, cluster)
+    operands = operands_of(main)
+    if operands is None:
+        return False
+    extent = dict(zip(main.indices, main.extents, strict=True))
+    for position, size in zip(cluster.coordinates[main.name], box, strict=True):
+        extent[main.indices[position]] = min(extent[main.indices[position]], size)
+    reduced = set(main.indices) - {s.name for s in main.subscripts if isinstance(s, Index)}
+    for read in operands:
+        own = {e.name for s in read.subscripts for e in walk(s) if isinstance(e, Index)}
+        elements = math.prod(extent[i] for i in own)
+        rows = math.prod(extent[i] for i in extent if i not in own | reduced)
+        if rows < FUSION.rows and elements * read.dtype.itemsize > FUSION.panel_share * machine.middle_cache:
+            return True
+    return False
 
 
 def _overflows(

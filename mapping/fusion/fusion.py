@@ -43,7 +43,8 @@ class Tiling:
     ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
     cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory, and
     ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
-    Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.
+    Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.  ``rereads``
+    says whether tiles of a contraction, of some extents, are too low for what each reads of its other operand.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -54,6 +55,7 @@ class Tiling:
     starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
     overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
     prepares: bool = False
+    rereads: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
 
 
 class _Fuser:
@@ -173,16 +175,23 @@ class _Fuser:
                     return f"its instances would run {worst(trial):.2f} times (recompute_limit is {limit:g})"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
-                box = tuple(max(1, extent) for extent in box_hull(trial[candidate].tiles).shape)
-                if self.tiling.starves(self.scop, self.clusters[candidate], box):
-                    return "their tiles are too narrow for what it reads"
-                return Group(order, members, sizes, trial)
+                return self._too_small(trial, candidate, order[-1]) or Group(order, members, sizes, trial)
             else:
                 growing = False
                 smaller = _halved(sizes)
                 if smaller is None:
                     return f"a tile of it takes {self.tile_bytes(trial)} bytes, more than {self.tiling.tile_bytes}"
                 sizes = smaller
+
+    def _too_small(self, trial: Mapping[int, Footprint], candidate: int, root: int) -> str | None:
+        """Why tiles that hold both take longer than tiles of each."""
+        if self.tiling.starves(self.scop, self.clusters[candidate], _extents_of_tile(trial[candidate])):
+            return "their tiles are too narrow for what it reads"
+        if self.options.tile_sizes is None:
+            for number in (candidate, root):
+                if self.tiling.rereads(self.scop, self.clusters[number], _extents_of_tile(trial[number])):
+                    return "tiles of both would be too low for the operand that all of them read"
+        return None
 
     def _grown(
         self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], ratio: float
@@ -286,6 +295,10 @@ class _Fuser:
             readers = self.successors[number]
             self._handed_on[number] = shared_storages(self.scop, self.clusters, number, readers)
         return self._handed_on[number]
+
+
+def _extents_of_tile(footprint: Footprint) -> tuple[int, ...]:
+    return tuple(max(1, extent) for extent in box_hull(footprint.tiles).shape)
 
 
 def worst(footprints: Mapping[int, Footprint]) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tcomp.autograd.backward import Derivable
-from tcomp.autograd.eager import Plan, recorded
+from tcomp.autograd.eager import recorded
 from tcomp.autograd.operators import as_tensors, operator_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
@@ -32,8 +32,8 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if out is not None:
         _check_out(operation, arguments, out)
         return NotImplemented
-    if not tensors:
-        return NotImplemented
+    if not tensors or any(t.layout is not torch.strided or t.is_nested for t in tensors):
+        return NotImplemented  # there is nothing to do, or the call that follows says what is wrong
     converts = operation.registration.autocast is not None and torch.is_autocast_enabled(tensors[0].device.type)
     if converts or any(_is_foreign(t) for t in tensors) or torch._C._len_torch_dispatch_stack() > 0:
         return operator_of(operation, choices).overload(*as_tensors(operation.function, arguments))
@@ -47,7 +47,7 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if recording:
         wrt = operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
         if not transformed and operation.registration.backward is None:
-            return recorded(operator.plan(wrt, Plan), given)
+            return recorded(operator, wrt, given)
     return Recorded.apply(operator, *given)  # type: ignore[no-untyped-call]
 
 

@@ -14,16 +14,17 @@ import torch
 
 from tcomp.autograd.operators import Operator
 from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
+from tcomp.derivatives.saving import CheapToSave, Save
 
 
 class Plan:
     """How to record calls of an operator in which some inputs need a gradient."""
 
-    def __init__(self, operator: Operator, wrt: tuple[str, ...]) -> None:
+    def __init__(self, operator: Operator, wrt: tuple[str, ...], save: Save) -> None:
         function = operator.function
         self.operator = operator
         self.choices = operator.choices.named()
-        self.gradient: Gradient = operator.operation.gradient(wrt)
+        self.gradient: Gradient = operator.operation.gradient(wrt, save)
         self.forward = self.gradient.forward
         self.outputs = len(function.outputs)
         names = [t.name for t in (*function.inputs, *self.forward.function.outputs)]
@@ -103,11 +104,21 @@ _apply: Any = super(torch.autograd.Function, Eager).apply
 """Without what ``Function.apply`` does for transformed tensors, which no quick call has."""
 
 
-def recorded(plan: Plan, arguments: tuple[Any, ...]) -> Any:
+def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
     """Run and record a call; calls like it are quick from then on."""
+    save = operator.operation.registration.save
+    if save == "auto":
+        cheap: CheapToSave = operator.once("save", lambda: CheapToSave(operator.function))
+        save = cheap.names(sizes_of_arrays(operator.function, arguments) | _constants(operator, arguments))
+    plan: Plan = operator.once(("plan", wrt, save), lambda: Plan(operator, wrt, save))
     results = Eager.apply(plan, None, *arguments)  # type: ignore[no-untyped-call]
     _remember(plan, arguments)
     return _outputs(plan, results)
+
+
+def _constants(operator: Operator, arguments: tuple[Any, ...]) -> dict[str, int]:
+    pairs = zip(operator.function.inputs, arguments, strict=True)
+    return {tensor.name: value for tensor, value in pairs if tensor.role == "const"}
 
 
 def _outputs(plan: Plan, results: Any) -> Any:

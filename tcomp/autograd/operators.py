@@ -107,9 +107,9 @@ class Operator:
         with torch.no_grad():
             return self.run(arguments)
 
-    def plan(self, wrt: tuple[str, ...], make: Callable[[Operator, tuple[str, ...]], Any]) -> Any:
-        """How to record calls in which some inputs need a gradient."""
-        return self._derived.get(("plan", wrt), lambda: make(self, wrt))
+    def once(self, key: object, make: Callable[[], Any]) -> Any:
+        """What ``make`` gave when something was first asked for under this key."""
+        return self._derived.get(key, make)
 
     def tangent(self, wrt: tuple[str, ...]) -> Any:
         return self._derived.get(("tangent", wrt), lambda: self.operation.tangent(wrt))

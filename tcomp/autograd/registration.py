@@ -16,13 +16,14 @@ class Registration:
 
     ``backward`` is a function, or another operation, whose parameters are named as this one's inputs, as its outputs,
     or ``d_Y`` for the cotangent of output ``Y``, and whose results are called ``d_X``; None derives it.  ``autocast``
-    is the name of a type of torch.
+    is the name of a type of torch, ``save`` what recorded calls save.
     """
 
     namespace: str | None = None
     backward: Backward | Any | None = None
     differentiable: bool = True
     autocast: str | None = None
+    save: str | tuple[str, ...] = "auto"
 
 
 UNNAMED = Registration()

@@ -15,10 +15,12 @@ from tcomp.errors import TargetError
 from tcomp.fuzzing.campaign import Campaign, Settings, Tally
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Verdict
+from tcomp.fuzzing.gradients import try_many
 from tcomp.fuzzing.machinery import MACHINERY
 from tcomp.fuzzing.programs.features import FEATURES
 from tcomp.fuzzing.workers import Worker
 from tcomp.runtime.registry import check_available, targets
+from tcomp.storage.wholefiles import write_whole
 
 _TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator"), "cuda": ("cuda",)}
 _REPORT_SECONDS = 60.0
@@ -34,6 +36,7 @@ class FuzzRequest:
     settings: Settings
     replayed: tuple[str, ...]
     statistics: bool
+    gradients: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long to try to make a failure small (default: 300)",
     )
+    parser.add_argument(
+        "--gradients", action="store_true", help="compare derivatives of random programs instead, by the interpreter"
+    )
     parser.add_argument("--statistics", action="store_true", help="print how many programs have each feature")
     parser.add_argument("--replay", nargs="+", default=[], metavar="FILE", help="run reproducers instead")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
@@ -68,11 +74,13 @@ def _request(values: argparse.Namespace) -> FuzzRequest:
     settings = Settings(
         values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs
     )
-    return FuzzRequest(settings, tuple(values.replay), values.statistics)
+    return FuzzRequest(settings, tuple(values.replay), values.statistics, values.gradients)
 
 
 def execute(request: FuzzRequest) -> int:
     """Search or replay.  Returns WRONG if anything failed.  Raises TcompError, TargetError if a target is not here."""
+    if request.gradients:
+        return _try_gradients(request.settings)
     if request.replayed:
         return _replay(request)
     campaign = Campaign(replace(request.settings, targets=_targets_here(request.settings.targets)), _say)
@@ -81,6 +89,19 @@ def execute(request: FuzzRequest) -> int:
     finally:
         _show(campaign.tally, request.statistics)
     return WRONG if campaign.tally.failed else DONE
+
+
+def _try_gradients(settings: Settings) -> int:
+    """Derivatives of random programs.  Returns WRONG if any are wrong."""
+    tally = try_many(settings.seed, settings.seconds, settings.programs, settings.jobs)
+    for refusal, count in tally.refusals.most_common():
+        show_line(f"refused {count} times: {refusal}")
+    for seed, text, reason in tally.failures:
+        _say(f"seed {seed}: {reason}\n{text}")
+        if settings.keep is not None:
+            write_whole(settings.keep / f"gradient-{seed}.tc", f"{text}\n".encode())
+    show_line(str(tally), "red" if tally.failures else "green")
+    return WRONG if tally.failures else DONE
 
 
 def _targets_here(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -180,6 +180,11 @@ class Value:
         return None
 
 
+def match(pattern: Expr, item: Expr, variables: Sequence[str]) -> dict[str, str] | None:
+    """What the variables of a pattern are called in an expression that is the same but for these; None if it is not."""
+    return _match(pattern, item, frozenset(variables), {})
+
+
 def with_known_values(expr: Expr, values: Sequence[Value]) -> Expr:
     """An expression in which products that some tensor holds are read from it."""
     match expr:

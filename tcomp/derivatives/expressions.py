@@ -115,6 +115,8 @@ class ChainRule:
             message = f"{expr.intrinsic} has no derivative here"
             raise DerivativeError(Diagnostic(message, self.source, expr.span))
         places = dict(zip("abcd", map(self.text, expr.arguments), strict=False)) | {"y": self.text(expr)}
+        if expr.intrinsic == "relu" and (self.known is None or expr is not self.known[0]):
+            places["y"] = places["a"]  # Both are above 0, or neither is.
         for argument, derivative in zip(expr.arguments, derivatives, strict=True):
             yield from self._by(argument, substitute(derivative, places), seed, guards)
 

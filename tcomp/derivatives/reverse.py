@@ -6,7 +6,7 @@ side by the chain rule, to an adjoint of each tensor that is read there.  Values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
@@ -21,13 +21,16 @@ from tcomp.derivatives.derivation import (
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
+from tcomp.derivatives.folds import FOLDS, folded
 from tcomp.derivatives.gathers import Contribution, Place, contribution
 from tcomp.derivatives.invariance import shifts_that_cancel
-from tcomp.derivatives.saving import Save, saveable
+from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.grammar.ranges.linear import linear
+from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Function, Index, Tensor, walk
@@ -38,6 +41,7 @@ def gradient_text(
     wrt: Sequence[str] | None = None,
     save: Save = "statistics",
     wanted: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Derivative:
     """The def that computes the gradients of ``function`` by the inputs ``wrt``, by default by all of floats.
 
@@ -45,6 +49,10 @@ def gradient_text(
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
+    if save == "auto":
+        if sizes is None:
+            raise DerivativeError("save='auto' decides by sizes: pass sizes=")
+        save = CheapToSave(function).names(sizes)
     return _Reverse(function, chosen_inputs(function, wrt)).run(wanted or f"{function.name}_grad", save)
 
 
@@ -205,12 +213,36 @@ class _Reverse(Derivation):
             if read not in self.active:
                 continue
             boundary = adjoint.read.boundary
-            if boundary is not None and boundary.kind != "constant_exterior":
-                message = f"{boundary.kind} has no derivative here yet"
-                raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
+            if boundary is not None and boundary.kind in FOLDS:
+                self._fold(boundary.kind, adjoint, place, read)
+                continue
             part = contribution(adjoint, place, self.box(adjoint.read.tensor), frozenset(self.taken))
             self.positive |= part.positive
             self.sums.setdefault(read, []).append(part)
+
+    def _fold(self, kind: str, adjoint: Adjoint, place: Place, read: str) -> None:
+        """The adjoint at logical coordinates, and what it adds to that of the tensor, a dimension at a time."""
+        tensor, inside = self.function.tensors[adjoint.read.tensor], self.box(adjoint.read.tensor)
+        forms = [linear(subscript) for subscript in adjoint.read.subscripts]
+        spans = [None if form is None else form.interval(place.ranges) for form in forms]
+        box: list[Span] = []
+        for span, (first, last) in zip(spans, inside, strict=True):
+            if span is None:
+                message = f"what {kind} reads outside cannot be said for all sizes, so there is no derivative"
+                raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
+            box.append((least([span[0], first]), greatest([span[1], last])))
+        plain = replace(adjoint, read=replace(adjoint.read, boundary=None))
+        parts = [contribution(plain, place, tuple(box), frozenset(self.taken))]
+        self.positive |= parts[0].positive
+        for dimension in [d for d, span in enumerate(inside) if box[d] != span]:
+            wide = self.fresh(f"wide_d_{tensor.name}")
+            self.sums[wide] = parts
+            indices = self._indices(wide, len(box))
+            self._write_sum(wide, tensor, tuple(box), wide)
+            self.groups[-1].comment = f"{wide}: the adjoint of {read}, outside it, too"
+            parts = folded(kind, wide, indices, box, dimension, inside[dimension])
+            box[dimension] = inside[dimension]
+        self.sums.setdefault(read, []).extend(parts)
 
     def _place(self, position: int, version: Version) -> Place:
         statement = self.function.statements[position]

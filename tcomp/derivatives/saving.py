@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tcomp.derivatives.versions import Version
+from tcomp.derivatives.versions import Version, versions_of
 from tcomp.errors import DerivativeError
 from tcomp.grammar.ranges.polynomials import Polynomial
-from tcomp.grammar.ranges.symbolic import Symbolic
+from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function
 
 Save = str | Sequence[str]
-"""``"statistics"``, ``"all"``, or names of tensors; none of them with ``()``."""
+"""``"statistics"``, ``"all"``, or names of tensors, ``T_1`` for the first content of one that is written anew; none of
+them with ``()``."""
 
 
 def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic, save: Save) -> set[str]:
@@ -23,7 +25,7 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
     sums of rows cost next to nothing.  ``"all"`` takes results of reductions, too.  Raises DerivativeError for other
     names than those of tensors that the def writes.
     """
-    written = {v.tensor for v in versions}
+    written = {v.tensor for v in versions} | {v.name for v in versions}
     if isinstance(save, str) and save not in ("statistics", "all"):
         raise DerivativeError(f"save is 'statistics', 'all' or a tuple of names, not {save!r}")
     if not isinstance(save, str):
@@ -31,7 +33,7 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
             if name not in written:
                 hint = did_you_mean(str(name), written) or f"it writes {', '.join(sorted(written))}"
                 raise DerivativeError(f"{function.name} has no {name} to save; {hint}")
-        return {v.name for v in versions if v.tensor in save and v.name == v.tensor and _begins_at_zero(v, symbolic)}
+        return {v.name for v in versions if v.name in save and _begins_at_zero(v, symbolic)}
     reduced = {
         v.name for v, statement in zip(versions, function.statements, strict=True) if statement.reduction is not None
     }
@@ -43,6 +45,46 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
         if is_output or _is_statistic(version, function, symbolic) or (save == "all" and version.name in reduced):
             found.add(version.name)
     return found
+
+
+class CheapToSave:
+    """Which values to save for given sizes: statistics, and sums of many products that take little memory.
+
+    A contraction's result is saved if it is no larger than inputs and outputs together: that of an MLP's layer, and not
+    the scores of attention over long rows.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.symbolic = symbolic_ranges(function)
+        self.versions = versions_of(function, self.symbolic)
+        self.always = saveable(function, self.versions, self.symbolic, "statistics")
+
+    def names(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """In the order in which they are written."""
+        most = sum(self._count(t.name, sizes) for t in (*self.function.inputs, *self.function.outputs))
+        found = set(self.always)
+        for position, version in enumerate(self.versions):
+            if _begins_at_zero(version, self.symbolic) and self._steps(position, sizes) >= _MANY:
+                found |= {version.name} if self._count(version.tensor, sizes) <= most else set()
+        return tuple(dict.fromkeys(v.name for v in self.versions if v.name in found))
+
+    def _count(self, tensor: str, sizes: Mapping[str, int]) -> int:
+        if self.function.tensors[tensor].role == "const" or tensor not in self.symbolic.boxes:
+            return 0
+        return math.prod(extent.value(sizes) for extent in self.symbolic.extents(tensor))
+
+    def _steps(self, position: int, sizes: Mapping[str, int]) -> int:
+        """How many values each element is the sum of; 0 for what is no sum, or has no plain ranges."""
+        statement, ranges = self.function.statements[position], self.symbolic.ranges[position]
+        if statement.reduction != "+" or not all(index in ranges for index in statement.indices):
+            return 0
+        extents = ((ranges[i][1] - ranges[i][0] + 1).value(sizes) for i in statement.reduction_indices)
+        return math.prod(extents)
+
+
+_MANY = 16
+"""Steps of a sum that take longer to compute than its result to write and read."""
 
 
 def _begins_at_zero(version: Version, symbolic: Symbolic) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tcomp.derivatives.algebra import Product, Value, at, common, normal, product_of, with_known_values
+from tcomp.derivatives.algebra import Product, Value, at, common, match, normal, product_of, with_known_values
 from tcomp.derivatives.derivation import Group
 from tcomp.derivatives.text import Expr, element, name, names_in, total, with_children
 from tcomp.grammar.tree import syntax
@@ -29,6 +29,7 @@ class _Pass:
     results: frozenset[str]
     values: Sequence[Value]
     stands_for: dict[str, tuple[tuple[str, ...], Expr]] = field(default_factory=dict)
+    kept_values: list[tuple[str, tuple[str, ...], Expr]] = field(default_factory=list)
 
     def run(self) -> list[Group]:
         kept: list[Group] = []
@@ -37,10 +38,33 @@ class _Pass:
             for target in dict.fromkeys(s.target.name for s in group.statements):
                 own = [replace(s, value=self._value(s.value)) for s in group.statements if s.target.name == target]
                 reads = _reads(target, [*_statements(self.groups[number + 1 :]), *group.statements])
-                left += self._tensor(own, reads) if group.is_adjoint and target not in self.results else own
+                if not group.is_adjoint:
+                    left += own
+                    continue
+                own = [self._known(s) for s in _merged(own)]
+                own = own if target in self.results else self._tensor(own, reads)
+                self._keep(own)
+                left += own
             if left:
                 kept.append(replace(group, statements=left))
         return kept
+
+    def _known(self, statement: syntax.Statement) -> syntax.Statement:
+        """A statement that reads an earlier adjoint where it has the same value, other than a product of few."""
+        if _is_small(statement.value):
+            return statement
+        for tensor, indices, value in self.kept_values:
+            places = match(value, statement.value, indices)
+            if places is not None and set(places) == set(indices):
+                read = element(tensor, tuple(name(places[i]) for i in indices))
+                return replace(statement, value=read)
+        return statement
+
+    def _keep(self, own: list[syntax.Statement]) -> None:
+        """Remember what the elements of an adjoint are, if one statement says that of all."""
+        if len(own) == 1 and own[0].operator == "=" and _is_gather(own[0]) and own[0].subscripts:
+            indices = tuple(s.name for s in own[0].subscripts if isinstance(s, syntax.Name))
+            self.kept_values.append((own[0].target.name, indices, own[0].value))
 
     def _value(self, expr: Expr) -> Expr:
         return with_known_values(normal(self._replaced(expr)), self.values)

@@ -25,6 +25,7 @@ def define(
     backward: Mapping[str, str | Callable[..., Any]] | None = None,
     differentiable: bool = True,
     autocast: torch.dtype | None = None,
+    save: str | Sequence[str] = "auto",
     name: str | None = None,
     tune: str | float = "cache",
 ) -> Module:
@@ -38,6 +39,7 @@ def define(
             and whose results are ``d_X``; or a function of the inputs, the outputs and the cotangents, each a tuple,
             that gives one gradient or None per input.
         differentiable: False for defs that must not be called with tensors that require a gradient.
+        save: what is kept of the forward pass, as for ``Operation.gradient``; by default decided by sizes.
         autocast: what inputs are converted to inside ``torch.autocast``; None leaves them alone, for a def names its
             types.
 
@@ -58,6 +60,7 @@ def define(
             backward=module[own] if isinstance(own, str) else own,
             differentiable=differentiable,
             autocast=None if autocast is None else str(autocast).removeprefix("torch."),
+            save=save if isinstance(save, str) else tuple(save),
         )
     for definition in module:
         operator_of(module[definition])

@@ -290,7 +290,7 @@ INTRINSICS: dict[str, Intrinsic] = {
                   keeps_integers=True, cuda_native=False, partials=("sign(a)",)),
         Intrinsic("relu", 1, lambda x: np.where(x < 0, x.dtype.type(0), x),
                   _c("$T $name($T x) { return x < 0 ? 0 : x; }"), keeps_integers=True, cuda_native=False,
-                  partials=("a > 0.0 ? 1.0 : 0.0",)),
+                  partials=("y > 0.0 ? 1.0 : 0.0",)),
         Intrinsic("sign", 1, _sign,
                   _c("$T $name($T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }"),
                   keeps_integers=True, cuda_native=False, partials=("0.0",)),

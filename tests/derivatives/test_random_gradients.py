@@ -1,0 +1,45 @@
+"""Derivatives of a few random programs, always the same; ``tcomp fuzz --gradients`` tries as many as one likes."""
+
+from __future__ import annotations
+
+import pytest
+
+import tcomp as tc
+from tcomp import cli
+from tcomp.fuzzing import gradients
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed: int) -> None:
+    tally = gradients.Tally()
+    for own in range(seed * 5, seed * 5 + 5):
+        text, verdict = gradients.try_seed(own)
+        tally.add(own, text, verdict)
+    assert tally.failures == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("def f(double(N) X) -> (Y) { Y(n) = sin(X(n)) * X(n) }", "passed"),
+        ("def f(double(N) X) -> (Y) { Y(n) = X(n) / (X(n) - X(n)) }", "not finite"),
+    ],
+)
+def test_verdicts(text: str, kind: str) -> None:
+    assert gradients.check(tc.define(text).f, {"N": 4}, 0).kind == kind
+
+
+def test_a_wrong_derivative_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of sin(x) by a function that takes cos for its negative."""
+    f = tc.define("def f(double(N) X) -> (Y) { Y(n) = sin(X(n)) }").f
+    right = f.gradient(save=())
+    wrong = tc.define(right.text.replace("cos", "-cos")).f_grad
+    object.__setattr__(right, "backward", wrong)
+    monkeypatch.setattr(tc.Operation, "gradient", lambda *_, **__: right)
+    verdict = gradients.check(f, {"N": 4}, 0)
+    assert verdict.kind == "failed" and "<J^T w, v>" in verdict.detail
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fuzz", "--gradients", "--programs", "12", "--seconds", "60"]) == 0
+    assert "passed" in capsys.readouterr().out
