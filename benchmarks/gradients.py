@@ -10,11 +10,12 @@ up; the time is the median of all calls.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import os
 import platform
 import statistics
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -184,17 +185,56 @@ def main() -> None:
     show_table(
         ("forward and backward", *names, "best peer"), [*rows, ("geometric mean", *[""] * len(names), f"{mean:.2f}")]
     )
+    called = calls()
+    show_table(
+        ("a product of 8x6 by 6x5", "tcomp", "torch.mm"),
+        [(what, *(f"{t:.1f} us" for t in times.values())) for what, times in called.items()],
+    )
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
     facts = {
-        "kind": "gradients",
+        "benchmark": "gradients",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.processor() or platform.machine(),
-        "threads": os.cpu_count(),
-        "torch": torch.__version__,
-        "ms": found,
-        "ratios": ratios,
+        "machine": {
+            "processor": _processor(),
+            "threads": torch.get_num_threads(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "rows": found,
+        "calls": called,
     }
     chosen.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def calls() -> dict[str, dict[str, float]]:
+    """Microseconds of calls of a small product, the least of many."""
+    mm = tc.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").mm
+    a, b, cotangent = torch.rand(8, 6), torch.rand(6, 5), torch.ones(8, 5)
+    recorded = a.clone().requires_grad_()
+
+    def backward(f: Callable[..., Any]) -> None:
+        recorded.grad = None
+        f(recorded, b).backward(cotangent)
+
+    kinds: dict[str, Callable[[Callable[..., Any]], object]] = {
+        "forward": lambda f: f(a, b),
+        "recording": lambda f: f(recorded, b),
+        "with the backward pass": backward,
+    }
+    found: dict[str, dict[str, float]] = {}
+    for what, call in kinds.items():
+        found[what] = {name: _least(functools.partial(call, f)) for name, f in (("tcomp", mm), ("torch", torch.mm))}
+    return found
+
+
+def _least(call: Callable[[], object], number: int = 3000) -> float:
+    _turn(call, WARM)
+    return 1e6 * min(timeit.repeat(call, number=number, repeat=7)) / number
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

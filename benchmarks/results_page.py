@@ -72,6 +72,7 @@ def page(folder: Path) -> str:
     lines = [*table(("run", "against", "geometric mean", "worst row"), summary)]
     for section in sections:
         lines += ["", f"## {section.title}", "", *section.lines]
+    lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
     return _HEAD + "\n" + "\n".join(lines) + "\n"
 
@@ -266,6 +267,27 @@ def _gpu_checks(run: Run) -> Section:
         lines += ["", "A call of `add` on 256 elements, microseconds of the host:", ""]
         lines += table(("arrays", "call", "median"), ((item, what, f"{time:.1f}") for item, what, time in calls))
     return Section(f"GPU: checks and calls, {_gpu_machine(run)}", "", None, "", lines)
+
+
+def _gradients(run: Run) -> Iterator[str]:
+    machine = run.found["machine"]
+    yield from ("", f"## Forward and backward in PyTorch, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python benchmarks/gradients.py`: {machine['threads']} threads, torch {machine['torch']}, "
+        f"Python {machine['python']} ([JSON](results/{run.file})). Milliseconds; gradients by all inputs of floats."
+    )
+    yield ""
+    rows = run.found["rows"]
+    names = list(next(iter(rows.values())))
+    ratios = [min(t for n, t in times.items() if n != "tcomp") / times["tcomp"] for times in rows.values()]
+    texts = (
+        (*(f"{t:.2f}" for t in times.values()), f"{r:.2f}") for times, r in zip(rows.values(), ratios, strict=True)
+    )
+    mean = ("geometric mean", *[""] * len(names), f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("case", *names, "best peer"), [*((c, *t) for c, t in zip(rows, texts, strict=True)), mean])
+    yield from ("", "A product of 8x6 by 6x5, microseconds of a call, the least of many:", "")
+    calls = ((what, *(f"{t:.1f}" for t in times.values())) for what, times in run.found["calls"].items())
+    yield from table(("call", "tcomp", "torch.mm"), calls)
 
 
 def _overhead(run: Run) -> Iterator[str]:

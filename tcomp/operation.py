@@ -293,6 +293,7 @@ class Operation:
         self,
         wrt: str | Sequence[str] | None = None,
         save: Save = "statistics",
+        ties: str = "even",
         *,
         name: str | None = None,
         sizes: Mapping[str, int] | None = None,
@@ -305,6 +306,8 @@ class Operation:
                 temporaries with some of an output's dimensions; ``"all"``, results of reductions, too; or names of
                 tensors, with ``()`` for none.  ``"auto"`` decides by ``sizes``: it saves results of long sums, too,
                 if they are no larger than inputs and outputs together.  All else is computed again.
+            ties: of several values that are all the largest or smallest, ``"even"`` gives each the same share, and
+                ``"first"`` all to the first, as pooling in PyTorch does.
             name: what the derived def is called; by default ``NAME_grad``.
             sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.
 
@@ -314,7 +317,7 @@ class Operation:
         """
         if sizes is not None:
             self._check_sizes(sizes)
-        derivative = gradient_text(self.function, wrt, save, name, sizes)
+        derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self
         if derivative.forward is not None:
@@ -331,7 +334,7 @@ class Operation:
         """
         return self.gradient(wrt, save).with_value
 
-    def tangent(self, wrt: str | Sequence[str] | None = None) -> Operation:
+    def tangent(self, wrt: str | Sequence[str] | None = None, ties: str = "even") -> Operation:
         """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.
 
         It takes all inputs, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats; ``str`` of it is
@@ -340,7 +343,7 @@ class Operation:
         Raises:
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
         """
-        derivative = tangent_text(self.function, wrt)
+        derivative = tangent_text(self.function, wrt, ties)
         return self._derived(derivative.text, derivative.name, f"<tangent of {self.name}>")
 
     def batched(self, axes: Sequence[int | None]) -> Operation:

@@ -24,7 +24,7 @@ class Plan:
         function = operator.function
         self.operator = operator
         self.choices = operator.choices.named()
-        self.gradient: Gradient = operator.operation.gradient(wrt, save)
+        self.gradient: Gradient = operator.operation.gradient(wrt, save, operator.operation.registration.ties)
         self.forward = self.gradient.forward
         self.outputs = len(function.outputs)
         names = [t.name for t in (*function.inputs, *self.forward.function.outputs)]

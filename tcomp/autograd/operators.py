@@ -112,7 +112,9 @@ class Operator:
         return self._derived.get(key, make)
 
     def tangent(self, wrt: tuple[str, ...]) -> Any:
-        return self._derived.get(("tangent", wrt), lambda: self.operation.tangent(wrt))
+        return self._derived.get(
+            ("tangent", wrt), lambda: self.operation.tangent(wrt, self.operation.registration.ties)
+        )
 
     def batched(self, axes: tuple[int | None, ...]) -> Any:
         return self._derived.get(("batched", axes), lambda: self.operation.batched(axes))

@@ -16,7 +16,7 @@ class Registration:
 
     ``backward`` is a function, or another operation, whose parameters are named as this one's inputs, as its outputs,
     or ``d_Y`` for the cotangent of output ``Y``, and whose results are called ``d_X``; None derives it.  ``autocast``
-    is the name of a type of torch, ``save`` what recorded calls save.
+    is the name of a type of torch, ``save`` what recorded calls save, ``ties`` who has the gradient of a maximum.
     """
 
     namespace: str | None = None
@@ -24,6 +24,7 @@ class Registration:
     differentiable: bool = True
     autocast: str | None = None
     save: str | tuple[str, ...] = "auto"
+    ties: str = "even"
 
 
 UNNAMED = Registration()

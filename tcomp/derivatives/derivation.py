@@ -62,11 +62,18 @@ class Group:
     is_adjoint: bool = False
 
 
+_LAST = syntax.Number("2147483647")
+"""Behind every place in a reduction."""
+
+
 class Derivation:
     """What reverse and forward mode share."""
 
-    def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+        if ties not in ("even", "first"):
+            raise DerivativeError(f"ties are shared as 'even' or 'first', not {ties!r}")
         self.function = function
+        self.first_wins = ties == "first"
         self.wrt = wrt
         self.symbolic = symbolic_ranges(function)
         self.versions = versions_of(function, self.symbolic)
@@ -114,15 +121,34 @@ class Derivation:
                 return seed, ()
 
     def _ties(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """Elements that are the extreme share its adjoint evenly."""
+        """Elements that are the extreme share its adjoint evenly, or the first of them has it."""
         statement = self.function.statements[position]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
+        if self.first_wins and statement.reduction_indices:
+            first, own = self.fresh(f"first_{version.name}"), self._place_in_reduction(position)
+            self._helper(position, first, subscripts, "min=!", syntax.Conditional(is_extreme, own, _LAST))
+            return seed, (is_extreme, syntax.Binary("==", own, element(first, subscripts)))
         one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
         ties = self.fresh(f"ties_{version.name}")
         counted = syntax.Conditional(is_extreme, one, ZERO)
         self._helper(position, ties, subscripts, "+=!", counted)
         return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
+
+    def _place_in_reduction(self, position: int) -> Expr:
+        """Numbers the values that a statement reduces, in the order of its indices."""
+        statement, ranges = self.function.statements[position], self.symbolic.ranges[position]
+        number: Expr | None = None
+        for index in statement.reduction_indices:
+            if index not in ranges:
+                message = f"the range of {index} cannot be said for all sizes, so there is no first of equal values"
+                raise DerivativeError(Diagnostic(message, self.function.source, statement.span))
+            first, last = ranges[index]
+            own: Expr = name(index) if not first.terms else syntax.Binary("-", name(index), first.syntax())
+            extent = (last - first + 1).syntax()
+            number = own if number is None else syntax.Binary("+", syntax.Binary("*", number, extent), own)
+        assert number is not None
+        return number
 
     def _products(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> Expr:
         """The product of the others: right for any number of zeros."""

@@ -42,6 +42,7 @@ def gradient_text(
     save: Save = "statistics",
     wanted: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    ties: str = "even",
 ) -> Derivative:
     """The def that computes the gradients of ``function`` by the inputs ``wrt``, by default by all of floats.
 
@@ -53,12 +54,12 @@ def gradient_text(
         if sizes is None:
             raise DerivativeError("save='auto' decides by sizes: pass sizes=")
         save = CheapToSave(function).names(sizes)
-    return _Reverse(function, chosen_inputs(function, wrt)).run(wanted or f"{function.name}_grad", save)
+    return _Reverse(function, chosen_inputs(function, wrt), ties).run(wanted or f"{function.name}_grad", save)
 
 
 class _Reverse(Derivation):
-    def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
-        super().__init__(function, wrt)
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+        super().__init__(function, wrt, ties)
         self.active -= shifts_that_cancel(function, self.versions)
         self.adjoints: dict[str, str] = {}
         self.sums: dict[str, list[Contribution]] = {}

@@ -24,18 +24,18 @@ from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Index, Tensor
 
 
-def tangent_text(function: Function, wrt: Sequence[str] | None = None) -> Derivative:
+def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str = "even") -> Derivative:
     """The def ``NAME_jvp``: how far the outputs of floats move if the inputs ``wrt`` do, by default all of floats.
 
     Raises:
         DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
     """
-    return _Forward(function, chosen_inputs(function, wrt)).run()
+    return _Forward(function, chosen_inputs(function, wrt), ties).run()
 
 
 class _Forward(Derivation):
-    def __init__(self, function: Function, wrt: tuple[str, ...]) -> None:
-        super().__init__(function, wrt)
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+        super().__init__(function, wrt, ties)
         self.tangents = {given: self.fresh(f"t_{given}") for given in wrt}
         self.results = {version: self.fresh(f"t_{tensor.name}") for version, tensor in self.outputs.items()}
         for version in self.versions:

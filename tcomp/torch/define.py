@@ -26,6 +26,7 @@ def define(
     differentiable: bool = True,
     autocast: torch.dtype | None = None,
     save: str | Sequence[str] = "auto",
+    ties: str = "even",
     name: str | None = None,
     tune: str | float = "cache",
 ) -> Module:
@@ -40,6 +41,7 @@ def define(
             that gives one gradient or None per input.
         differentiable: False for defs that must not be called with tensors that require a gradient.
         save: what is kept of the forward pass, as for ``Operation.gradient``; by default decided by sizes.
+        ties: who has the gradient of several equal maxima: all evenly, or ``"first"``, as in pooling of torch.
         autocast: what inputs are converted to inside ``torch.autocast``; None leaves them alone, for a def names its
             types.
 
@@ -60,6 +62,7 @@ def define(
             backward=module[own] if isinstance(own, str) else own,
             differentiable=differentiable,
             autocast=None if autocast is None else str(autocast).removeprefix("torch."),
+            ties=ties,
             save=save if isinstance(save, str) else tuple(save),
         )
     for definition in module:

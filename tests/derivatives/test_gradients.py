@@ -195,6 +195,29 @@ def test_ties_share_evenly() -> None:
     np.testing.assert_array_equal(found, [0, 0.5, 0.5])
 
 
+def test_the_first_of_equals() -> None:
+    f = tcomp.define("def f(float(N) X) -> (o) { o max=! X(i) }").f
+    found = f.gradient(ties="first")(np.array([1, 3, 3], "f4"), np.array(1, "f4"))
+    np.testing.assert_array_equal(found, [0, 1, 0])
+    moved = f.tangent(ties="first")(np.array([1, 3, 3], "f4"), np.array([0, 0.5, 1], "f4"))
+    assert moved == 0.5
+    with pytest.raises(tcomp.DerivativeError, match="not 'last'"):
+        f.gradient(ties="last")
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "max_pool1d", "max_pool2d_2x2"])
+def test_pooling_of_equals_is_that_of_torch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    pool = tcomp.library[name]
+    x = torch.randint(0, 3, (2, 3, 9, 8)[: 4 if "2d" in name else 3]).float().requires_grad_()
+    constants = {"max_pool2d": (3, 2, 1), "max_pool1d": (3, 2), "max_pool2d_2x2": ()}[name]
+    theirs = getattr(torch.nn.functional, name.replace("_2x2", ""))(x, *(constants or (2,)))
+    d = torch.rand_like(theirs)
+    (expected,) = torch.autograd.grad(theirs, x, d)
+    found = pool.gradient(ties="first")(x.detach(), *constants, d)
+    torch.testing.assert_close(found, expected)
+
+
 def test_floats_beside_doubles() -> None:
     f = tcomp.define("def f(float(N) X, double(N) Z) -> (O) { O(i) = X(i)*Z(i) }").f
     x, z, d = np.arange(3, dtype="f4"), np.linspace(0, 1, 3), np.array([1.0, 2.0, 3.0])
