@@ -182,12 +182,16 @@ class TorchKind(ArrayKind):
         self._empty_strided: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(self._empty_strided, "_empty_strided_cpu", None)
         self._is_transformed = torch._C._are_functorch_transforms_active
+        self._modes = torch._C._len_torch_dispatch_stack
+        self._tracing = torch._C._get_tracing_state
         self._forward_mode: Any = torch.autograd.forward_ad
 
     def layout(self, array: Any) -> Hashable:
         if type(array) not in self._classes or array.layout is not self._torch.strided or array.is_nested:
             return None
         if self.records(array) or self._is_transformed() or self._forward_mode._current_level >= 0:
+            return None
+        if self._modes() or self._tracing() is not None:
             return None
         return array.dtype, array.shape, array.stride(), array.device, array.is_neg()
 

@@ -26,6 +26,7 @@ def tensor_matcher(torch: Any, arguments: Sequence[Any], masks: Sequence[int], *
         "forward_mode": torch.autograd.forward_ad,
         "modes": torch._C._len_torch_dispatch_stack,
         "enabled": torch.is_grad_enabled,
+        "tracing": torch._C._get_tracing_state,
     }
     tests: list[str] = []
     for name, value in zip(names, arguments, strict=True):
@@ -55,7 +56,7 @@ def tensor_matcher(torch: Any, arguments: Sequence[Any], masks: Sequence[int], *
         tests.append("not enabled()")
     else:
         tests.append(f"({' or '.join(f'{n}.requires_grad' for n in tensors)}) and enabled()")
-    tests += ["transformed()", "forward_mode._current_level >= 0", "modes()"]
+    tests += ["transformed()", "forward_mode._current_level >= 0", "modes()", "tracing() is not None"]
     pointers = [f"p{n}" for n in tensors]
     lines = [
         "def match(arguments):",

@@ -28,6 +28,8 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if any(a is not b for a, b in zip(alive, arguments, strict=True)):
         # What a transformation of torch.func has left behind, in a pullback say.
         return operation(*alive, out=out, **choices.named())
+    if any(isinstance(a, torch.fx.Proxy) for a in arguments):
+        return operator_of(operation, choices).overload(*arguments)
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     if out is not None:
         _check_out(operation, arguments, out)
@@ -35,7 +37,8 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if not tensors or any(t.layout is not torch.strided or t.is_nested for t in tensors):
         return NotImplemented  # there is nothing to do, or the call that follows says what is wrong
     converts = operation.registration.autocast is not None and torch.is_autocast_enabled(tensors[0].device.type)
-    if converts or any(_is_foreign(t) for t in tensors) or torch._C._len_torch_dispatch_stack() > 0:
+    watched = torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+    if converts or watched or any(_is_foreign(t) for t in tensors):
         return operator_of(operation, choices).overload(*as_tensors(operation.function, arguments))
     # In forward mode what a tensor is of it cannot be asked inside a batch.
     transformed = torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0

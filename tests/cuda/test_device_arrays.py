@@ -222,7 +222,11 @@ class FakeTorch(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("torch")
         self.float32, self.uint8, self.strided = self.dtype("float32"), self.dtype("uint8"), "strided"
-        self._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
+        self._C = types.SimpleNamespace(
+            _are_functorch_transforms_active=lambda: False,
+            _len_torch_dispatch_stack=lambda: 0,
+            _get_tracing_state=lambda: None,
+        )
         self.nn = types.SimpleNamespace(Parameter=self.Tensor)
         self.autograd = types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1))
         self.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=300 + device))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import tcomp as tc
 from tcomp.autograd.fake import Fake
@@ -139,3 +140,16 @@ def test_out_inside_a_graph_is_refused(ops: tc.Module) -> None:
     a, b = (t.detach() for t in doubles((4, 3), (3, 5)))
     with pytest.raises(Exception, match=r"out= is not possible inside torch.compile"):
         torch.compile(lambda a, b, c: ops.mm(a, b, out=c), fullgraph=True, backend="eager")(a, b, a @ b)
+
+
+def test_older_tracers_see_calls(ops: tc.Module) -> None:
+    """A call that was quick before must not leave its result in the graph as a constant."""
+    first, second = (torch.rand(3, 3, dtype=torch.float64) for _ in range(2))
+    for _ in range(3):
+        ops.mm(first, first)
+
+    def f(x: torch.Tensor) -> Any:
+        return ops.mm(x, x) + x
+
+    for traced in (make_fx(f)(first), torch.jit.trace(f, first), torch.fx.symbolic_trace(f)):
+        torch.testing.assert_close(traced(second), second @ second + second)
