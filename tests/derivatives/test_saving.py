@@ -106,3 +106,22 @@ def test_value_and_grad() -> None:
     np.testing.assert_allclose(y, x * x)
     np.testing.assert_allclose(d_x, 2 * x * z)
     assert j.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["softmax", "conv2d_strided", "layer_norm", "max_pool2d", "attention"])
+def test_derived_programs_run_on_the_simulator(name: str) -> None:
+    """A GPU's kernels of the backward pass give what those of the processor give."""
+    simulator = tc.targets()["simulator"]
+    if not simulator:
+        pytest.skip(simulator.detail)
+    operation = tc.library[name]
+    sizes = {"N": 3, "D": 5, "C": 3, "F": 2, "H": 6, "W": 5, "KH": 3, "KW": 2, "B": 1, "L": 4, "S": 2, "E": 3}
+    known = {"SH": 2, "SW": 1, "K": 3, "P": 1} | sizes
+    names = (*operation.function.sizes, *(t.name for t in operation.function.inputs if t.role == "const"))
+    arguments = made_up(operation.function, {n: known[n] for n in names}, 0, 0.2)
+    outputs = _tuple(operation(*arguments))
+    cotangents = [np.ones_like(o) for o in outputs]
+    gradient = operation.gradient()
+    found = _tuple(gradient(*arguments, *cotangents, target="simulator"))
+    for got, expected in zip(found, _tuple(gradient(*arguments, *cotangents)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
