@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy import ndarray
 
 from tcomp import debug
@@ -21,10 +22,12 @@ from tcomp.derivatives.saving import Save
 from tcomp.derivatives.tangent import tangent_text
 from tcomp.errors import CompileError, DerivativeError, Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar import define
+from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
 from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.arguments import constant
@@ -288,6 +291,25 @@ class Operation:
         for name, array in given.items():
             kind_of(array).assign(array, results[name])
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
+
+    def result_types(self, *arguments: Any) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """The shape and the type of each output of a call, without computing it or compiling a kernel.
+
+        Args:
+            arguments: arrays, or whatever has their ``shape``; integers for ``const`` parameters.
+
+        Raises:
+            ShapeError: shapes do not fit.
+        """
+        if len(arguments) != len(self.function.inputs):
+            names = ", ".join(t.name for t in self.function.inputs)
+            raise ShapeError(f"{self.name}: expected {len(self.function.inputs)} inputs, {names}")
+        given = dict(zip(self.function.inputs, arguments, strict=True))
+        constants = {t.name: constant(a, t, self.function.source) for t, a in given.items() if t.role == "const"}
+        shapes = {t.name: tuple(getattr(a, "shape", ())) for t, a in given.items() if t.role != "const"}
+        with ISL.value:
+            boxes = infer(self.function, bind_sizes(self.function, shapes, constants)).boxes
+        return tuple((boxes[t.name].extent, numpy_dtype(t.dtype)) for t in self.function.outputs)
 
     def gradient(
         self,

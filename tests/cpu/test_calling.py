@@ -155,3 +155,13 @@ def test_what_is_public_is_what_is_listed() -> None:
 def test_help_tells_every_option() -> None:
     text = tc.MappingOptions.__doc__ or ""
     assert all(f"{name}: " in text for name in OPTIONS)
+
+
+def test_types_of_results_without_a_call(ops: tc.Module) -> None:
+    assert ops.mm.result_types(A, B) == ((ops.mm(A, B).shape, np.dtype("f4")),)
+    shaped = [np.broadcast_to(np.float32(0), (1 << 20, 3)), np.broadcast_to(np.float32(0), (3, 1 << 20))]
+    assert ops.mm.result_types(*shaped)[0][0] == (1 << 20, 1 << 20)
+    with pytest.raises(tc.ShapeError, match="Mismatched sizes"):
+        ops.mm.result_types(A, A)
+    with pytest.raises(tc.ShapeError, match="expected 2 inputs, A, B"):
+        ops.mm.result_types(A)

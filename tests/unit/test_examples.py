@@ -52,6 +52,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"a call takes \d+ us, \d+ us with the default options",
         r"wrote out/tuning\.html, \d+,\d+ bytes",
     ),
+    "11_jax.py": (r"under jit equal those|needs JAX",),
     "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),
     "09_training.py": (
         r"loss 2\.\d+ .* 0\.\d+",
