@@ -16,7 +16,8 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function, Statement, Tensor
+from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Statement, Tensor, children
+from tcomp.grammar.tree.function import Expr as FunctionExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Derivation:
         """The versions of tensors that depend on what gradients are wanted for."""
         active = set(self.wrt)
         for version, statement in zip(self.versions, self.function.statements, strict=True):
-            if any(version.reads[read] in active for read in tensors_read(statement)):
+            if version.base in active or any(version.reads[read] in active for read in tensors_read(statement)):
                 active.add(version.name)
         return active
 
@@ -193,19 +194,38 @@ class Derivation:
             version = self.versions[position]
             if version.name not in wanted or version.name in saved:
                 continue
-            statement = self.renamed(position, version)
-            wanted |= names_of(statement)
-            kept.append(Group("", [statement]))
+            statements = self.statements_of(position)
+            wanted = wanted.union(*map(names_of, statements))
+            kept.append(Group("", statements))
         return kept[::-1]
+
+    def statements_of(self, position: int) -> list[syntax.Statement]:
+        """A statement of the forward pass, behind a copy of what it leaves as it was."""
+        version = self.versions[position]
+        first = all(earlier.name != version.name for earlier in self.versions[:position])
+        copied = [self.copied(version.name, version.base, version.tensor)] if version.base and first else []
+        return [*copied, self.renamed(position, version)]
+
+    def copied(self, own: str, source: str, tensor: str) -> syntax.Statement:
+        """All elements of one tensor, as large as another, in a second one."""
+        indices, ranges = self.whole(tensor)
+        return statement_of(own, indices, "=", element(source, indices), ranges)
+
+    def whole(self, tensor: str) -> tuple[tuple[Expr, ...], tuple[syntax.Range, ...]]:
+        """Indices for all elements of a tensor, and their ranges."""
+        box = self.box(tensor)
+        indices = [self.fresh(letter, keep=False) for letter in "ijklmnopqrstuvw"[: len(box)]]
+        return tuple(map(name, indices)), tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
 
     def renamed(self, position: int, version: Version) -> syntax.Statement:
         """A statement of the forward pass, with its ranges written out and its tensors by version."""
         statement = self.function.statements[position]
         operator = f"{statement.reduction or ''}={'!' if statement.initialise and statement.reduction else ''}"
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        return statement_of(
-            version.name, subscripts, operator, to_syntax(statement.value, version.reads), self.bounds(position)
-        )
+        value = to_syntax(statement.value, version.reads)
+        if statement.value.dtype.name == "float64" and not _is_double_as_text(statement.value):
+            value = syntax.Cast("double", value)
+        return statement_of(version.name, subscripts, operator, value, self.bounds(position))
 
     def assemble(
         self,
@@ -256,7 +276,7 @@ class Derivation:
     def saving(self, own: str, extra: Sequence[str]) -> str:
         """The def itself, which hands out some of its temporaries, too."""
         definition = self.function.definition
-        statements = [self.renamed(position, version) for position, version in enumerate(self.versions)]
+        statements = [s for position in range(len(self.versions)) for s in self.statements_of(position)]
         outputs = (*definition.outputs, *(syntax.Parameter(name(e)) for e in extra))
         whole = syntax.Definition(name(own), definition.inputs, outputs, tuple(statements))
         return f"{without_inferred_ranges(whole)}\n"
@@ -279,6 +299,17 @@ class Derivation:
     def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
         dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))
         return syntax.Parameter(name(own), spelling(tensor), dims or None)
+
+
+def _is_double_as_text(expr: FunctionExpr) -> bool:
+    """Whether something in a double is one as it is written; literals are not."""
+    match expr:
+        case Read():
+            return expr.dtype.name == "float64"
+        case Cast() if expr.dtype.name == "float64":
+            return not isinstance(expr.operand, Constant)
+        case _:
+            return any(map(_is_double_as_text, children(expr)))
 
 
 def spelling(tensor: Tensor) -> str:

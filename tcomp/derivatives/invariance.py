@@ -74,6 +74,8 @@ def _cancels(function: Function, versions: Sequence[Version], moved: str) -> boo
         if version.name == moved:
             degrees[moved] = _Degree(shift=(("", Fraction(1)),)), tuple(range(len(names)))
             continue
+        if version.base is not None:
+            return False
         degree = _reduced(statement, _degree(statement.value, degrees, version))
         if degree is None:
             return False

@@ -63,6 +63,7 @@ class _Reverse(Derivation):
         self.active -= shifts_that_cancel(function, self.versions)
         self.adjoints: dict[str, str] = {}
         self.sums: dict[str, list[Contribution]] = {}
+        self.left_over: dict[str, int] = {}
         self.cotangents = {version: self.fresh(f"d_{tensor.name}") for version, tensor in self.outputs.items()}
         for given in wrt:
             self.adjoints[given] = self.fresh(f"d_{given}")
@@ -76,6 +77,10 @@ class _Reverse(Derivation):
             if all(later.name != version.name for later in self.versions[position + 1 :]):
                 self._settle(version)
             self._push(position, version)
+            first = all(earlier.name != version.name for earlier in self.versions[:position])
+            if version.base in self.active and first:
+                self.left_over[version.base] = position
+                self.sums.setdefault(version.base, [])
         for given in self.wrt:
             self._write_result(given)
         self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
@@ -101,7 +106,7 @@ class _Reverse(Derivation):
         for version, statement in zip(self.versions, self.function.statements, strict=True):
             indices = tuple(s.name for s in statement.subscripts if isinstance(s, Index))
             plain = len(set(indices)) == len(statement.subscripts) and set(indices) == set(statement.indices)
-            if statement.reduction is not None or not version.is_only_write or not plain:
+            if statement.reduction is not None or not version.is_only_write or version.base or not plain:
                 continue
             product = product_of(to_syntax(statement.value, version.reads))
             if len(product.over) + len(product.under) > 1:
@@ -168,7 +173,11 @@ class _Reverse(Derivation):
         others = [p for p in parts if not p.is_pointwise]
         ranges = tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
         subscripts = tuple(map(name, indices))
-        needs_zero = not pointwise and (not others or not others[0].gathered)
+        if version in self.left_over:
+            group.is_adjoint = False
+            group.statements += self._left_over(own, self.left_over[version])
+            others, pointwise = [*pointwise, *others], []
+        needs_zero = not group.statements and not pointwise and (not others or not others[0].gathered)
         if needs_zero:
             zero: Expr = ZERO if tensor.dtype.name != "float64" else syntax.Cast("double", ZERO)
             group.statements.append(statement_of(own, subscripts, "=", zero, ranges))
@@ -182,6 +191,23 @@ class _Reverse(Derivation):
             operator = "+=" if group.statements else "+=!"
             group.statements.append(statement_of(own, part.subscripts, operator, part.value, part.ranges))
         self.groups.append(group)
+
+    def _left_over(self, own: str, position: int) -> list[syntax.Statement]:
+        """The adjoint of what a statement left as it was: that of the next version, with zeros where it wrote."""
+        version, statement = self.versions[position], self.function.statements[position]
+        box = self.box(version.tensor)
+        indices, ranges = self.whole(version.tensor)
+        source = self.adjoints[version.name]
+        read = indices
+        if source in self.cotangents.values():
+            read = tuple(self._rebased(i, span) for i, span in zip(indices, box, strict=True))
+        kept = statement_of(own, indices, "=", element(source, read), ranges)
+        zero: Expr = ZERO
+        if self.function.tensors[version.tensor].dtype.name == "float64":
+            zero = syntax.Cast("double", ZERO)
+        written = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        outer = tuple(r for r in self.bounds(position) if r.index.name not in statement.reduction_indices)
+        return [kept, statement_of(own, written, "=", zero, outer)]
 
     def _push(self, position: int, version: Version) -> None:
         statement = self.function.statements[position]

@@ -7,6 +7,7 @@ where it was, so nothing has to be solved for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tcomp.derivatives.derivation import (
     Derivation,
@@ -62,6 +63,12 @@ class _Forward(Derivation):
         return self.parameter(tensor, own) if begins_at_zero else syntax.Parameter(name(own))
 
     def _write(self, position: int, version: Version) -> None:
+        own = self.tangents[version.name]
+        if version.base is not None and all(earlier.name != version.name for earlier in self.versions[:position]):
+            copied = self.copied(own, self.tangents.get(version.base, ""), version.tensor)
+            zero = syntax.Cast(spelling(self.function.tensors[version.tensor]), ZERO)
+            moves = version.base in self.active
+            self.groups.append(Group("", [copied if moves else replace(copied, value=zero)]))
         statement, rule = self.function.statements[position], self.rule(position, version)
         adjoints = rule.push(statement.value, *self.seed(position, version, rule, ONE))
         parts = [

@@ -9,7 +9,7 @@ from math import gcd
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.symbolic import Symbolic
-from tcomp.grammar.tree.function import Function, Read, Statement, walk
+from tcomp.grammar.tree.function import Constant, Function, Index, Read, Size, Statement, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,20 @@ class Version:
     """The content of a tensor that a statement makes or adds to: ``name`` is its own in derived text.
 
     ``reads`` says for every tensor which version this statement sees.  ``is_only_write`` says that no other statement
-    writes the version.
+    writes the version.  ``base`` is the version of which this one overwrites a part; None if it overwrites all.
     """
 
     tensor: str
     name: str
     reads: Mapping[str, str]
     is_only_write: bool
+    base: str | None = None
 
 
 def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
     """One per statement; the last version of a tensor keeps its name.
 
-    Raises DerivativeError for content that the caller passes, for parts of a tensor that are written again, and for
-    tensors that are added to after they were read.
+    Raises DerivativeError for content that the caller passes, and for tensors that are added to after they were read.
     """
     if function.needs_content:
         message = f"{function.needs_content[0]} is read before it is written, so it has no derivative here yet"
@@ -38,6 +38,7 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
     numbers: list[int] = []
     current: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
+    partial: set[tuple[str, int]] = set()
     for position, statement in enumerate(function.statements):
         reads = tensors_read(statement)
         seen |= {(tensor, current[tensor]) for tensor in reads if tensor in current}
@@ -45,8 +46,14 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
         if statement.reduction is None or statement.initialise:
             same = [p for p in range(position) if numbers[p] == current.get(target) and _target(function, p) == target]
             beside = same and all(_are_disjoint(function, symbolic, position, p) for p in same)
+            beside = beside and (target, current[target]) not in partial
             if same and not beside and not _writes_all(position, function, symbolic):
-                _refuse(function, statement, f"part of {target} is written again")
+                if (
+                    not all(isinstance(s, Index | Constant | Size) for s in statement.subscripts)
+                    and statement.reduction
+                ):
+                    _refuse(function, statement, f"part of {target} is written again")
+                partial.add((target, current[target] + 1))
             if beside and (target, current[target]) in seen:
                 _refuse(function, statement, f"{target} is read before the rest of it is written")
             current[target] = current.get(target, -1) + (0 if beside else 1)
@@ -61,15 +68,18 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
     names: dict[tuple[str, int], str] = {}
     for target, number in dict.fromkeys(zip((s.target for s in function.statements), numbers, strict=True)):
         names[target, number] = target if number == current[target] else _fresh(f"{target}_{number + 1}", taken)
-    return tuple(_versions(function, numbers, names))
+    bases = {names[key]: names[key[0], key[1] - 1] for key in partial}
+    return tuple(_versions(function, numbers, names, bases))
 
 
-def _versions(function: Function, numbers: list[int], names: Mapping[tuple[str, int], str]) -> list[Version]:
+def _versions(
+    function: Function, numbers: list[int], names: Mapping[tuple[str, int], str], bases: Mapping[str, str]
+) -> list[Version]:
     result: list[Version] = []
     reads = {tensor.name: tensor.name for tensor in function.tensors.values()}
     written = [names[s.target, n] for s, n in zip(function.statements, numbers, strict=True)]
     for statement, own in zip(function.statements, written, strict=True):
-        result.append(Version(statement.target, own, dict(reads), written.count(own) == 1))
+        result.append(Version(statement.target, own, dict(reads), written.count(own) == 1, bases.get(own)))
         reads[statement.target] = own
     return result
 
