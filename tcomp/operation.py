@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,8 @@ from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import NoMemoryOfItsOwnError, View
 from tcomp.autograd.registration import UNNAMED, Choices, Registration
-from tcomp.derivatives.batch import batched_text
-from tcomp.derivatives.gradient import Gradient
-from tcomp.derivatives.reverse import gradient_text
-from tcomp.derivatives.saving import Save
-from tcomp.derivatives.tangent import tangent_text
-from tcomp.errors import CompileError, DerivativeError, Diagnostic, PlanError, ShapeError, TargetError
-from tcomp.grammar import define
+from tcomp.differentiable import Differentiable
+from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
@@ -48,7 +43,7 @@ if TYPE_CHECKING:
     from tcomp.tuner.report.result import TuningResult
 
 
-class Operation:
+class Operation(Differentiable):
     """One ``def``: ``operation(A, B)`` runs it, compiled for the sizes, strides and types of the arguments.
 
     Arguments are given in parameter order or by name: arrays (NumPy, torch, anything with DLPack), numbers for 0-D
@@ -67,10 +62,9 @@ class Operation:
         self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
 
-    @property
-    def name(self) -> str:
-        """The name after ``def``."""
-        return self.function.name
+    def beside(self, function: Function) -> Operation:
+        """An operation of another def, which chooses its options in the same way."""
+        return Operation(function, self._policy)
 
     def __reduce__(self) -> tuple[type[Operation], tuple[Function, Policy, Registration]]:
         return Operation, (self.function, self._policy, self.registration)
@@ -310,81 +304,6 @@ class Operation:
         with ISL.value:
             boxes = infer(self.function, bind_sizes(self.function, shapes, constants)).boxes
         return tuple((boxes[t.name].extent, numpy_dtype(t.dtype)) for t in self.function.outputs)
-
-    def gradient(
-        self,
-        wrt: str | Sequence[str] | None = None,
-        save: Save = "statistics",
-        ties: str = "even",
-        *,
-        name: str | None = None,
-        sizes: Mapping[str, int] | None = None,
-    ) -> Gradient:
-        """The gradients with respect to some inputs, derived from the program text.
-
-        Args:
-            wrt: names of inputs of floats; None means all of them.
-            save: what the backward pass takes of the forward pass, if it reads it: ``"statistics"``, outputs and
-                temporaries with some of an output's dimensions; ``"all"``, results of reductions, too; or names of
-                tensors, with ``()`` for none.  ``"auto"`` decides by ``sizes``: it saves results of long sums, too,
-                if they are no larger than inputs and outputs together.  All else is computed again.
-            ties: of several values that are all the largest or smallest, ``"even"`` gives each the same share, and
-                ``"first"`` all to the first, as pooling in PyTorch does.
-            name: what the derived def is called; by default ``NAME_grad``.
-            sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.
-
-        Raises:
-            DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
-                no derivative here.
-        """
-        if sizes is not None:
-            self._check_sizes(sizes)
-        derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
-        backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
-        forward = self
-        if derivative.forward is not None:
-            forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
-        return Gradient(self.function, derivative, self, forward, backward)
-
-    def value_and_grad(
-        self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"
-    ) -> Callable[..., tuple[Any, Any]]:
-        """A function of the inputs that gives the outputs and the gradients, as ``jax.value_and_grad`` does.
-
-        ``cotangents=`` of its calls is needed unless the def gives one number.  Takes and raises what ``gradient``
-        does.
-        """
-        return self.gradient(wrt, save).with_value
-
-    def tangent(self, wrt: str | Sequence[str] | None = None, ties: str = "even") -> Operation:
-        """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.
-
-        It takes all inputs, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats; ``str`` of it is
-        its text.
-
-        Raises:
-            DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
-        """
-        derivative = tangent_text(self.function, wrt, ties)
-        return self._derived(derivative.text, derivative.name, f"<tangent of {self.name}>")
-
-    def batched(self, axes: Sequence[int | None]) -> Operation:
-        """The operation over many inputs at once, ``NAME_batched``.
-
-        Args:
-            axes: for each input, 0 where dimension 0 of what is passed is the batch, None where all of the batch
-                share it.
-
-        Raises:
-            ShapeError: the entries do not fit the inputs.
-        """
-        return self._derived(*batched_text(self.function, tuple(axes)), f"<batch of {self.name}>")
-
-    def _derived(self, text: str, name: str, source: str) -> Operation:
-        try:
-            return Operation(define(text, source)[name], self._policy)
-        except CompileError as error:
-            raise DerivativeError(*error.diagnostics) from error
 
     def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         function = self.function
