@@ -1,10 +1,26 @@
-"""Prints how many programs of the catalogue were compiled and equal, after the tests that count them."""
+"""Counts of programs that were equal, printed after the tests that count them; processors with other facts."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+
+from tcomp.mapping.machines.cpu import this_machine
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes kernels for this processor as if some facts of it were others."""
+
+    def use(**facts: int) -> None:
+        other = replace(this_machine(), **facts)
+        monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
+        monkeypatch.setenv("TCOMP_CACHE", "0")
+
+    return use
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

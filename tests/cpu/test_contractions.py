@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import tcomp as tc
 from tcomp.backends.host import toolchain
 from tcomp.mapping.machines.cpu import this_machine
+
+Use = Callable[..., None]
 
 pytestmark = pytest.mark.sweep(4)
 
@@ -352,8 +355,9 @@ def test_short_reductions_run_in_one_block() -> None:
     assert "block0" not in marks_of({"M": 64, "K": 512, "N": 64})
 
 
-def test_what_is_read_once_from_far_away_is_read_in_its_order() -> None:
+def test_what_is_read_once_from_far_away_is_read_in_its_order(machine: Use) -> None:
     """Few rows use a large matrix once: a few of its own rows at a time are fetched ahead."""
+    machine(datapath_bytes=this_machine().vector_bytes, nearest_cache=48 << 10)
     assert "block0" in marks_of({"M": 8, "K": 1000, "N": 1024})
     assert "block0" not in marks_of({"M": 8, "K": 400, "N": 64})
     assert "block0" not in marks_of({"M": 100, "K": 1000, "N": 1024})
@@ -435,8 +439,9 @@ LOOP = re.compile(r"^(\.L\d+):\n((?:\t.*\n)*?)\tj\w+\t\1\n", re.MULTILINE)
 """An innermost loop in machine code, and what is in it."""
 
 
-def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_them() -> None:
+def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_them(machine: Use) -> None:
     """gcc loaded some before the versions, and one stayed in memory in the loop: half of the speed."""
+    machine(datapath_bytes=this_machine().vector_bytes)
     chain = toolchain.find()
     if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
         pytest.skip("about gcc's code for x86-64")

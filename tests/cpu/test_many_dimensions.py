@@ -40,6 +40,7 @@ def test_every_index_is_asked_for_a_few_times(monkeypatch: pytest.MonkeyPatch) -
         return coefficient(expr, index, sizes)
 
     monkeypatch.setattr(strides, "coefficient", counted)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
     operation = tc.define(
         f"def f(float({ALL.replace('i', 'N')}) X) -> (Y, s) {{ Y({ALL}) = X({ALL})  s +=! X({ALL}) }}"
     ).f

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.proof.legality import prove
 from tcomp.model.scop import Sizes
 from tests.targets import CPU
+
+Use = Callable[..., None]
 
 pytestmark = pytest.mark.sweep(5)
 
@@ -453,7 +456,8 @@ def test_what_is_turned_is_proved() -> None:
 
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
 @pytest.mark.parametrize("columns", range(3, 16))
-def test_few_columns_take_a_vector_that_reaches_past_them(columns: int, dtype: str) -> None:
+def test_few_columns_take_a_vector_that_reaches_past_them(machine: Use, columns: int, dtype: str) -> None:
+    machine(datapath_bytes=this_machine().vector_bytes)
     f = tc.define(PADDED.replace("BORDER", "0").replace("float", dtype))["f"]
     numpy = {"float": np.float32, "double": np.float64, "int32": np.int32}[dtype]
     for depth in (3, 300):
@@ -466,8 +470,9 @@ def test_few_columns_take_a_vector_that_reaches_past_them(columns: int, dtype: s
         assert f"_x{8 if columns == 7 else 16} tc_c0_0 = " in text
 
 
-def test_a_vector_that_reaches_past_its_columns_begins_where_the_last_block_ended() -> None:
+def test_a_vector_that_reaches_past_its_columns_begins_where_the_last_block_ended(machine: Use) -> None:
     """A reduction in blocks loads what it has summed so far, in halves that overlap."""
+    machine(datapath_bytes=this_machine().vector_bytes)
     f = tc.define(PADDED.replace("BORDER", "0"))["f"]
     pixels, K = integers((1000, 5, 13)), integers((9, 1000, 3, 4))
     kernel = f.compile(pixels, K)
