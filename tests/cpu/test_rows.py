@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.host import toolchain
 from tcomp.errors import TcompError
-from tcomp.mapping.machines.cpu import Machine, this_machine
 
 pytestmark = pytest.mark.sweep(8)
 
@@ -22,18 +23,6 @@ LENGTHS = (1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 130, 257)
 SERIAL = tc.MappingOptions(parallel=False)
 
 Use = Callable[..., None]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Makes kernels for this processor as if some facts of it were others."""
-
-    def use(**facts: int) -> None:
-        other: Machine = replace(this_machine(), **facts)
-        monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
-        monkeypatch.setenv("TCOMP_CACHE", "0")
-
-    return use
 
 
 def integers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
@@ -458,3 +447,40 @@ def test_flattening_is_a_copy(name: str) -> None:
     np.testing.assert_array_equal(kernel(X), flat(name, X))
     apart = np.repeat(X, 2, axis=0)[::2]
     np.testing.assert_array_equal(f(apart), flat(name, apart))
+
+
+def test_what_a_row_reads_alike_is_read_before_it() -> None:
+    """gcc read it anew behind each store, at the end of the iteration, and then found no vectors."""
+    chain = toolchain.find()
+    if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
+        pytest.skip("about gcc's code for x86-64")
+    f = tc.define("""
+    def f(float(N,D) X, float(N) m, float(N) r, float(N,D) dY) -> (dX) {
+      s(n) +=! dY(n,d) * (X(n,d) - m(n))
+      t(n) +=! dY(n,d) * r(n) + s(n) * (X(n,d) - m(n))
+      dX(n,d) = dY(n,d) * r(n) + s(n) * (X(n,d) - m(n)) - t(n)
+    }""")["f"]
+    X, m, r, dY = (integers(*shape) for shape in ((5, 768), (5,), (5,), (5, 768)))
+    kernel = f.compile(X, m, r, dY)
+    assert "const float tc_same0 = v_r[" in kernel.source
+    command = (*chain.command, "-S", *chain.arguments(kernel.source, ()), "-o", "-")
+    code = subprocess.run(command, input=kernel.source, text=True, capture_output=True, check=True).stdout
+    stores = re.findall(r"\tvmov\w+\t%\w+, \d*\(%r\w+,%r\w+\)", code)
+    assert stores and not any("vmovss" in store for store in stores)
+    x, d = X.astype(float) - m[:, None], dY.astype(float)
+    t = d * r[:, None] + (d * x).sum(1, keepdims=True) * x
+    np.testing.assert_allclose(f(X, m, r, dY), t - t.sum(1, keepdims=True), rtol=1e-4, atol=1.0)
+
+
+def test_what_may_change_in_a_row_is_read_there() -> None:
+    """An element that the row writes itself, and one that only some iterations may read."""
+    f = tc.define("""
+    def f(float(N) A, float(N) B, const int K) -> (C, D) {
+      C(i) = A(i) + B(i)
+      C(i) = C(i) + C(3)
+      D(i) = i < 2 ? A(i) : B(K)
+    }""")["f"]
+    A, B = integers(100), integers(100, seed=1)
+    C, D = f(A, B, 7)
+    assert (A + B + (A + B)[3] == C).all()
+    assert (np.where(np.arange(100) < 2, A, B[7]) == D).all()

@@ -13,16 +13,16 @@ from tcomp.backends.c.loops.nests import may_have, nest_of
 from tcomp.backends.c.loops.pieces import pieces
 from tcomp.backends.c.loops.stages import copied_by, start_of
 from tcomp.backends.c.rows.folds import RowFolds, one_reduction
-from tcomp.backends.c.rows.gathers import all_gathers, steady_gathers
+from tcomp.backends.c.rows.gathers import all_gathers, steady_gathers, unconditional_reads
 from tcomp.backends.c.rows.halves import HalfRow
 from tcomp.backends.c.rows.nextrows import next_rows
 from tcomp.backends.c.rows.reductions import Reduction
 from tcomp.backends.c.rows.short import ShortRows
 from tcomp.backends.c.rows.streaming import StreamedRow, streamed_statements
 from tcomp.backends.c.vectors.values import moves_target
-from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
+from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, mangle
 from tcomp.backends.spelling import Gather, Speller, loop_text
-from tcomp.grammar.tree.function import Cast, Read
+from tcomp.grammar.tree.function import Cast, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expr
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import (
@@ -41,6 +41,7 @@ from tcomp.loops.ir import (
 )
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
+from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import strides_along
 from tcomp.model.scop import Scop, ScopStatement
@@ -252,9 +253,39 @@ class RowLoops:
         return True
 
     def _vectors(self, loop: For) -> list[str]:
-        """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short."""
+        """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short.
+
+        What all its iterations read alike is read in front of it: gcc, which must expect that what the loop stores
+        changes it, would load it anew at the end of each iteration, and then finds no vectors.
+        """
+        steady = self._steady_reads(loop)
+        before, self.held = self.held, {**self.held}
+        declared = []
+        for number, (name, read, text) in enumerate(steady):
+            declared.append(f"  const {C_VALUE_TYPES[read.dtype.name]} tc_same{number} = {text};")
+            self.held[name] = {**self.held.get(name, {}), read: f"tc_same{number}"}
         lines = self._known_before(loop) or self.plain(loop)
-        return [SIMD, *lines] if lines[0].startswith("for (") else lines
+        lines = [SIMD, *lines] if lines[0].startswith("for (") else lines
+        self.held = before
+        return ["{", *declared, *("  " + line for line in lines), "}"] if declared else lines
+
+    def _steady_reads(self, loop: For) -> list[tuple[str, Read, str]]:
+        """The reads of memory that are the same in all iterations, each with its statement and its text."""
+        calls = [n for n in walk(loop.body) if isinstance(n, Execute)]
+        written = {self.scop.by_name[call.statement].target for call in calls}
+        found: list[tuple[str, Read, str]] = []
+        for call in calls:
+            statement = self.scop.by_name[call.statement]
+            arguments = dict(zip(statement.indices, call.arguments, strict=True))
+            copied = {read for c in self.plan.copies if c.statement == statement.name for read in c.reads}
+            speller = self._speller(statement, {n: loop_text(a) for n, a in arguments.items()})
+            for read in dict.fromkeys(unconditional_reads(statement.value)):
+                moving = any(loop.iterator in variables(arguments[name]) for name in indices_in(read))
+                if moving or read.tensor in written or read in copied or any(map(depends_on_data, read.subscripts)):
+                    continue
+                if not self._is_register(read.tensor) and read not in self.held.get(statement.name, {}):
+                    found.append((statement.name, read, speller.read(read)))
+        return found
 
     def _row(self, loop: For, call: Execute) -> list[str]:
         """In streaming stores where they pay, float16 in blocks, else plain."""
@@ -319,7 +350,10 @@ class RowLoops:
         return [*lines, "}"]
 
     def _in_register(self, statement: ScopStatement) -> bool:
-        buffer = self.plan.buffers.get(statement.target)
+        return self._is_register(statement.target)
+
+    def _is_register(self, storage: str) -> bool:
+        buffer = self.plan.buffers.get(storage)
         return buffer is not None and buffer.space == "register"
 
     def _speller(self, statement: ScopStatement, indices: Mapping[str, str]) -> Speller:
