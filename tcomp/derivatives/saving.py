@@ -48,7 +48,7 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
 
 
 class CheapToSave:
-    """Which values to save for given sizes: statistics, and sums of many products that take little memory.
+    """Which values to save for given sizes: statistics, and reductions of many values that take little memory.
 
     A contraction's result is saved if it is no larger than inputs and outputs together: that of an MLP's layer, and not
     the scores of attention over long rows.
@@ -75,16 +75,16 @@ class CheapToSave:
         return math.prod(extent.value(sizes) for extent in self.symbolic.extents(tensor))
 
     def _steps(self, position: int, sizes: Mapping[str, int]) -> int:
-        """How many values each element is the sum of; 0 for what is no sum, or has no plain ranges."""
+        """How many values each element is reduced from; 0 for what is no reduction, or has no plain ranges."""
         statement, ranges = self.function.statements[position], self.symbolic.ranges[position]
-        if statement.reduction != "+" or not all(index in ranges for index in statement.indices):
+        if statement.reduction is None or not all(index in ranges for index in statement.indices):
             return 0
         extents = ((ranges[i][1] - ranges[i][0] + 1).value(sizes) for i in statement.reduction_indices)
         return math.prod(extents)
 
 
 _MANY = 16
-"""Steps of a sum that take longer to compute than its result to write and read."""
+"""Steps of a reduction that take longer to compute than its result to write and read."""
 
 
 def _begins_at_zero(version: Version, symbolic: Symbolic) -> bool:

@@ -125,3 +125,16 @@ def test_derived_programs_run_on_the_simulator(name: str) -> None:
     found = _tuple(gradient(*arguments, *cotangents, target="simulator"))
     for got, expected in zip(found, _tuple(gradient(*arguments, *cotangents)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_maxima_of_many_values_are_saved_where_sizes_are_known() -> None:
+    """They are no statistics of a result that is one number, and finding them is a pass over all of the input."""
+    text = """
+    def loss(float(N,C) X, int64(N) label) -> (L) {
+      m(n) max=! X(n,c)
+      z(n) +=! exp(X(n,c) - m(n))
+      L +=! log(z(n)) + m(n) - X(n,label(n))
+    }"""
+    gradient = tc.define(text).loss.gradient(save="auto", sizes={"N": 50, "C": 1000})
+    assert gradient.saved == ("m", "z")
+    assert not any("max=!" in line for line in gradient.text.split("def loss_saving")[0].splitlines())
