@@ -48,6 +48,8 @@ EVERYWHERE = Arguments("all", -np.inf, np.inf)
 RESTRICTED: dict[str, Arguments] = {
     "lgamma": Arguments("x > 0", 0.0, np.inf),
     "tgamma": Arguments("x > 0", 0.0, np.inf),
+    "digamma": Arguments("x > 0", 0.0, np.inf),
+    "trigamma": Arguments("x > 0", 0.0, np.inf),
     "j0": Arguments("-2 < x < 2", -2.0, 2.0),
     "j1": Arguments("-3 < x < 3", -3.0, 3.0),
     "y0": Arguments("0 < x < 0.8", 0.0, 0.8),
@@ -122,6 +124,8 @@ _EXACT: dict[str, Callable[..., Any]] = {
     "hypot": _length,
     "j0": lambda x: mpmath.besselj(0, x),
     "j1": lambda x: mpmath.besselj(1, x),
+    "digamma": mpmath.digamma,
+    "trigamma": lambda x: mpmath.psi(1, x),
     "lgamma": mpmath.loggamma,
     "log10": mpmath.log10,
     "log2": lambda x: mpmath.log(x, 2),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathers import Place, range_of
-from tcomp.derivatives.text import ONE, SPELLINGS, ZERO, Expr, element, name, names_in, product, to_syntax
+from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, element, name, names_in, to_syntax
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic
@@ -63,10 +63,6 @@ class Group:
     is_adjoint: bool = False
 
 
-_LAST = syntax.Number("2147483647")
-"""Behind every place in a reduction."""
-
-
 class Derivation:
     """What reverse and forward mode share."""
 
@@ -101,7 +97,7 @@ class Derivation:
         if statement.reduction is None and version.is_only_write:
             subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
             known = (statement.value, element(version.name, subscripts))
-        return ChainRule(self.function.source, version.reads, known)
+        return ChainRule(self.function.source, version.reads, self.box, known)
 
     def bounds(self, position: int) -> tuple[syntax.Range, ...]:
         """The ranges of a statement's indices, as far as they are known for all sizes."""
@@ -110,66 +106,6 @@ class Derivation:
             statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, {}
         )
         return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
-
-    def seed(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """What of ``seed`` reaches each value that a statement reduces, and where."""
-        match self.function.statements[position].reduction:
-            case "min" | "max":
-                return self._ties(position, version, rule, seed)
-            case "*":
-                return self._products(position, version, rule, seed), ()
-            case _:
-                return seed, ()
-
-    def _ties(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """Elements that are the extreme share its adjoint evenly, or the first of them has it."""
-        statement = self.function.statements[position]
-        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
-        if self.first_wins and statement.reduction_indices:
-            first, own = self.fresh(f"first_{version.name}"), self._place_in_reduction(position)
-            self._helper(position, first, subscripts, "min=!", syntax.Conditional(is_extreme, own, _LAST))
-            return seed, (is_extreme, syntax.Binary("==", own, element(first, subscripts)))
-        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
-        ties = self.fresh(f"ties_{version.name}")
-        counted = syntax.Conditional(is_extreme, one, ZERO)
-        self._helper(position, ties, subscripts, "+=!", counted)
-        return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
-
-    def _place_in_reduction(self, position: int) -> Expr:
-        """Numbers the values that a statement reduces, in the order of its indices."""
-        statement, ranges = self.function.statements[position], self.symbolic.ranges[position]
-        number: Expr | None = None
-        for index in statement.reduction_indices:
-            if index not in ranges:
-                message = f"the range of {index} cannot be said for all sizes, so there is no first of equal values"
-                raise DerivativeError(Diagnostic(message, self.function.source, statement.span))
-            first, last = ranges[index]
-            own: Expr = name(index) if not first.terms else syntax.Binary("-", name(index), first.syntax())
-            extent = (last - first + 1).syntax()
-            number = own if number is None else syntax.Binary("+", syntax.Binary("*", number, extent), own)
-        assert number is not None
-        return number
-
-    def _products(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> Expr:
-        """The product of the others: right for any number of zeros."""
-        statement = self.function.statements[position]
-        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        value = rule.text(statement.value)
-        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
-        is_zero = syntax.Binary("==", value, ZERO)
-        zeros, rest = self.fresh(f"zeros_{version.name}"), self.fresh(f"nonzero_{version.name}")
-        self._helper(position, zeros, subscripts, "+=!", syntax.Conditional(is_zero, one, ZERO))
-        self._helper(position, rest, subscripts, "*=!", syntax.Conditional(is_zero, one, value))
-        count, others = element(zeros, subscripts), product(seed, element(rest, subscripts))
-        alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), others, ZERO)
-        none = syntax.Binary("==", count, ZERO)
-        return syntax.Conditional(none, syntax.Binary("/", others, value), alone)
-
-    def _helper(self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr) -> None:
-        group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
-        group.statements.append(statement_of(own, subscripts, operator, value, self.bounds(position)))
-        self.groups.append(group)
 
     def box(self, tensor: str) -> tuple[Span, ...]:
         box = self.symbolic.boxes.get(tensor)
@@ -203,17 +139,19 @@ class Derivation:
         """A statement of the forward pass, behind a copy of what it leaves as it was."""
         version = self.versions[position]
         first = all(earlier.name != version.name for earlier in self.versions[:position])
-        copied = [self.copied(version.name, version.base, version.tensor)] if version.base and first else []
+        copied = [self.copied(version, version.name, version.base)] if version.base and first else []
         return [*copied, self.renamed(position, version)]
 
-    def copied(self, own: str, source: str, tensor: str) -> syntax.Statement:
-        """All elements of one tensor, as large as another, in a second one."""
-        indices, ranges = self.whole(tensor)
+    def copied(self, version: Version, own: str, source: str) -> syntax.Statement:
+        """What was written before a version, which overwrites a part of it, from one tensor in another."""
+        indices, ranges = self.whole(version.tensor, version.before)
         return statement_of(own, indices, "=", element(source, indices), ranges)
 
-    def whole(self, tensor: str) -> tuple[tuple[Expr, ...], tuple[syntax.Range, ...]]:
-        """Indices for all elements of a tensor, and their ranges."""
-        box = self.box(tensor)
+    def whole(
+        self, tensor: str, box: tuple[Span, ...] | None = None
+    ) -> tuple[tuple[Expr, ...], tuple[syntax.Range, ...]]:
+        """Indices for all elements of a tensor, or of a part, and their ranges."""
+        box = box or self.box(tensor)
         indices = [self.fresh(letter, keep=False) for letter in "ijklmnopqrstuvw"[: len(box)]]
         return tuple(map(name, indices)), tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
 
@@ -342,8 +280,3 @@ def names_of(statement: syntax.Statement) -> set[str]:
         e for clause in statement.clauses if isinstance(clause, syntax.Range) for e in (clause.lower, clause.upper)
     ]
     return own.union(*map(names_in, bounds))
-
-
-def _first_line(function: Function, position: int) -> str:
-    statement = list(syntax.statements(function.definition.body))[position]
-    return str(replace(statement, clauses=())).split("\n", 1)[0]

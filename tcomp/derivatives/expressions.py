@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.derivatives.text import (
     ONE,
     ZERO,
     Expr,
+    conjunction,
+    folded,
+    names_in,
     negated,
     partials,
     product,
@@ -16,6 +19,7 @@ from tcomp.derivatives.text import (
     to_syntax,
 )
 from tcomp.errors import DerivativeError, Diagnostic, SourceText
+from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import function, syntax
 
 Guards = tuple[Expr, ...]
@@ -37,13 +41,19 @@ class Adjoint:
 class ChainRule:
     """Pushes adjoints down checked expressions; tensors of ``renamed`` have other names in the text.
 
-    ``known`` is an expression, such as a whole right-hand side, whose value stands in an element already.
+    ``known`` is an expression, such as a whole right-hand side, whose value stands in an element already.  ``box``
+    tells the first and last coordinates of tensors.
     """
 
     def __init__(
-        self, source: SourceText, renamed: Mapping[str, str], known: tuple[function.Expr, Expr] | None = None
+        self,
+        source: SourceText,
+        renamed: Mapping[str, str],
+        box: Callable[[str], tuple[Span, ...]],
+        known: tuple[function.Expr, Expr] | None = None,
     ) -> None:
         self.source = source
+        self.box = box
         self.renamed = renamed
         self.known = known
 
@@ -59,10 +69,11 @@ class ChainRule:
             return
         match expr:
             case function.Read():
-                if expr.boundary is not None and expr.boundary.value is not None and _reads_floats(expr.boundary.value):
-                    message = "a value outside the tensor that is data has no derivative here yet"
-                    raise DerivativeError(Diagnostic(message, self.source, expr.span))
-                yield Adjoint(expr, tuple(map(self.text, expr.subscripts)), seed, guards)
+                subscripts = tuple(map(self.text, expr.subscripts))
+                yield Adjoint(expr, subscripts, seed, guards)
+                if expr.boundary is not None and expr.boundary.value is not None:
+                    outside = syntax.Unary("!", self._inside(expr, subscripts))
+                    yield from self.push(expr.boundary.value, seed, (*guards, outside))
             case function.Cast():
                 yield from self.push(expr.operand, seed, guards)
             case function.Unary():
@@ -75,6 +86,14 @@ class ChainRule:
                 yield from self._binary(expr, seed, guards)
             case function.Call():
                 yield from self._call(expr, seed, guards)
+
+    def _inside(self, read: function.Read, subscripts: Sequence[Expr]) -> Expr:
+        """Whether a read through a boundary is inside its tensor."""
+        tests: list[Expr] = []
+        for subscript, (first, last) in zip(subscripts, self.box(read.tensor), strict=True):
+            tests.append(syntax.Binary("<=", first.syntax(), subscript))
+            tests.append(syntax.Binary("<", subscript, (last + 1).syntax()))
+        return conjunction(tests)
 
     def _binary(self, expr: function.Binary, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
         lhs, rhs = self.text(expr.lhs), self.text(expr.rhs)
@@ -110,7 +129,7 @@ class ChainRule:
             yield from self.push(operand, half, (*guards, syntax.Binary("==", own, other)))
 
     def _call(self, expr: function.Call, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
-        derivatives = partials(expr.intrinsic)
+        derivatives = partials(expr.intrinsic, expr.dtype)
         if derivatives is None:
             message = f"{expr.intrinsic} has no derivative here"
             raise DerivativeError(Diagnostic(message, self.source, expr.span))
@@ -118,7 +137,11 @@ class ChainRule:
         if expr.intrinsic == "relu" and (self.known is None or expr is not self.known[0]):
             places["y"] = places["a"]  # Both are above 0, or neither is.
         for argument, derivative in zip(expr.arguments, derivatives, strict=True):
-            yield from self._by(argument, substitute(derivative, places), seed, guards)
+            hidden = {n for n in names_in(derivative) - places.keys() if n in self.renamed.values()}
+            if hidden:
+                message = f"the derivative of {expr.intrinsic} has {min(hidden)}, which is the name of a tensor here"
+                raise DerivativeError(Diagnostic(message, self.source, expr.span, "give the tensor another name"))
+            yield from self._by(argument, folded(substitute(derivative, places)), seed, guards)
 
     def _by(self, argument: function.Expr, factor: Expr, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
         """A factor that chooses is a guard: what is not chosen must not reach the sum, not even as ``0 * inf``."""

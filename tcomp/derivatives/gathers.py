@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.solutions import Indices, Solved, Solver
-from tcomp.derivatives.text import ZERO, Expr, linear_text, name, names_in, substitute, with_children
+from tcomp.derivatives.text import ZERO, Expr, conjunction, linear_text, name, names_in, substitute, with_children
 from tcomp.grammar.ranges.linear import Linear, Rounded, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Index, Read, Statement, depends_on_data, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Place:
     """Where adjoints come from: a statement's indices with their ranges, and the seed as an element of a tensor.
 
     ``ranges`` has the first and last value of every index, which for some is of the ``dependent`` ones that other
-    indices bound.  ``boxes`` are those of tensors by their names in the text, as far as they are known.
+    indices bound.  ``boxes`` are those of tensors by their names in the text, as far as they are known.  ``rigid``
+    indices stay as they are.
     """
 
     indices: tuple[str, ...]
@@ -60,12 +62,20 @@ class Place:
     dependent: Mapping[str, tuple[Linear, Linear]]
     seed: Expr
     boxes: Mapping[str, tuple[Span, ...]]
+    rigid: frozenset[str] = frozenset()
+
+
+def rigid_indices(statement: Statement) -> frozenset[str]:
+    """Indices in subscripts such as ``i*j``, of which only their intervals are known: moved, they may lead outside."""
+    reads = (e for expression in statement.expressions() for e in walk(expression) if isinstance(e, Read))
+    others = [s for read in reads for s in read.subscripts if linear(s) is None and not depends_on_data(s)]
+    return frozenset(e.name for s in others for e in walk(s) if isinstance(e, Index))
 
 
 def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: frozenset[str]) -> Contribution:
     """What one read adds to the adjoint of the tensor that it reads, whose box is given."""
     forms = [linear(subscript) for subscript in adjoint.read.subscripts]
-    indices = Indices(place.outer, place.ranges, frozenset(place.dependent))
+    indices = Indices(place.outer, place.ranges, frozenset(place.dependent), place.rigid)
     compares = adjoint.read.boundary is not None or None in forms or _may_lead_outside(adjoint, place, forms, box)
     solved = Solver(forms, adjoint.subscripts, indices, box, set(taken) | set(place.indices), compares).run()
     if solved is None:
@@ -112,7 +122,7 @@ class _Gather:
         for condition in reversed(conditions):
             value = syntax.Conditional(condition, value, ZERO)
         if inside:
-            value = syntax.Conditional(_all(inside), value, ZERO)
+            value = syntax.Conditional(conjunction(inside), value, ZERO)
         names = tuple(map(name, solved.subscripts))
         return Contribution(names, value, tuple(ranges), gathered=True, positive=solved.positive)
 
@@ -155,13 +165,16 @@ class _Gather:
         ``outside`` are the indices that may leave their ranges.  None where that says less than the tests do.
         """
         factors, divisors = _factors(value)
+        before, _ = _factors(self.adjoint.value)
+        if len(before) != len(factors):
+            return None
         if any(_mentions(divisor, {self.places[i] for i in outside}) for divisor in divisors):
             return None
         changed: dict[Expr, Expr] = {}
         for index in outside:
             at, found = self.places[index], False
-            for factor in factors:
-                if not _mentions(factor, {at}):
+            for own, factor in zip(before, factors, strict=True):
+                if index not in names_in(own) and not _mentions(factor, {at}):
                     continue
                 where = self._at_range(factor, at, index)
                 if not where:
@@ -257,10 +270,3 @@ def range_of(index: str, place: Place, places: Mapping[str, Expr]) -> syntax.Ran
 
 def _range(index: str, span: Span) -> syntax.Range:
     return syntax.Range(name(index), span[0].syntax(), (span[1] + 1).syntax())
-
-
-def _all(tests: Sequence[Expr]) -> Expr:
-    first, *others = tests
-    for other in others:
-        first = syntax.Binary("&&", first, other)
-    return first

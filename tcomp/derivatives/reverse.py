@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
 from tcomp.derivatives.derivation import (
-    Derivation,
     Derivative,
     Group,
     chosen_inputs,
@@ -22,18 +21,19 @@ from tcomp.derivatives.derivation import (
 )
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.folds import FOLDS, folded
-from tcomp.derivatives.gathers import Contribution, Place, contribution
+from tcomp.derivatives.gathers import Contribution, Place, contribution, rigid_indices
 from tcomp.derivatives.invariance import shifts_that_cancel
+from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
-from tcomp.derivatives.versions import Version
+from tcomp.derivatives.versions import Version, writes_all
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Binary, Function, Index, Tensor, walk
+from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, walk
 
 
 def gradient_text(
@@ -57,7 +57,7 @@ def gradient_text(
     return _Reverse(function, chosen_inputs(function, wrt), ties).run(wanted or f"{function.name}_grad", save)
 
 
-class _Reverse(Derivation):
+class _Reverse(Reductions):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
         self.active -= shifts_that_cancel(function, self.versions)
@@ -79,8 +79,7 @@ class _Reverse(Derivation):
             self._push(position, version)
             first = all(earlier.name != version.name for earlier in self.versions[:position])
             if version.base in self.active and first:
-                self.left_over[version.base] = position
-                self.sums.setdefault(version.base, [])
+                self._keep(position, version)
         for given in self.wrt:
             self._write_result(given)
         self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
@@ -192,22 +191,52 @@ class _Reverse(Derivation):
             group.statements.append(statement_of(own, part.subscripts, operator, part.value, part.ranges))
         self.groups.append(group)
 
+    def _keep(self, position: int, version: Version) -> None:
+        """What the first statement of a version passes on to the adjoint of what was there before."""
+        assert version.base is not None
+        statement, source = self.function.statements[position], self.adjoints[version.name]
+        indices, ranges = self.whole(version.tensor)
+        overwrites = statement.reduction is None or statement.initialise
+        if overwrites or (statement.reduction == "*" and not self._multiplies_all(position, version)):
+            self.left_over[version.base] = position
+            self.sums.setdefault(version.base, [])
+            return
+        if statement.reduction == "*":
+            indices = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+            ranges = self.bounds(position)
+        value: Expr = element(source, self._as_handed_out(version, source, indices))
+        if statement.reduction == "*":
+            value = product(value, to_syntax(statement.value, version.reads))
+        elif statement.reduction in ("max", "min"):
+            value = self.kept(version, indices, value)
+        self.sums.setdefault(version.base, []).append(Contribution(indices, value, ranges, gathered=True))
+
+    def _multiplies_all(self, position: int, version: Version) -> bool:
+        return self.multiplies_once(position) and writes_all(position, self.function, self.symbolic)
+
+    def _as_handed_out(self, version: Version, adjoint: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Subscripts of an adjoint, which for that of an output is an array that begins at 0."""
+        if adjoint not in self.cotangents.values():
+            return subscripts
+        return tuple(self._rebased(s, span) for s, span in zip(subscripts, self.box(version.tensor), strict=True))
+
     def _left_over(self, own: str, position: int) -> list[syntax.Statement]:
-        """The adjoint of what a statement left as it was: that of the next version, with zeros where it wrote."""
+        """The adjoint of what a statement left as it was, with zeros where it wrote, or times what it multiplied by."""
         version, statement = self.versions[position], self.function.statements[position]
-        box = self.box(version.tensor)
         indices, ranges = self.whole(version.tensor)
         source = self.adjoints[version.name]
-        read = indices
-        if source in self.cotangents.values():
-            read = tuple(self._rebased(i, span) for i, span in zip(indices, box, strict=True))
-        kept = statement_of(own, indices, "=", element(source, read), ranges)
+        kept = statement_of(own, indices, "=", element(source, self._as_handed_out(version, source, indices)), ranges)
+        written = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        if statement.reduction == "*" and not statement.initialise:
+            value = to_syntax(statement.value, version.reads)
+            return [kept, statement_of(own, written, "*=", value, self.bounds(position))]
         zero: Expr = ZERO
         if self.function.tensors[version.tensor].dtype.name == "float64":
             zero = syntax.Cast("double", ZERO)
-        written = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         outer = tuple(r for r in self.bounds(position) if r.index.name not in statement.reduction_indices)
-        return [kept, statement_of(own, written, "=", zero, outer)]
+        plain = all(isinstance(s, Index | Constant | Size) for s in statement.subscripts)
+        operator = "=" if plain or statement.reduction is None else "+=!"
+        return [kept, statement_of(own, written, operator, zero, outer)]
 
     def _push(self, position: int, version: Version) -> None:
         statement = self.function.statements[position]
@@ -228,10 +257,16 @@ class _Reverse(Derivation):
         """The value of a sum whose divisor is the same in all of it."""
         statement = self.function.statements[position]
         match statement.value:
-            case Binary(op="/") as quotient if statement.reduction == "+" and version.is_only_write:
+            case Binary(op="/") as quotient if (
+                statement.reduction == "+" and version.is_only_write and not version.base
+            ):
                 used = {e.name for e in walk(quotient.rhs) if isinstance(e, Index)}
                 return None if used & set(statement.reduction_indices) else quotient
         return None
+
+    def _is_whole(self, version: Version) -> bool:
+        """Whether one statement alone makes a version."""
+        return version.is_only_write and version.base is None
 
     def _add(self, version: Version, place: Place, adjoints: Iterable[Adjoint]) -> None:
         """What reads contribute to the adjoints of what they read."""
@@ -280,13 +315,13 @@ class _Reverse(Derivation):
             hint = f"add a range, such as `where {missing[0]} in 0:3`"
             raise DerivativeError(Diagnostic(message, self.function.source, statement.span, hint))
         box = self.box(version.tensor)
-        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         own = self.adjoints[version.name]
-        if own in self.cotangents.values():
-            subscripts = tuple(self._rebased(s, span) for s, span in zip(subscripts, box, strict=True))
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        subscripts = self._as_handed_out(version, own, subscripts)
         boxes = {own: box} | {
             new: self.symbolic.boxes[old] for old, new in version.reads.items() if old in self.symbolic.boxes
         }
         outer = frozenset(set(statement.indices) - set(statement.reduction_indices))
         dependent = dependent_ranges(statement)
-        return Place(statement.indices, outer, ranges, dependent, element(own, subscripts), boxes)
+        seed, rigid = element(own, subscripts), rigid_indices(statement)
+        return Place(statement.indices, outer, ranges, dependent, seed, boxes, rigid)

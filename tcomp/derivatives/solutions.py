@@ -36,11 +36,12 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """The indices of a statement: those of its left-hand side, the spans, and which of them others bound."""
+    """The indices of a statement: those of its left-hand side, the spans, which others bound, and which stay."""
 
     outer: frozenset[str]
     ranges: Mapping[str, Span]
     dependent: frozenset[str]
+    rigid: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -102,6 +103,8 @@ class Solver:
             coefficient, rest = dict(form.terms)[index], _without(form, index)
             if index in rest.indices() or rest.indices() & self._shifted():
                 continue
+            if index in self.indices.rigid and (rest.terms or rest.constant.terms or coefficient.constant != 1):
+                continue
             self.moved |= rest.indices()
             own = Linear(((index, _ONE),), Polynomial())
             self._name(dimension, index, (own + rest.scaled(_MINUS_ONE)).scaled(coefficient))
@@ -117,7 +120,7 @@ class Solver:
             return False
         for (far, stride), (near, step) in (form.terms, form.terms[::-1]):
             assert isinstance(far, str) and isinstance(near, str)
-            if step.constant != 1 or not _is_stride(stride) or {far, near} & self.indices.dependent:
+            if step.constant != 1 or not _is_stride(stride) or {far, near} & self._bound():
                 continue
             if near in self.indices.outer and far not in self.indices.outer:
                 continue
@@ -183,7 +186,7 @@ class Solver:
             case ((Rounded(operand=Linear(terms=((str() as index, step),))) as rounded, coefficient),):
                 if rounded.remainder is not remainder or coefficient.constant != 1 or step.constant != 1:
                     return None
-                free = self._is_free(index) and index not in self.indices.dependent
+                free = self._is_free(index) and index not in self._bound()
                 return (index, rounded.operand.constant, rounded) if free else None
         return None
 
@@ -192,7 +195,7 @@ class Solver:
         candidates = [t for t, c in form.terms if isinstance(t, str) and _is_stride(c) and self._is_free(t)]
         for index in sorted(candidates, key=lambda index: index not in self.indices.outer):
             stride, rest = dict(form.terms)[index], _without(form, index)
-            if index in rest.indices() or rest.indices() & self._shifted() or index in self.indices.dependent:
+            if index in rest.indices() or rest.indices() & self._shifted() or index in self._bound():
                 continue
             self.moved |= rest.indices()
             y = Linear(((index, _ONE),), Polynomial()) + rest.scaled(_MINUS_ONE)
@@ -209,6 +212,9 @@ class Solver:
 
     def _is_free(self, index: str) -> bool:
         return index not in self.places and index not in self.moved
+
+    def _bound(self) -> frozenset[str]:
+        return self.indices.dependent | self.indices.rigid
 
     def _shifted(self) -> set[str]:
         return {index for index, at in self.places.items() if at.terms != ((index, _ONE),) or at.constant.terms}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.derivation import (
-    Derivation,
     Derivative,
     Group,
     chosen_inputs,
@@ -19,6 +18,7 @@ from tcomp.derivatives.derivation import (
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
+from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
 from tcomp.derivatives.versions import Version
 from tcomp.grammar.tree import syntax
@@ -34,7 +34,7 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     return _Forward(function, chosen_inputs(function, wrt), ties).run()
 
 
-class _Forward(Derivation):
+class _Forward(Reductions):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
         self.tangents = {given: self.fresh(f"t_{given}") for given in wrt}
@@ -64,13 +64,11 @@ class _Forward(Derivation):
 
     def _write(self, position: int, version: Version) -> None:
         own = self.tangents[version.name]
-        if version.base is not None and all(earlier.name != version.name for earlier in self.versions[:position]):
-            copied = self.copied(own, self.tangents.get(version.base, ""), version.tensor)
-            zero = syntax.Cast(spelling(self.function.tensors[version.tensor]), ZERO)
-            moves = version.base in self.active
-            self.groups.append(Group("", [copied if moves else replace(copied, value=zero)]))
         statement, rule = self.function.statements[position], self.rule(position, version)
-        adjoints = rule.push(statement.value, *self.seed(position, version, rule, ONE))
+        seed = self.seed(position, version, rule, ONE)
+        if version.base is not None and all(earlier.name != version.name for earlier in self.versions[:position]):
+            self.groups.append(Group("", self._kept(position, version, own)))
+        adjoints = rule.push(statement.value, *seed)
         parts = [
             self._part(adjoint, version) for adjoint in adjoints if version.reads[adjoint.read.tensor] in self.active
         ]
@@ -94,6 +92,21 @@ class _Forward(Derivation):
         group = Group(f"{self.tangents[version.name]}: how {version.name} moves")
         group.statements.append(statement_of(self.tangents[version.name], subscripts, operator, value, bounds))
         self.groups.append(group)
+
+    def _kept(self, position: int, version: Version, own: str) -> list[syntax.Statement]:
+        """How what was there before moves a version that goes on from it, or overwrites a part."""
+        assert version.base is not None
+        statement = self.function.statements[position]
+        copied = self.copied(version, own, self.tangents.get(version.base, ""))
+        if version.base not in self.active:
+            return [replace(copied, value=syntax.Cast(spelling(self.function.tensors[version.tensor]), ZERO))]
+        if statement.initialise or statement.reduction in (None, "+"):
+            return [copied]
+        if statement.reduction == "*":
+            subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+            value = to_syntax(statement.value, version.reads)
+            return [copied, statement_of(own, subscripts, "*=", value, self.bounds(position))]
+        return [replace(copied, value=self.kept(version, copied.subscripts or (), copied.value))]
 
     def _part(self, adjoint: Adjoint, version: Version) -> Expr:
         """What the movement of one read contributes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy as np
 from tcomp.grammar.parsing.parser import parse
 from tcomp.grammar.ranges.linear import Linear, Rounded
 from tcomp.grammar.tree import function, syntax
-from tcomp.values.operators import FLOAT64, INTRINSICS, DType
+from tcomp.values.operators import FLOAT32, FLOAT64, INTRINSICS, DType
 
 SPELLINGS = {"float32": "float", "float64": "double", "float16": "half", "int32": "int"}
 """What people call the types."""
@@ -133,6 +134,14 @@ def total(lhs: Expr, rhs: Expr) -> Expr:
     return syntax.Binary("+", lhs, rhs)
 
 
+def conjunction(tests: Sequence[Expr]) -> Expr:
+    """Whether all of some tests hold."""
+    first, *others = tests
+    for other in others:
+        first = syntax.Binary("&&", first, other)
+    return first
+
+
 def substitute(expr: Expr, places: Mapping[str, Expr]) -> Expr:
     """The expression with other values of some of its names, all at once; functions and tensors keep theirs."""
     if isinstance(expr, syntax.Name):
@@ -169,13 +178,87 @@ def names_in(expr: Expr) -> set[str]:
 
 
 @functools.cache
-def partials(intrinsic: str) -> tuple[Expr, ...] | None:
+def partials(intrinsic: str, dtype: DType) -> tuple[Expr, ...] | None:
     """The derivatives of an intrinsic by its arguments ``a b c d``, in which ``y`` is its value."""
     texts = INTRINSICS[intrinsic].partials
-    return None if texts is None else tuple(map(_parsed, texts))
+    return None if texts is None else tuple(_exact(_parsed(text), dtype) for text in texts)
 
 
 def _parsed(text: str) -> Expr:
     (definition,) = parse(f"def f(float a) -> (o) {{ o = {text} }}")
     (statement,) = syntax.statements(definition.body)
     return statement.value
+
+
+def _exact(expr: Expr, dtype: DType) -> Expr:
+    """Constants of a table: numbers in a float's text, calls of doubles in a double's, for literals are floats."""
+    value = _number(expr)
+    if isinstance(expr, syntax.Number) or value is None:
+        return with_children(expr, [_exact(child, dtype) for child in syntax.children(expr)])
+    if dtype != FLOAT64:
+        return constant(value, FLOAT32)
+    return _with_doubles(expr)
+
+
+def _number(expr: Expr) -> float | None:
+    """The value of an expression of numbers; None where there is a name in it."""
+    match expr:
+        case syntax.Number():
+            return float(expr.text)
+        case syntax.Unary(op="-"):
+            inner = _number(expr.operand)
+            return None if inner is None else -inner
+        case syntax.Binary(op="*" | "/"):
+            lhs, rhs = _number(expr.lhs), _number(expr.rhs)
+            return None if lhs is None or rhs is None else lhs * rhs if expr.op == "*" else lhs / rhs
+        case syntax.Apply():
+            values = [_number(argument) for argument in expr.arguments]
+            known = [np.float64(value) for value in values if value is not None]
+            return float(INTRINSICS[expr.function.name].evaluate(*known)) if len(known) == len(values) else None
+        case _:
+            return None
+
+
+def _with_doubles(expr: Expr) -> Expr:
+    """Literals that are arguments of functions as doubles; what is multiplied with a double becomes one."""
+    if isinstance(expr, syntax.Apply):
+        arguments = (
+            syntax.Cast("double", a) if isinstance(a, syntax.Number | syntax.Unary) and _is_literal(a) else a
+            for a in expr.arguments
+        )
+        return replace(expr, arguments=tuple(map(_with_doubles, arguments)))
+    if isinstance(expr, syntax.Cast):
+        return expr
+    return with_children(expr, [_with_doubles(child) for child in syntax.children(expr)])
+
+
+def _is_literal(expr: Expr) -> bool:
+    return isinstance(expr, syntax.Number) or (isinstance(expr, syntax.Unary) and _is_literal(expr.operand))
+
+
+def folded(expr: Expr) -> Expr:
+    """An expression without comparisons, sums and differences of literals that are exact."""
+    expr = with_children(expr, [folded(child) for child in syntax.children(expr)])
+    match expr:
+        case syntax.Binary(lhs=syntax.Number() as lhs, rhs=syntax.Number() as rhs) if "." in lhs.text + rhs.text:
+            a, b = float(np.float32(lhs.text)), float(np.float32(rhs.text))
+            if expr.op in ("+", "-"):
+                value = a + b if expr.op == "+" else a - b
+                return constant(value, FLOAT32) if float(np.float32(value)) == value else expr
+            if expr.op in _COMPARISONS:
+                return _TRUE if _COMPARISONS[expr.op](a, b) else _FALSE
+        case syntax.Conditional(condition=condition) if condition in (_TRUE, _FALSE):
+            return expr.then if condition == _TRUE else expr.otherwise
+        case syntax.Binary(op="&&") if _FALSE in (expr.lhs, expr.rhs):
+            return _FALSE
+        case syntax.Binary(op="&&") if _TRUE in (expr.lhs, expr.rhs):
+            return expr.rhs if expr.lhs == _TRUE else expr.lhs
+        case syntax.Apply(function=syntax.Name(name="pow"), arguments=(base, exponent)) if exponent == ONE:
+            return base
+    return expr
+
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": operator.eq, ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
+}  # fmt: skip
+_TRUE, _FALSE = syntax.Cast("bool", syntax.Number("1")), syntax.Cast("bool", syntax.Number("0"))

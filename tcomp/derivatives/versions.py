@@ -8,8 +8,9 @@ from math import gcd
 
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import linear
-from tcomp.grammar.ranges.symbolic import Symbolic
-from tcomp.grammar.tree.function import Constant, Function, Index, Read, Size, Statement, walk
+from tcomp.grammar.ranges.polynomials import greatest, least
+from tcomp.grammar.ranges.symbolic import Span, Symbolic
+from tcomp.grammar.tree.function import Function, Index, Range, Read, Statement, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Version:
     """The content of a tensor that a statement makes or adds to: ``name`` is its own in derived text.
 
     ``reads`` says for every tensor which version this statement sees.  ``is_only_write`` says that no other statement
-    writes the version.  ``base`` is the version of which this one overwrites a part; None if it overwrites all.
+    writes the version.  ``base`` is the version of which this one overwrites a part, or to which it adds, multiplies or
+    compares; None if it overwrites all.  ``before`` is the box of what was written until then, if it is known.
     """
 
     tensor: str
@@ -25,12 +27,13 @@ class Version:
     reads: Mapping[str, str]
     is_only_write: bool
     base: str | None = None
+    before: tuple[Span, ...] | None = None
 
 
 def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
     """One per statement; the last version of a tensor keeps its name.
 
-    Raises DerivativeError for content that the caller passes, and for tensors that are added to after they were read.
+    Raises DerivativeError for content that the caller passes.
     """
     if function.needs_content:
         message = f"{function.needs_content[0]} is read before it is written, so it has no derivative here yet"
@@ -40,55 +43,75 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
     seen: set[tuple[str, int]] = set()
     partial: set[tuple[str, int]] = set()
     for position, statement in enumerate(function.statements):
-        reads = tensors_read(statement)
-        seen |= {(tensor, current[tensor]) for tensor in reads if tensor in current}
+        seen |= {(tensor, current[tensor]) for tensor in tensors_read(statement) if tensor in current}
         target = statement.target
+        same = [p for p in range(position) if numbers[p] == current.get(target) and _target(function, p) == target]
+        is_new, keeps = True, False
         if statement.reduction is None or statement.initialise:
-            same = [p for p in range(position) if numbers[p] == current.get(target) and _target(function, p) == target]
-            beside = same and all(_are_disjoint(function, symbolic, position, p) for p in same)
+            beside = bool(same) and all(_are_disjoint(function, symbolic, position, p) for p in same)
             beside = beside and (target, current[target]) not in partial
-            if same and not beside and not _writes_all(position, function, symbolic):
-                if (
-                    not all(isinstance(s, Index | Constant | Size) for s in statement.subscripts)
-                    and statement.reduction
-                ):
-                    _refuse(function, statement, f"part of {target} is written again")
-                partial.add((target, current[target] + 1))
-            if beside and (target, current[target]) in seen:
-                _refuse(function, statement, f"{target} is read before the rest of it is written")
-            current[target] = current.get(target, -1) + (0 if beside else 1)
-        elif statement.reduction != "+":
-            _refuse(function, statement, f"`{statement.reduction}=` without `!`")
-        elif (target, current[target]) in seen:
-            _refuse(function, statement, f"{target} is read before it is added to")
-        elif any(_is_read_back(function, p) for p in range(position) if _target(function, p) == target):
-            _refuse(function, statement, f"{target} is added to after its extremes or products were found")
+            is_new = not beside or (target, current[target]) in seen
+            keeps = bool(same) and is_new and not writes_all(position, function, symbolic)
+        else:
+            # A sum goes on in the version that it adds to, unless something reads what was there.
+            read = (target, current[target]) in seen or any(_is_read_back(function, p) for p in same)
+            is_new = keeps = statement.reduction != "+" or read
+        if is_new:
+            current[target] = current.get(target, -1) + 1
+        if keeps:
+            partial.add((target, current[target]))
         numbers.append(current[target])
     taken = {*function.tensors, *function.sizes, *(i for s in function.statements for i in s.indices)}
     names: dict[tuple[str, int], str] = {}
     for target, number in dict.fromkeys(zip((s.target for s in function.statements), numbers, strict=True)):
         names[target, number] = target if number == current[target] else _fresh(f"{target}_{number + 1}", taken)
     bases = {names[key]: names[key[0], key[1] - 1] for key in partial}
-    return tuple(_versions(function, numbers, names, bases))
+    return tuple(_versions(function, symbolic, numbers, names, bases))
 
 
 def _versions(
-    function: Function, numbers: list[int], names: Mapping[tuple[str, int], str], bases: Mapping[str, str]
+    function: Function,
+    symbolic: Symbolic,
+    numbers: list[int],
+    names: Mapping[tuple[str, int], str],
+    bases: Mapping[str, str],
 ) -> list[Version]:
     result: list[Version] = []
     reads = {tensor.name: tensor.name for tensor in function.tensors.values()}
     written = [names[s.target, n] for s, n in zip(function.statements, numbers, strict=True)]
-    for statement, own in zip(function.statements, written, strict=True):
-        result.append(Version(statement.target, own, dict(reads), written.count(own) == 1, bases.get(own)))
+    boxes: dict[str, tuple[Span, ...] | None] = {}
+    for position, (statement, own) in enumerate(zip(function.statements, written, strict=True)):
+        base = bases.get(own)
+        before = boxes.get(base) if base is not None else None
+        result.append(Version(statement.target, own, dict(reads), written.count(own) == 1, base, before))
+        boxes[own] = _with_written(position, function, symbolic, boxes.get(own, before))
         reads[statement.target] = own
     return result
 
 
-def _writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
+def _with_written(
+    position: int, function: Function, symbolic: Symbolic, before: tuple[Span, ...] | None
+) -> tuple[Span, ...] | None:
+    """The box of what a statement writes and what was written before; None where that cannot be said."""
+    forms = [linear(subscript) for subscript in function.statements[position].subscripts]
+    spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
+    known = tuple(span for span in spans if span is not None)
+    if len(known) < len(spans):
+        return None
+    if before is None:
+        return known
+    return tuple((least([a[0], b[0]]), greatest([a[1], b[1]])) for a, b in zip(before, known, strict=True))
+
+
+def writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
+    """Whether a statement writes every element of its tensor, as far as that is plain."""
     statement = function.statements[position]
     forms = [linear(subscript) for subscript in statement.subscripts]
     spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
     plain = all(form is not None and [c.constant for _, c in form.terms] in ([1], [-1], []) for form in forms)
+    indices = [index for form in forms if form is not None for index in form.indices()]
+    plain = plain and len(set(indices)) == len(indices)
+    plain = plain and not any(depends_on_indices(given) for given in statement.ranges)
     return plain and tuple(spans) == symbolic.boxes.get(statement.target)
 
 
@@ -119,13 +142,14 @@ def _are_disjoint(function: Function, symbolic: Symbolic, first: int, second: in
     return False
 
 
+def depends_on_indices(given: Range) -> bool:
+    """Whether other indices bound a range."""
+    return any(isinstance(e, Index) for bound in (given.lower, given.upper) for e in walk(bound))
+
+
 def tensors_read(statement: Statement) -> set[str]:
     """The tensors whose elements a statement mentions on its right-hand side or in its subscripts."""
     return {e.tensor for expr in statement.expressions() for e in walk(expr) if isinstance(e, Read)}
-
-
-def _refuse(function: Function, statement: Statement, what: str) -> None:
-    raise DerivativeError(Diagnostic(f"{what}, which has no derivative here yet", function.source, statement.span))
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -30,7 +30,8 @@ class Intrinsic:
 
     Arguments are converted to a common float type (float32 at least) unless ``keeps_integers`` holds, in which case
     integers stay integers.  ``evaluate`` is the meaning on arrays: float64 ones, or, where ``typed`` says that the
-    result depends on the element type, or where integers stay, arrays of the type itself.
+    result depends on the element type, or where integers stay, arrays of the type itself.  ``partials`` are the
+    derivatives by the arguments ``a b c d``, in which ``y`` is the value; calls of numbers are constants.
     """
 
     name: str
@@ -101,6 +102,13 @@ def _lgamma(x: Array) -> Array:
     """SciPy's overflows beside its pole at 0."""
     inside = np.where(np.abs(x) < 1e-300, -np.log(np.abs(x)), _log_gamma(x))
     return np.where(np.isinf(x), np.inf, inside)
+
+
+_polygamma = _scipy("polygamma")
+
+
+def _trigamma(x: Array) -> Array:
+    return _polygamma(1, x)
 
 
 def _elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
@@ -216,49 +224,55 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("ceil", 1, np.ceil, partials=("0.0",)),
         Intrinsic("cos", 1, np.cos, partials=("-sin(a)",)),
         Intrinsic("cosh", 1, np.cosh, partials=("sinh(a)",)),
-        Intrinsic("cospi", 1, _cospi, cfunctions.COSPI),
-        Intrinsic("cyl_bessel_i0", 1, _bessel("i0", np.abs), cfunctions.CYL_BESSEL_I0),
-        Intrinsic("cyl_bessel_i1", 1, _odd(_bessel("i1", np.positive)), cfunctions.CYL_BESSEL_I1),
-        Intrinsic("erf", 1, _erf, partials=("1.1283791670955126 * exp(-(a * a))",)),
-        Intrinsic("erfc", 1, _erfc, partials=("-1.1283791670955126 * exp(-(a * a))",)),
-        Intrinsic("erfcinv", 1, _erfcinv, cfunctions.ERFCINV),
-        Intrinsic("erfcx", 1, _scipy("erfcx"), cfunctions.ERFCX),
-        Intrinsic("erfinv", 1, _odd(_scipy("erfinv")), cfunctions.ERFINV),
+        Intrinsic("cospi", 1, _cospi, cfunctions.COSPI, partials=("-acos(-1.0) * sinpi(a)",)),
+        Intrinsic("cyl_bessel_i0", 1, _bessel("i0", np.abs), cfunctions.CYL_BESSEL_I0, partials=("cyl_bessel_i1(a)",)),
+        Intrinsic("cyl_bessel_i1", 1, _odd(_bessel("i1", np.positive)), cfunctions.CYL_BESSEL_I1,
+                  partials=("a == 0.0 ? 0.5 : cyl_bessel_i0(a) - y / a",)),
+        Intrinsic("erf", 1, _erf, partials=("2.0 * rsqrt(acos(-1.0)) * exp(-(a * a))",)),
+        Intrinsic("erfc", 1, _erfc, partials=("-2.0 * rsqrt(acos(-1.0)) * exp(-(a * a))",)),
+        Intrinsic("erfcinv", 1, _erfcinv, cfunctions.ERFCINV, partials=("-0.5 * sqrt(acos(-1.0)) * exp(y * y)",)),
+        Intrinsic("erfcx", 1, _scipy("erfcx"), cfunctions.ERFCX, partials=("2.0 * a * y - 2.0 * rsqrt(acos(-1.0))",)),
+        Intrinsic("erfinv", 1, _odd(_scipy("erfinv")), cfunctions.ERFINV,
+                  partials=("0.5 * sqrt(acos(-1.0)) * exp(y * y)",)),
         Intrinsic("exp", 1, np.exp, partials=("y",)),
         Intrinsic("exp10", 1, lambda x: np.power(10.0, x), _c("$T $name($T x) { return pow$f(10, x); }", "pow"),
-                  partials=("2.302585092994046 * y",)),
-        Intrinsic("exp2", 1, np.exp2, partials=("0.6931471805599453 * y",)),
+                  partials=("log(10.0) * y",)),
+        Intrinsic("exp2", 1, np.exp2, partials=("log(2.0) * y",)),
         Intrinsic("expm1", 1, np.expm1, partials=("y + 1.0",)),
         Intrinsic("fabs", 1, np.abs, partials=("sign(a)",)),
         Intrinsic("floor", 1, np.floor, partials=("0.0",)),
-        Intrinsic("j0", 1, _bessel("j0", np.zeros_like), _c("double $name(double x) { return j0(x); }", "j0")),
+        Intrinsic("j0", 1, _bessel("j0", np.zeros_like), _c("double $name(double x) { return j0(x); }", "j0"),
+                  partials=("-j1(a)",)),
         Intrinsic("j1", 1, _bessel("j1", lambda x: np.copysign(0.0, x)),
-                  _c("double $name(double x) { return j1(x); }", "j1")),
-        Intrinsic("lgamma", 1, _lgamma),
+                  _c("double $name(double x) { return j1(x); }", "j1"), partials=("a == 0.0 ? 0.5 : j0(a) - y / a",)),
+        Intrinsic("lgamma", 1, _lgamma, partials=("digamma(a)",)),
         Intrinsic("log", 1, np.log, partials=("1.0 / a",)),
-        Intrinsic("log10", 1, np.log10, partials=("0.4342944819032518 / a",)),
+        Intrinsic("log10", 1, np.log10, partials=("1.0 / log(10.0) / a",)),
         Intrinsic("log1p", 1, np.log1p, partials=("1.0 / (1.0 + a)",)),
-        Intrinsic("log2", 1, np.log2, partials=("1.4426950408889634 / a",)),
-        Intrinsic("logb", 1, _logb),
+        Intrinsic("log2", 1, np.log2, partials=("1.0 / log(2.0) / a",)),
+        Intrinsic("logb", 1, _logb, partials=("0.0",)),
         Intrinsic("normcdf", 1, _scipy("ndtr"), cfunctions.NORMCDF,
-                  partials=("0.3989422804014327 * exp(-0.5 * a * a)",)),
-        Intrinsic("normcdfinv", 1, _scipy("ndtri"), cfunctions.NORMCDFINV),
+                  partials=("rsqrt(2.0 * acos(-1.0)) * exp(-0.5 * a * a)",)),
+        Intrinsic("normcdfinv", 1, _scipy("ndtri"), cfunctions.NORMCDFINV,
+                  partials=("sqrt(2.0 * acos(-1.0)) * exp(0.5 * y * y)",)),
         Intrinsic("rcbrt", 1, lambda x: 1 / np.cbrt(x), cfunctions.RCBRT, partials=("-y / (3.0 * a)",)),
         Intrinsic("round", 1, _round, partials=("0.0",)),
         Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), _c("$T $name($T x) { return 1 / sqrt$f(x); }", "sqrt"),
                   partials=("-0.5 * y * y * y",)),
         Intrinsic("sin", 1, np.sin, partials=("cos(a)",)),
         Intrinsic("sinh", 1, np.sinh, partials=("cosh(a)",)),
-        Intrinsic("sinpi", 1, _sinpi, cfunctions.SINPI),
+        Intrinsic("sinpi", 1, _sinpi, cfunctions.SINPI, partials=("acos(-1.0) * cospi(a)",)),
         Intrinsic("sqrt", 1, np.sqrt, partials=("0.5 / y",)),
         Intrinsic("tan", 1, np.tan, partials=("1.0 + y * y",)),
         Intrinsic("tanh", 1, np.tanh, partials=("1.0 - y * y",)),
-        Intrinsic("tgamma", 1, _scipy("gamma")),
+        Intrinsic("tgamma", 1, _scipy("gamma"), partials=("y * digamma(a)",)),
         Intrinsic("trunc", 1, np.trunc, partials=("0.0",)),
-        Intrinsic("y0", 1, _bessel("y0", _vanishing), _c("double $name(double x) { return y0(x); }", "y0")),
-        Intrinsic("y1", 1, _bessel("y1", _vanishing), _c("double $name(double x) { return y1(x); }", "y1")),
+        Intrinsic("y0", 1, _bessel("y0", _vanishing), _c("double $name(double x) { return y0(x); }", "y0"),
+                  partials=("-y1(a)",)),
+        Intrinsic("y1", 1, _bessel("y1", _vanishing), _c("double $name(double x) { return y1(x); }", "y1"),
+                  partials=("y0(a) - y / a",)),
         Intrinsic("atan2", 2, np.arctan2, partials=("b / (a * a + b * b)", "-a / (a * a + b * b)")),
-        Intrinsic("copysign", 2, np.copysign),
+        Intrinsic("copysign", 2, np.copysign, partials=("a == 0.0 ? 0.0 : y / a", "0.0")),
         Intrinsic("fdim", 2, lambda x, y: np.where(x <= y, 0.0, x - y),
                   _c("$T $name($T x, $T y) { return x <= y ? 0 : x - y; }"),
                   partials=("a > b ? 1.0 : 0.0", "a > b ? -1.0 : 0.0")),
@@ -270,21 +284,27 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("fmin", 2, np.fmin,
                   _c("$T $name($T x, $T y) { $T smaller = x <= y ? x : y; return y != y ? x : smaller; }"),
                   partials=("a < b ? 1.0 : a == b ? 0.5 : 0.0", "b < a ? 1.0 : a == b ? 0.5 : 0.0")),
-        Intrinsic("fmod", 2, np.fmod),
+        Intrinsic("fmod", 2, np.fmod, partials=("1.0", "-trunc(a / b)")),
         Intrinsic("hypot", 2, np.hypot, partials=("a / y", "b / y")),
         Intrinsic("nextafter", 2, np.nextafter, typed=True),
-        Intrinsic("pow", 2, np.power, partials=("b * pow(a, b - 1.0)", "a == 0.0 && b >= 0.0 ? 0.0 : y * log(a)")),
-        Intrinsic("remainder", 2, _remainder),
-        Intrinsic("rhypot", 2, lambda x, y: 1 / np.hypot(x, y), cfunctions.RHYPOT),
+        Intrinsic("pow", 2, np.power,
+                  partials=("b == 0.0 ? 0.0 : b * pow(a, b - 1.0)", "a == 0.0 && b >= 0.0 ? 0.0 : y * log(a)")),
+        Intrinsic("remainder", 2, _remainder, partials=("1.0", "(y - a) / b")),
+        Intrinsic("rhypot", 2, lambda x, y: 1 / np.hypot(x, y), cfunctions.RHYPOT,
+                  partials=("-a * y * y * y", "-b * y * y * y")),
         Intrinsic("fma", 3, _fma, partials=("b", "a", "1.0")),
         Intrinsic("norm3d", 3, _norm,
                   _c("$T $name($T x, $T y, $T z) { return hypot$f(hypot$f(x, y), z); }", "hypot"),
                   partials=("a / y", "b / y", "c / y")),
-        Intrinsic("rnorm3d", 3, lambda *x: 1 / _norm(*x), cfunctions.RNORM3D),
+        Intrinsic("rnorm3d", 3, lambda *x: 1 / _norm(*x), cfunctions.RNORM3D,
+                  partials=("-a * y * y * y", "-b * y * y * y", "-c * y * y * y")),
         Intrinsic("norm4d", 4, _norm,
                   _c("$T $name($T x, $T y, $T z, $T w) { return hypot$f(hypot$f(x, y), hypot$f(z, w)); }", "hypot"),
                   partials=("a / y", "b / y", "c / y", "d / y")),
-        Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D),
+        Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D,
+                  partials=("-a * y * y * y", "-b * y * y * y", "-c * y * y * y", "-d * y * y * y")),
+        Intrinsic("digamma", 1, _scipy("digamma"), cfunctions.DIGAMMA, cuda_native=False, partials=("trigamma(a)",)),
+        Intrinsic("trigamma", 1, _trigamma, cfunctions.TRIGAMMA, cuda_native=False),
         # The field's names that the original lacks.  NaN gives NaN, also from sign; sign(-0) is -0.
         Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x + 0; }"),
                   keeps_integers=True, cuda_native=False, partials=("sign(a)",)),

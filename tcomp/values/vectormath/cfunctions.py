@@ -135,6 +135,67 @@ Percentage Points of the Normal Distribution", Applied Statistics 37 (1988) 477-
 
 SUPPORT: dict[str, CFunction] = {"chebyshev": CHEBYSHEV, "normal_quantile": NORMAL_QUANTILE}
 
+DIGAMMA = CFunction(
+    """
+double $name(double x) {
+  static const double c[] = {
+      0.9676722454476212, -0.4427631689835921, 0.258499760955651, -0.16394270544240652, 0.10782405069126237,
+      -0.07219956125645471, 0.04880428816414311, -0.03316112647484736, 0.022597648232218104,
+      -0.01542476590494896, 0.010538791616612175, -0.007204534386356869, 0.004926781395729853,
+      -0.003369801655439328, 0.002305126326734928, -0.0015769367714301972, 0.0010788252019162967,
+      -0.0007380709389960052, 0.000504953265834602, -0.0003454680251063077, 0.00023635601564027053,
+      -0.00016170622091974803, 0.0001106337276874741, -7.569179582195066e-05, 5.178575795222081e-05,
+      -3.5430070947659604e-05, 2.424006611860132e-05, -1.6584242271854135e-05, 1.134638458466385e-05,
+      -7.762817668462094e-06, 5.3110609208898636e-06, -3.6336507898010456e-06, 2.486022733129538e-06,
+      -1.7008538854332607e-06, 1.1636675363548843e-06, -7.96142543124197e-07 };
+  const double pi = 3.14159265358979323846;
+  double sum = 0;
+  if (x <= 0) {
+    double rest = x - floor(x);
+    if (x == 0) return -1 / x;
+    if (rest == 0 || rest != rest) return 0 * log(-1.0);
+    sum = -pi / tan(pi * rest);
+    x = 1 - x;
+  }
+  if (x < 1) { sum -= 1 / x; x += 1; }
+  if (x < 10) {
+    double value = 0;
+    while (x > 2) { x -= 1; sum += 1 / x; }
+    x = x - 1.4616321449683622 - 9.549995429965697e-17;
+    for (int k = 35; k >= 0; --k) value = value * x + c[k];
+    return sum + value * x;
+  }
+  double y = 1 / (x * x);
+  return sum + log(x) - 0.5 / x - y * (1.0 / 12 - y * (1.0 / 120 - y * (1.0 / 252 - y * (1.0 / 240 - y * (1.0 / 132
+      - y * (691.0 / 32760 - y / 12))))));
+}""",
+    ("floor", "log", "tan"),
+)
+"""The derivative of the logarithm of the gamma function: reflection below 0, steps to (1, 2), where the Taylor series
+about the root has its relative accuracy, and the asymptotic series from 10 on."""
+
+TRIGAMMA = CFunction(
+    """
+double $name(double x) {
+  const double pi = 3.14159265358979323846;
+  double sum = 0, sign = 1, y;
+  if (x <= 0) {
+    double rest = x - floor(x);
+    if (rest != rest) return -x;
+    double sine = sin(pi * (rest < 0.5 ? rest : 1 - rest));
+    sum = pi * pi / (sine * sine);
+    sign = -1;
+    x = 1 - x;
+  }
+  while (x < 10) { sum += sign / (x * x); x += 1; }
+  y = 1 / (x * x);
+  return sum + sign * ((1 + 0.5 / x) / x + y / x * (1.0 / 6 - y * (1.0 / 30 - y * (1.0 / 42 - y * (1.0 / 30
+      - y * (5.0 / 66 - y * (691.0 / 2730 - y * 7 / 6)))))));
+}""",
+    ("floor", "sin"),
+)
+"""The derivative of ``DIGAMMA``: reflection below 0, steps to 10 and the asymptotic series from there."""
+
 NORMCDFINV = CFunction(
     "double $name(double p) { return tc_normal_quantile_double(p - 0.5, p < 0.5 ? p : 1 - p); }", ("normal_quantile",)
 )

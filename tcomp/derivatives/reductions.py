@@ -1,0 +1,121 @@
+"""Reductions under differentiation: what of an adjoint reaches each value, and what was there before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.derivatives.derivation import Derivation, Group, statement_of
+from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax
+from tcomp.derivatives.versions import Version
+from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Function, Index
+
+_LAST = syntax.Number("2147483647")
+"""Behind every place in a reduction."""
+
+
+class Reductions(Derivation):
+    """What reverse and forward mode share about statements that combine values."""
+
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+        super().__init__(function, wrt, ties)
+        self.ties: dict[str, str] = {}
+
+    def seed(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+        """What of ``seed`` reaches each value that a statement reduces, and where."""
+        match self.function.statements[position].reduction:
+            case "min" | "max":
+                return self._ties(position, version, rule, seed)
+            case "*":
+                return self._products(position, version, rule, seed), ()
+            case _:
+                return seed, ()
+
+    def kept(self, version: Version, indices: tuple[Expr, ...], seed: Expr) -> Expr:
+        """What of ``seed`` reaches an element that was there before a maximum or minimum went on from it."""
+        assert version.base is not None
+        ties = self.ties.get(version.name)
+        shared = syntax.Binary("/", seed, element(ties, indices)) if ties is not None else seed
+        return syntax.Conditional(self._was_extreme(version, indices), shared, ZERO)
+
+    def _was_extreme(self, version: Version, indices: tuple[Expr, ...]) -> Expr:
+        assert version.base is not None
+        return syntax.Binary("==", element(version.base, indices), element(version.name, indices))
+
+    def _ties(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+        """Elements that are the extreme share its adjoint evenly, or the first of them has it."""
+        statement = self.function.statements[position]
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
+        if self.first_wins and (statement.reduction_indices or version.base is not None):
+            guards: tuple[Expr, ...] = (is_extreme,)
+            if version.base is not None:
+                guards = (*guards, syntax.Unary("!", self._was_extreme(version, subscripts)))
+            if statement.reduction_indices:
+                first, own = self.fresh(f"first_{version.name}"), self._place_in_reduction(position)
+                self._helper(position, first, subscripts, "min=!", syntax.Conditional(is_extreme, own, _LAST))
+                guards = (*guards, syntax.Binary("==", own, element(first, subscripts)))
+            return seed, guards
+        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
+        ties = self.ties[version.name] = self.fresh(f"ties_{version.name}")
+        counted = syntax.Conditional(is_extreme, one, ZERO)
+        if version.base is not None:
+            indices, ranges = self.whole(version.tensor, version.before)
+            own = syntax.Conditional(self._was_extreme(version, indices), one, ZERO)
+            group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
+            group.statements.append(statement_of(ties, indices, "=", own, ranges))
+            self.groups.append(group)
+        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted)
+        return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
+
+    def _place_in_reduction(self, position: int) -> Expr:
+        """Numbers the values that a statement reduces, in the order of its indices."""
+        statement, ranges = self.function.statements[position], self.symbolic.ranges[position]
+        number: Expr | None = None
+        for index in statement.reduction_indices:
+            if index not in ranges:
+                message = f"the range of {index} cannot be said for all sizes, so there is no first of equal values"
+                raise DerivativeError(Diagnostic(message, self.function.source, statement.span))
+            first, last = ranges[index]
+            own: Expr = name(index) if not first.terms else syntax.Binary("-", name(index), first.syntax())
+            extent = (last - first + 1).syntax()
+            number = own if number is None else syntax.Binary("+", syntax.Binary("*", number, extent), own)
+        assert number is not None
+        return number
+
+    def _products(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> Expr:
+        """The product of the others: right for any number of zeros."""
+        statement = self.function.statements[position]
+        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        value = rule.text(statement.value)
+        if version.base is not None:
+            seed = product(seed, element(version.base, subscripts))
+            if self.multiplies_once(position):
+                return seed
+        one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
+        is_zero = syntax.Binary("==", value, ZERO)
+        zeros, rest = self.fresh(f"zeros_{version.name}"), self.fresh(f"nonzero_{version.name}")
+        self._helper(position, zeros, subscripts, "+=!", syntax.Conditional(is_zero, one, ZERO))
+        self._helper(position, rest, subscripts, "*=!", syntax.Conditional(is_zero, one, value))
+        count, others = element(zeros, subscripts), product(seed, element(rest, subscripts))
+        alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), others, ZERO)
+        none = syntax.Binary("==", count, ZERO)
+        return syntax.Conditional(none, syntax.Binary("/", others, value), alone)
+
+    def multiplies_once(self, position: int) -> bool:
+        """Whether a statement combines each element with one value, which its subscripts tell."""
+        statement = self.function.statements[position]
+        own = [s.name for s in statement.subscripts if isinstance(s, Index)]
+        return set(own) == set(statement.indices)
+
+    def _helper(self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr) -> None:
+        group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
+        group.statements.append(statement_of(own, subscripts, operator, value, self.bounds(position)))
+        self.groups.append(group)
+
+
+def _first_line(function: Function, position: int) -> str:
+    statement = list(syntax.statements(function.definition.body))[position]
+    return str(replace(statement, clauses=())).split("\n", 1)[0]

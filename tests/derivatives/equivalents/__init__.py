@@ -1,0 +1,1 @@
+"""Programs beside functions of PyTorch that compute the same, by subject."""
