@@ -20,7 +20,7 @@ from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
-from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
+from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
@@ -403,8 +403,7 @@ def sizes_of(call: Call) -> Sizes:
 def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
     """The arguments, if what is in them decides which elements a program reads."""
     function = call.function
-    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
-    if not any(depends_on_data(subscript) for read in reads for subscript in read.subscripts):
+    if not any(depends_on_data(subscript) for _, subscript in function.accesses()):
         return None
     return tuple(a if isinstance(a, int) else kind_of(a).to_numpy(a) for a in call.arrays)
 

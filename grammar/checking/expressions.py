@@ -195,17 +195,12 @@ class ExpressionChecker:
         if place in (Place.BOUND, Place.DIMENSION):
             self.report.error("tensor accesses cannot be used in this context", span)
             return self._failed(span)
-        if place is Place.TARGET:
-            message = "writing to elements chosen by a tensor (scatter) is not supported yet"
-            hint = f"make it a compile-time scalar: `const {entry.dtype} {entry.name}`" if entry.rank == 0 else None
-            self.report.error(message, span, hint)
-            return self._failed(span)
         entry.read = True
         if entry.rank is not None and entry.rank != len(subscripts):
             message = f"expected {entry.rank} dimensions but found {len(subscripts)} dimensions."
             self.report.error(message, span, self._shape_hint(entry))
             return self._failed(span)
-        if not entry.written and place is Place.VALUE:
+        if not entry.written and place in (Place.VALUE, Place.TARGET):
             if entry.role == "output":
                 self.environment.needs_content.add(entry.name)
             elif entry.role == "temporary":

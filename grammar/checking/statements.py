@@ -10,7 +10,7 @@ from tcomp.grammar.checking.quotients import warn_of_lost_fractions
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
-from tcomp.grammar.tree.function import Constant, Expr, Index, Range, Read, Statement, children, walk
+from tcomp.grammar.tree.function import Constant, Expr, Index, Range, Read, Statement, children, is_indirect, walk
 from tcomp.grammar.tree.limits import MAX_INDICES, complaint
 from tcomp.values.operators import BOOL, INT32, REDUCTIONS, DType, accumulation_type, arithmetic_type, promote
 
@@ -82,15 +82,17 @@ class StatementChecker:
         self._check_rank(entry, len(subscripts))
         ranges, exists = self._clauses()
         value = self._limited(self._value(entry))
-        indices = tuple(dict.fromkeys(_indices(subscripts)))
-        inner = (*_indices((value.expr,)), *_range_indices(ranges), *_indices(exists))
+        chosen = tuple(s for s in subscripts if is_indirect(s))
+        are_subscripts_known = self._check_scatter(chosen) and are_subscripts_known
+        indices = tuple(dict.fromkeys(_indices(s for s in subscripts if not is_indirect(s))))
+        inner = (*_indices((*chosen, value.expr)), *_range_indices(ranges), *_indices(exists))
         reduced = tuple(name for name in dict.fromkeys(inner) if name not in indices)
         if max(len(subscripts), len(indices) + len(reduced)) > MAX_INDICES:
             message = f"a statement has at most {MAX_INDICES} subscripts and {MAX_INDICES} index variables"
             self.report.error(message, statement.span, "split the statement")
             return None
         if are_subscripts_known:
-            self._check_reduced(reduced, (value.expr, *exists), ranges)
+            self._check_reduced(reduced, (*chosen, value.expr, *exists), ranges)
         typed = self._assign(entry, value)
         if entry is None or typed is None:
             return None
@@ -143,6 +145,17 @@ class StatementChecker:
             else:
                 result.append(self.expressions.integer(subscript, Place.TARGET))
         return tuple(result)
+
+    def _check_scatter(self, chosen: tuple[Expr, ...]) -> bool:
+        """False after a report of elements that data choose and `=` writes: several instances may name one."""
+        scalars = [e for s in chosen for e in walk(s) if isinstance(e, Read) and not e.subscripts]
+        for subscript in chosen if self.reduction is None else ():
+            hint = "use a reduction such as `+=!` or `max=!`"
+            if scalars:
+                hint += f", or make it a compile-time scalar: `const {scalars[0].dtype} {scalars[0].tensor}`"
+            message = "`=` cannot write to elements that data choose: several instances may write the same one"
+            self.report.error(message, subscript.span, hint)
+        return self.reduction is not None or not chosen
 
     def _clauses(self) -> tuple[dict[str, Range], tuple[Read, ...]]:
         """The last range of each index, and the reads after ``exists``; lets go to the scope."""

@@ -17,10 +17,10 @@ from tcomp.errors import Diagnostic, Span
 from tcomp.grammar.ranges.accesses import Access
 from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
 from tcomp.grammar.ranges.domains import Box, StatementDomain
-from tcomp.grammar.ranges.products import bounds_of, is_indirect
+from tcomp.grammar.ranges.products import bounds_of
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
 from tcomp.grammar.tree.forms import Form, Interval, interval, to_form
-from tcomp.grammar.tree.function import Binary, Function, Index, Size, walk
+from tcomp.grammar.tree.function import Binary, Function, Index, Size, is_indirect, walk
 
 _SET = isl.dim_type.set
 
@@ -57,7 +57,7 @@ class _Write:
     number: int
     intervals: tuple[Interval, ...] | None
     points: isl.Set
-    forms: tuple[Form, ...]
+    forms: tuple[Form | None, ...]
 
 
 class _Proof:
@@ -77,8 +77,9 @@ class _Proof:
             for access in self.program.reads[number]:
                 if access.emitted:
                     self._read(number, access)
-        forms = [to_form(subscript, self.program.sizes) for subscript in statement.subscripts]
-        target = tuple(form for form in forms if form is not None)
+        target = tuple(to_form(subscript, self.program.sizes) for subscript in statement.subscripts)
+        if statement.scatters and not domain.is_empty:
+            self._has_places(number)
         if statement.reduction is not None and not statement.initialise and not domain.is_empty:
             self._accumulation(number, target)
         if statement.reduction is None:
@@ -200,10 +201,26 @@ class _Proof:
         text = text_of(self.program.function, access.read.span)
         self._unwritten_mistake(f"{text} reads", number, tensor, missing)
 
-    def _accumulation(self, number: int, target: tuple[Form, ...]) -> None:
+    def _has_places(self, number: int) -> None:
+        """Where data choose the elements that are written, there must be some."""
+        function, statement = self.program.function, self.program.function.statements[number]
+        extents = self.program.boxes[statement.target].extent
+        for dimension, (subscript, extent) in enumerate(zip(statement.subscripts, extents, strict=True)):
+            if is_indirect(subscript) and extent == 0 and not self.program.domains[number].domain.is_empty():
+                message = f"data choose elements of {statement.target}, but its dimension {dimension} has none"
+                message += mentioned_sizes(function, statement, self.program.sizes)
+                self.misfits.append(Diagnostic(message, function.source, subscript.span))
+
+    def _reach(self, number: int, target: tuple[Form | None, ...]) -> tuple[Interval, ...]:
+        """The interval hull of what the target's subscripts reach; all of a dimension in which data choose."""
+        box = self.program.boxes[self.program.function.statements[number].target]
+        hull = self.program.domains[number].hull
+        return tuple(box.interval(d) if form is None else interval(form, hull) for d, form in enumerate(target))
+
+    def _accumulation(self, number: int, target: tuple[Form | None, ...]) -> None:
         """``op`` without ``!`` reads what it adds to."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
-        footprint = tuple(interval(form, domain.hull) for form in target)
+        footprint = self._reach(number, target)
         if statement.target in self.given or self._is_written(statement.target, footprint):
             return
         missing = self._unwritten(statement.target, self._image(domain.domain, target, footprint))
@@ -226,7 +243,7 @@ class _Proof:
             hint,
         )
 
-    def _injective(self, number: int, target: tuple[Form, ...]) -> None:
+    def _injective(self, number: int, target: tuple[Form | None, ...]) -> None:
         """``=`` reaches every element from one instance only: each index alone in a subscript, or as isl proves."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
         plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
@@ -241,7 +258,7 @@ class _Proof:
             "use a reduction such as `+=!`, or subscripts that reach every element once",
         )
 
-    def _record(self, number: int, target: tuple[Form, ...]) -> None:
+    def _record(self, number: int, target: tuple[Form | None, ...]) -> None:
         """Remember what a statement writes, unless it adds nothing."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
         names = statement.indices[: len(statement.indices) - len(statement.reduction_indices)]
@@ -250,8 +267,8 @@ class _Proof:
         if not statement.initialise and domain.is_empty:
             return
         plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
-        is_product = domain.rectangular and len(plain) == len(target)
-        intervals = tuple(interval(form, domain.hull) for form in target) if is_product else None
+        is_product = domain.rectangular and len(plain) + target.count(None) == len(target)
+        intervals = self._reach(number, target) if is_product else None
         if intervals is not None and self._is_written(statement.target, intervals):
             return
         points = domain.lhs if statement.initialise else domain.domain
@@ -270,7 +287,8 @@ class _Proof:
             if write.intervals is not None:
                 elements = elements.subtract(_product(write.intervals))
             else:
-                elements = elements.subtract(self._image(write.points, write.forms, ((0, 0),) * len(write.forms)))
+                footprint = tuple(map(self.program.boxes[tensor].interval, range(len(write.forms))))
+                elements = elements.subtract(self._image(write.points, write.forms, footprint))
         return elements
 
     def _image(self, points: isl.Set, forms: tuple[Form | None, ...], footprint: tuple[Interval, ...]) -> isl.Set:

@@ -26,7 +26,7 @@ from tcomp.grammar.ranges.intervals import NOWHERE, Bounds, Solution, dependence
 from tcomp.grammar.ranges.sizes import LARGEST
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_reads
 from tcomp.grammar.tree.forms import Form, Interval, interval, is_exact, to_form, variables
-from tcomp.grammar.tree.function import Function, Index, Statement, Tensor, walk
+from tcomp.grammar.tree.function import Function, Index, Statement, Tensor, is_indirect, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,16 @@ class Inference:
     def _write(self, statement: Statement, solved: Solved) -> bool:
         """Extend the hull of what is written so far; False where the target's subscripts are not affine."""
         plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
+        whole = self._places(statement)
+        if whole is None:
+            return False
         known: list[Interval] = []
         stored: list[Interval] = []
-        for subscript, name in zip(statement.subscripts, plain, strict=True):
+        for dimension, (subscript, name) in enumerate(zip(statement.subscripts, plain, strict=True)):
+            if dimension in whole:
+                known.append(whole[dimension])
+                stored.append(whole[dimension])
+                continue
             if name is not None and plain.count(name) == 1:
                 known.append(solved.hull[name])
                 stored.append(solved.hull[name])
@@ -164,12 +171,33 @@ class Inference:
             known.append((low, high))
             stored.append((min(low, 0), high))
         target = statement.target
-        rebased = [name is not None and plain.count(name) == 1 for name in plain]
+        rebased = [d in whole or (name is not None and plain.count(name) == 1) for d, name in enumerate(plain)]
         self.stored[target] = _hull(self.stored.get(target), stored)
         self.rebased[target] = [a and b for a, b in zip(self.rebased.get(target, rebased), rebased, strict=True)]
         if not self._is_given(target):
             self.known[target] = _hull(self.known.get(target), known)
         return True
+
+    def _places(self, statement: Statement) -> dict[int, Interval] | None:
+        """The bounds of each dimension in which data choose the element written; None if they are not known before."""
+        chosen = [d for d, subscript in enumerate(statement.subscripts) if is_indirect(subscript)]
+        target = statement.target
+        if not chosen:
+            return {}
+        if target in self.declared:
+            return {d: (0, self.declared[target][d] - 1) for d in chosen}
+        if target in self.known:
+            return {d: self.known[target][d] for d in chosen}
+        tensor = self.function.tensors[target]
+        message = f"data choose the elements of {target} that are written here, so its extents must be known before"
+        if tensor.role == "temporary":
+            hint = f"write all of it first: `{target}(...) = 0` with `where` ranges, then `{statement.reduction}=`"
+        else:
+            sizes = ", ".join("N" * (d == 0) or "..." for d in range(tensor.rank))
+            hint = f"declare them, as in `-> ({tensor.dtype}({sizes}) {target})`"
+        span = statement.subscripts[chosen[0]].span
+        self._unsolvable(Diagnostic(message, self.function.source, span, hint))
+        return None
 
     def _image(self, statement: Statement, solved: Solved, form: Form) -> Interval:
         """The interval hull of a left-hand subscript's values, exact unless the domain is empty."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.grammar.tree.forms import Interval, interval, to_form
-from tcomp.grammar.tree.function import Binary, Cast, Expr, Read, Select, Unary, walk
+from tcomp.grammar.tree.function import Binary, Cast, Expr, Select, Unary
 
 
 def bounds_of(expr: Expr, sizes: Mapping[str, int], hull: Mapping[str, Interval]) -> Interval | None:
@@ -54,8 +54,3 @@ def _binary_bounds(op: str, lhs: Interval, rhs: Interval) -> Interval | None:
             return max(lhs[0], rhs[0]), max(lhs[1], rhs[1])
         case _:
             return None
-
-
-def is_indirect(subscript: Expr) -> bool:
-    """Whether a subscript depends on the content of a tensor, so that only a run-time check can bound it."""
-    return any(isinstance(node, Read) for node in walk(subscript))

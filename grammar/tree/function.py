@@ -194,6 +194,11 @@ def depends_on_data(expr: Expr) -> bool:
     )
 
 
+def is_indirect(subscript: Expr) -> bool:
+    """Whether a subscript depends on the content of a tensor, so that only a run-time check can bound it."""
+    return any(isinstance(node, Read) for node in walk(subscript))
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """``where index in lower:upper`` (half-open); bounds are integer expressions over sizes, literals and indices."""
@@ -211,7 +216,8 @@ class Statement:
     ``reduction`` is None for ``=``, else a key of ``REDUCTIONS``; ``initialise`` is True for ``op!``.  ``value`` has
     the type ``accumulator``: the type of the target unless a sum accumulates wider, in which case the target's
     previous content is widened first and the result is rounded once, when the statement ends.  ``indices`` lists every
-    index variable: those of the left-hand side in order, then the reduction indices in order of discovery.
+    index variable: those of the left-hand side in order, then the reduction indices in order of discovery.  What stands
+    on the left only where data choose the element, as ``i`` in ``O(I(i), d)``, names no element: it is reduced over.
     """
 
     target: str
@@ -225,6 +231,11 @@ class Statement:
     indices: tuple[str, ...]
     reduction_indices: tuple[str, ...]
     span: Span = field(compare=False)
+
+    @property
+    def scatters(self) -> bool:
+        """Whether data choose the elements that are written."""
+        return any(map(is_indirect, self.subscripts))
 
     def expressions(self) -> Iterator[Expr]:
         """The value, the left-hand subscripts and the ``exists`` reads."""
@@ -276,3 +287,11 @@ class Function:
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name: inputs (``const`` ones included), outputs, temporaries."""
         return {t.name: t for t in (*self.inputs, *self.outputs, *self.temporaries)}
+
+    def accesses(self) -> Iterator[tuple[str, Expr]]:
+        """Every subscript of the program with the tensor that it is of, read or written."""
+        for statement in self.statements:
+            yield from ((statement.target, subscript) for subscript in statement.subscripts)
+            for expression in statement.expressions():
+                for read in (node for node in walk(expression) if isinstance(node, Read)):
+                    yield from ((read.tensor, subscript) for subscript in read.subscripts)

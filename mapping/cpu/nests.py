@@ -131,6 +131,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     scanned = scanned_position(scop, main)
     if scanned in positions:
         return Nest("scan", scanned, positions.index(scanned), untiled)
+    if main.scatters and vector is not None and coordinate is not None:
+        return Nest("outer", vector, coordinate, untiled, steps=tuple(reduction_positions(cluster, main)))
     shape = box_hull(footprint.tiles).shape
     sums = None if coordinate is not None else sum_sides(scop, cluster, operands_of(main) or ())
     if sums is not None:

@@ -77,6 +77,8 @@ def tile_sizes(
         rows = max(ROWS.pointwise_rows, ROWS.pointwise_vector_tile // max(1, length))
         room = _room(machine, scop, cluster, members)
         return _many_tiles(full, vectors, spread(full, along, None, ROWS.pointwise_vector_tile, rows, room))
+    if main.scatters and True in vectors:
+        return _tiles_of_scatter(machine, scop, cluster, full, vectors.index(True))
     steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
@@ -279,6 +281,18 @@ def _tiles_of_sums(
         columns, min(CONTRACTION_TILES.columns_of_sums, max(least, columns * tiles // SHARING.tiles)), width
     )
     return tuple(found[m] for m in members)
+
+
+def _tiles_of_scatter(
+    machine: Machine, scop: Scop, cluster: Cluster, full: tuple[int, ...], vector: int
+) -> tuple[int, ...]:
+    """Tiles of a reduction whose elements data choose: each runs all instances, so rows are cut for threads only."""
+    around = math.prod(full) // full[vector]
+    width = full[vector]
+    if machine.threads > 1 and around < SHARING.tiles:
+        line = row_tile(machine, scop, main_statement(scop, cluster))
+        width = even_share(width, max(line, -(-width * around // machine.threads)), line)
+    return tuple(width if d == vector else 1 for d in range(len(full)))
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:

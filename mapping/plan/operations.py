@@ -56,7 +56,7 @@ def recognise_contraction(statement: ScopStatement) -> Contraction | None:
     transposed ones, tensor contractions, convolutions, grouped and depthwise ones differ only in their bundles.
     """
     value = statement.value
-    if statement.reduction != "+" or not isinstance(value, Binary) or value.op != "*":
+    if statement.reduction != "+" or statement.scatters or not isinstance(value, Binary) or value.op != "*":
         return None
     first, second = bare(value.lhs), bare(value.rhs)
     if not (isinstance(first, Read) and isinstance(second, Read)):

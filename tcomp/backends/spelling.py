@@ -334,6 +334,16 @@ class Speller:
         self.needs.checks.append(check)
         return self._hidden(subscript, self.checked_subscript(text, origin, extent, number))
 
+    def written(self, storage: str, subscripts: tuple[Expr, ...]) -> str:
+        """The C lvalue of the element that a statement writes, with run-time checks where data choose it."""
+        return self.element(storage, self.written_subscripts(storage, subscripts))
+
+    def written_subscripts(self, storage: str, subscripts: tuple[Expr, ...]) -> tuple[str, ...]:
+        """The C texts of the subscripts of an element that is written."""
+        return tuple(
+            self.known.get(Gather(storage, d, s)) or self.gathered(storage, d, s) for d, s in enumerate(subscripts)
+        )
+
     def element_read(self, expr: Read, subscripts: tuple[str, ...]) -> str:
         """The C text of the element that a read names, from that of its subscripts."""
         return self.element(expr.tensor, subscripts)

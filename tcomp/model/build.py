@@ -118,6 +118,7 @@ class _Builder:
         version = self.versions[number]
         tensor = self.tensors[statement.target]
         value = _rename(statement.value, self.current)
+        statement = replace(statement, subscripts=tuple(_rename(s, self.current) for s in statement.subscripts))
         if statement.reduction is not None:
             self._reduction(number, statement, domain, version, value)
             return
@@ -144,9 +145,12 @@ class _Builder:
         tensor = self.tensors[statement.target]
         assert statement.reduction is not None
         final = tensor.role == "output" and version.number == self.last_version[tensor.name]
-        stays = version.full and statement.accumulator == tensor.dtype and not final
+        stays = version.full and statement.accumulator == tensor.dtype and (not final or self._in_place(statement))
         box = self.ranges.boxes[tensor.name] if stays else _hull(version.image)
-        accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box)
+        if stays and final:
+            accumulator = tensor.name
+        else:
+            accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box)
         element_domain = domain.lhs
         plain = names_elements(statement.subscripts, statement.indices)
         if plain:
@@ -175,6 +179,13 @@ class _Builder:
             number, accumulator, target, version, tensor.dtype, None if not plain else (element_domain, indices)
         )
         self.current[tensor.name] = target
+
+    def _in_place(self, statement: Statement) -> bool:
+        """Whether an output can be reduced into where it lies: data choose its elements, and nothing lies there yet.
+
+        Elsewhere an accumulator is a register or a part of a tile; of this one, all elements are needed at once.
+        """
+        return statement.scatters and statement.initialise and statement.target not in self.current.values()
 
     def _scattered(
         self, number: int, statement: Statement, points: Points, version: _Version, value: Expr
@@ -239,8 +250,9 @@ class _Builder:
         frame = Frame(domain, self.sizes.values, self.boxes)
         write = element_map(frame, target, subscripts)
         read = {e.tensor for e in walk(value) if isinstance(e, Read)}
+        chosen = [r for s in subscripts for r in reads_of(frame, s)]
         temporaries = {name for name in read if self.storages[name].role == "temporary"}
-        value, reads = prune_reads(value, tuple(reads_of(frame, value)), temporaries)
+        value, reads = prune_reads(value, (*reads_of(frame, value), *chosen), temporaries)
         self.statements.append(
             ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)
         )

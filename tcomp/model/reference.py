@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,17 @@ import numpy.typing as npt
 
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.ranges.ranges import Box, bind_sizes, infer
-from tcomp.grammar.tree.function import Binary, Cast, Expr, Function, Index, Statement, Tensor, walk
+from tcomp.grammar.tree.function import (
+    Binary,
+    Cast,
+    Expr,
+    Function,
+    Index,
+    Statement,
+    Tensor,
+    is_indirect,
+    walk,
+)
 from tcomp.model.evaluation import (
     Array,
     Frame,
@@ -33,7 +43,7 @@ from tcomp.model.evaluation import (
     subscript_values,
     working_dtype,
 )
-from tcomp.values.operators import REDUCTIONS
+from tcomp.values.operators import INT32, REDUCTIONS
 
 _CHUNK = 1 << 22
 """Most elements that a temporary array may have: 32 MiB of float64."""
@@ -139,12 +149,35 @@ class StatementRun:
     def target_indices(self) -> tuple[str, ...]:
         return tuple(i for i in self.statement.indices if i not in self.statement.reduction_indices)
 
+    @property
+    def stored_indices(self) -> tuple[str, ...]:
+        """The indices that say where a value goes; where data choose the element, all of them may."""
+        return self.statement.indices if self.statement.scatters else self.target_indices
+
     def initialise(self, content: Array, value: float | int) -> None:
-        """Put a value wherever the left-hand indices go."""
+        """Put a value wherever the left-hand indices go; data may choose every element."""
+        if self.statement.scatters:
+            self._everywhere().initialise(content, value)
+            return
         names = self.target_indices
         ranges = {name: self._whole(name) for name in names}
         points = self.mask(self.frame(ranges, names))
         self.store(content, ranges, np.asarray(value, content.dtype), points, None)
+
+    def _everywhere(self) -> StatementRun:
+        """The statement with an index of its own for each subscript that data choose, over the whole dimension."""
+        statement, target = self.statement, self.tensors[self.statement.target]
+        fresh = {d: f"{d}'" for d, subscript in enumerate(statement.subscripts) if is_indirect(subscript)}
+        ends = zip(target.origin, target.values.shape, strict=True)
+        hull = {fresh[d]: (low, low + extent - 1) for d, (low, extent) in enumerate(ends) if d in fresh}
+        subscripts = tuple(
+            Index(fresh[d], INT32, statement.span) if d in fresh else s for d, s in enumerate(statement.subscripts)
+        )
+        indices = (*self.target_indices, *fresh.values())
+        if all(isinstance(s, Index) for s in subscripts) and len(indices) == len(subscripts):
+            indices = tuple(s.name for s in subscripts if isinstance(s, Index))
+        whole = replace(statement, subscripts=subscripts, indices=indices, reduction_indices=())
+        return replace(self, statement=whole, hull={**self.hull, **hull})
 
     def _whole(self, name: str) -> range:
         low, high = self.hull[name]
@@ -175,9 +208,9 @@ class StatementRun:
     ) -> None:
         """Assign values, or combine them, to the elements that the left-hand side addresses over a box of its indices.
 
-        ``values`` and ``points`` (None: all) broadcast to one axis per left-hand index.
+        ``values`` and ``points`` (None: all) broadcast to one axis per index of ``stored_indices``.
         """
-        names = self.target_indices
+        names = self.stored_indices
         if tuple(s.name if isinstance(s, Index) else None for s in self.statement.subscripts) == names:
             origin = self.tensors[self.statement.target].origin
             bounds = ((ranges[n].start - o, ranges[n].stop - o) for n, o in zip(names, origin, strict=True))
@@ -199,6 +232,7 @@ class StatementRun:
         """The flat positions that the left-hand side addresses at the points; ShapeError where one is outside."""
         statement = self.statement
         elements = np.zeros(np.count_nonzero(points), np.int64)
+        frame = frame if points.all() else frame.where(points)
         for dimension, subscript in enumerate(statement.subscripts):
             low = self.tensors[statement.target].origin[dimension]
             position = np.broadcast_to(subscript_values(subscript, frame), points.shape)[points] - low
@@ -217,13 +251,13 @@ class StatementRun:
         names = self.statement.indices
         factors = self.factors()
         footprints = [_indices_of(f) for f in factors] if factors else [frozenset(names)]
-        yield from _pieces({n: self._whole(n) for n in names}, [*footprints, frozenset(self.target_indices)])
+        yield from _pieces({n: self._whole(n) for n in names}, [*footprints, frozenset(self.stored_indices)])
 
     def factors(self) -> list[Expr]:
         """The factors of the value if the statement sums products over a box, else nothing."""
         statement = self.statement
         masked = any(_indices_of(clause.lower) | _indices_of(clause.upper) for clause in statement.ranges)
-        if statement.reduction != "+" or masked:
+        if statement.reduction != "+" or masked or statement.scatters:
             return []
         return _factors_of(statement.value)
 
@@ -274,7 +308,7 @@ class StatementRun:
 
         ``values`` broadcast to one axis per index; ``neutral`` stands where the mask is False.
         """
-        shape, rank = tuple(len(ranges[name]) for name in self.statement.indices), len(self.target_indices)
+        shape, rank = tuple(len(ranges[name]) for name in self.statement.indices), len(self.stored_indices)
         if mask is not None:
             values = np.where(mask, values, neutral)
         axes = tuple(range(rank, len(shape)))

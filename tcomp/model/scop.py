@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 import islpy as isl
 
 from tcomp.grammar.ranges.ranges import Box
-from tcomp.grammar.tree.function import Expr, Index
+from tcomp.grammar.tree.function import Expr, Index, is_indirect
 from tcomp.values.operators import INT64, DType
 
 
@@ -127,6 +127,11 @@ class ScopStatement:
         if self.kind != "update":
             return 0
         return len(self.indices) - len(self.subscripts) if self.plain else len(self.indices)
+
+    @property
+    def scatters(self) -> bool:
+        """Whether data choose the elements written: ``write`` then says which these may be."""
+        return any(map(is_indirect, self.subscripts))
 
     @property
     def plain(self) -> bool:
@@ -282,10 +287,15 @@ class Scop:
 
     @cached_property
     def output(self) -> isl.UnionMap:
-        """Dependences from writes to later writes of the same element."""
-        writes = self._only_contended([s.write for s in self.statements])
-        info = isl.UnionAccessInfo.from_sink(writes).set_must_source(writes).set_schedule_map(self.order)
-        return info.compute_flow().get_must_dependence().subtract(self.reduction_dependences)
+        """Dependences from writes to later writes of the same element.
+
+        An update whose element data choose may write any; one that follows need not write what another has written.
+        """
+        updates = self._only_contended([s.write for s in self.statements if s.kind == "update"])
+        others = self._only_contended([s.write for s in self.statements if s.kind != "update"])
+        info = isl.UnionAccessInfo.from_sink(updates.union(others)).set_must_source(others).set_may_source(updates)
+        flow = info.set_schedule_map(self.order).compute_flow()
+        return flow.get_may_dependence().subtract(self.reduction_dependences)
 
     @cached_property
     def dependences(self) -> isl.UnionMap:

@@ -17,7 +17,7 @@ from tcomp.arrays.matching import Matcher
 from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
-from tcomp.grammar.tree.function import Function, Read, walk
+from tcomp.grammar.tree.function import Function
 from tcomp.runtime.arguments import byte_range, share_memory
 from tcomp.runtime.calls import Call, Outputs
 from tcomp.storage.memo import MOST_KEPT, Recent
@@ -304,8 +304,7 @@ def _site(kind: ArrayKind, place: Place) -> Site:
 def _read_by(function: Function, check: IndexCheck) -> str:
     """The tensor of the program whose subscript is checked: a kernel may keep it under another name."""
     place = Span(check.start, check.end)
-    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
-    return next((r.tensor for r in reads if any(s.span == place for s in r.subscripts)), check.tensor)
+    return next((tensor for tensor, subscript in function.accesses() if subscript.span == place), check.tensor)
 
 
 def describe_failure(function: Function, check: IndexCheck, value: int, place: Mapping[str, int]) -> str:

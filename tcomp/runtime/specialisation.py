@@ -23,7 +23,7 @@ from tcomp.backends.host.toolchain import cpu_identity
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
 from tcomp.errors import CompileError, TcompError
-from tcomp.grammar.tree.function import Function, Read, depends_on_data, walk
+from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
@@ -169,8 +169,7 @@ class Specialisation:
 
 def _checked_spans(function: Function) -> list[tuple[int, int]]:
     """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
-    reads = (e for s in function.statements for x in s.expressions() for e in walk(x) if isinstance(e, Read))
-    return [(s.span.start, s.span.end) for read in reads for s in read.subscripts if depends_on_data(s)]
+    return [(s.span.start, s.span.end) for _, s in function.accesses() if depends_on_data(s)]
 
 
 def _kept(key: str) -> Source | None:

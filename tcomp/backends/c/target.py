@@ -376,7 +376,7 @@ class _Emitter:
             bound[index] = text
         speller = self._speller(statement.name, bound)
         dtype = self.scop.storages[statement.target].dtype
-        target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        target = speller.written(statement.target, statement.subscripts)
         expr = statement.value
         if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
             expr = expr.operand  # storing it is the conversion

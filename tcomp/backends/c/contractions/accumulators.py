@@ -134,7 +134,7 @@ class Accumulation:
         own = self.statement.indices[self.statement.tile_rank :]
         texts = dict(zip(statement.indices[statement.tile_rank :], (speller.indices[i] for i in own), strict=False))
         speller = replace(speller, indices=texts)
-        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        element = speller.written(statement.target, statement.subscripts)
         return f"*({kind} *)&{element}"
 
     def _at(self, row: int, column: int, known: Mapping[Gather, str]) -> Speller:

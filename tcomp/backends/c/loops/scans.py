@@ -102,7 +102,7 @@ class RunningValue:
         dtype = self.plan.scop.storages[statement.target].dtype
         arguments = [substitute(a, steps.iterator, Variable(NEXT)) for a in self.scan.call.arguments]
         speller = self.speller({n: loop_text(a) for n, a in zip(statement.indices, arguments, strict=True)})
-        target = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        target = speller.written(statement.target, statement.subscripts)
         term = combine(self._reduction, VALUE, speller.value(statement.value), dtype)
         result = combine(self._reduction, load(target, dtype), VALUE, dtype)
         upper = loop_text(steps.upper)

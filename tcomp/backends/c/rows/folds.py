@@ -59,8 +59,10 @@ def one_reduction(loop: For, plan: Plan, apart: Apart) -> tuple[Scope, For, Exec
 
 
 def _comes_first(call: Execute, calls: list[Execute], plan: Plan) -> bool:
-    """Whether nothing that a reduction reads is written beside it."""
+    """Whether nothing that a reduction reads is written beside it, and no data choose its elements."""
     update = plan.scop.by_name[call.statement]
+    if update.scatters:
+        return False
     written = {plan.scop.by_name[n.statement].target for n in calls}
     return not written & {e.tensor for e in walk(update.value) if isinstance(e, Read)}
 

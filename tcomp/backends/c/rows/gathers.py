@@ -15,18 +15,21 @@ def steady_gathers(scop: Scop, statement: ScopStatement, moving: frozenset[str])
     Those inside of others come first.
     """
     found: dict[Gather, None] = {}
-    for read in unconditional_reads(statement.value):
-        for d, subscript in enumerate(read.subscripts):
+    inside = [read for subscript in statement.subscripts for read in unconditional_reads(subscript)]
+    accesses = [(r.tensor, r.subscripts) for r in (*inside, *unconditional_reads(statement.value))]
+    for tensor, subscripts in (*accesses, (statement.target, statement.subscripts)):
+        for d, subscript in enumerate(subscripts):
             names = {e.name for e in walk(subscript) if isinstance(e, Index)}
-            if depends_on_data(subscript) and not names & moving and scop.storages[read.tensor].box.extent[d] > 0:
-                found[Gather(read.tensor, d, subscript)] = None
+            if depends_on_data(subscript) and not names & moving and scop.storages[tensor].box.extent[d] > 0:
+                found[Gather(tensor, d, subscript)] = None
     return tuple(found)
 
 
 def all_gathers(statement: ScopStatement) -> frozenset[Gather]:
     """All data-dependent subscripts of a statement."""
-    reads = (e for e in walk(statement.value) if isinstance(e, Read))
-    return frozenset(Gather(r.tensor, d, s) for r in reads for d, s in enumerate(r.subscripts) if depends_on_data(s))
+    reads = [e for x in (statement.value, *statement.subscripts) for e in walk(x) if isinstance(e, Read)]
+    accesses = [(statement.target, statement.subscripts), *((r.tensor, r.subscripts) for r in reads)]
+    return frozenset(Gather(t, d, s) for t, own in accesses for d, s in enumerate(own) if depends_on_data(s))
 
 
 def unconditional_reads(expr: Expr) -> Iterator[Read]:

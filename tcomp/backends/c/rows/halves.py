@@ -101,7 +101,7 @@ class HalfRow:
         return self.speller({n: loop_text(a) for n, a in zip(self.statement.indices, arguments, strict=True)})
 
     def _element(self, speller: Speller) -> str:
-        return speller.element(self.statement.target, tuple(speller.subscript(s) for s in self.statement.subscripts))
+        return speller.written(self.statement.target, self.statement.subscripts)
 
     def _value(self, speller: Speller) -> str:
         """What one iteration stores, before it is rounded to the type of the elements.

@@ -129,7 +129,7 @@ class RowLoops:
         while isinstance(node, For | Let):
             node = node.body
         statement = self.scop.by_name[node.statement] if isinstance(node, Execute) else None
-        if statement is None or statement.kind != "update" or self._in_register(statement):
+        if statement is None or statement.kind != "update" or statement.scatters or self._in_register(statement):
             return None
         nest = nest_of(loop, statement)
         if nest is None:
@@ -319,7 +319,7 @@ class RowLoops:
         dtype = self.scop.storages[statement.target].dtype
         spellers = functools.partial(self._speller, statement)
         speller = spellers({i: loop_text(a) for i, a in zip(statement.indices, call.arguments, strict=True)})
-        element = speller.element(statement.target, tuple(speller.subscript(s) for s in statement.subscripts))
+        element = speller.written(statement.target, statement.subscripts)
         register = element if self._in_register(statement) else f"{mangle(statement.target)}_element"
         ahead = next_rows(self.plan, self.machine, loop, call)
         width = self.machine.vector_bytes

@@ -166,7 +166,7 @@ class StreamedRow:
 
     def _element(self, iteration: LoopExpr) -> str:
         speller = self._at(iteration)
-        return speller.element(self.statement.target, tuple(speller.subscript(s) for s in self.statement.subscripts))
+        return speller.written(self.statement.target, self.statement.subscripts)
 
     def _value(self, iteration: LoopExpr) -> str:
         return store(self._at(iteration).value(self.statement.value), self.dtype)

@@ -116,9 +116,12 @@ class DeviceSpeller(Speller):
         """The lvalue that a statement writes."""
         local = self.locals.get(storage)
         if local is not None:
-            return self._local_at(local, [self.loop_expression(s) for s in subscripts])
+            places = self.written_subscripts(storage, subscripts) if any(map(depends_on_data, subscripts)) else ()
+            return self._local_at(local, [
+                Variable(places[d]) if depends_on_data(s) else self.loop_expression(s) for d, s in enumerate(subscripts)
+            ])  # fmt: skip
         self.used[storage] = None
-        return self.element(storage, tuple(self.subscript(s) for s in subscripts))
+        return self.element(storage, self.written_subscripts(storage, subscripts))
 
     def read(self, expr: Read) -> str:
         """A tensor element as a value; its subscripts are not spelled where a place in a tile stands for them."""

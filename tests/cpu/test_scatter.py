@@ -1,0 +1,120 @@
+"""Reductions into elements that data choose, on the CPU and the simulator, as the interpreter and NumPy have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.grammar.ranges.sizes import extents
+from tests.agreement import assert_agrees
+from tests.cuda.simulated import NEEDS_COMPILER
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TARGETS = ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)]
+
+PROGRAMS = {
+    "rows": "def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) OP! V(i,d) }",
+    "into what is there": """def f(float(N,D) V, int32(N) I) -> (O) {
+        T(e,d) = 1.0 where e in 0:7, d in 0:D
+        T(I(i),d) OP V(i,d)
+        O(e,d) = T(e,d) }""",
+    "columns": "def f(float(N,D) V, int32(D) J) -> (float(7,N) O) { O(J(d),i) OP! V(i,d) }",
+    "of each row": "def f(float(N,D) V, int32(N,D) I) -> (float(N,7) O) { O(i,I(i,d)) OP! V(i,d) }",
+    "two places": "def f(float(N,D) V, int32(N) I, int32(D) J) -> (float(7,7) O) { O(I(i),J(d)) OP! V(i,d) }",
+    "sums of rows": "def f(float(N,D) V, int32(N) I) -> (float(7) O) { O(I(i)) OP! V(i,d) }",
+    "backwards": "def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),D-1-d) OP! V(i,d) where d in 0:D }",
+    "half of the columns": """def f(float(N,D) V, int32(N) I) -> (O) {
+        T(e,d) = 2.0 where e in 0:7, d in 0:2*D
+        T(I(i),2*d+1) OP V(i,d)
+        O(e,d) = T(e,d) }""",
+    "a triangle": "def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) OP! V(i,d) where i in d:N }",
+    "through two tensors": "def f(float(N,D) V, int32(N) I, int32(7) J) -> (float(7,D) O) { O(J(I(i)),d) OP! V(i,d) }",
+    "computed": """def f(float(N,D) V, int32(N) I) -> (float(7,D) O) {
+        P(i) = (I(i) + 1) % 7
+        O(P(i),d) OP! V(i,d) + P(i) }""",
+    "read before": """def f(float(N,D) V, int32(N) I) -> (float(7,D) O) {
+        O(I(i),d) OP! V(i,d)
+        O(I(i),d) OP! O(I(i),d) + V(i,d) }""",
+    "written after": """def f(float(N,D) V, int32(N) I) -> (float(7,D) O) {
+        O(I(i),d) OP! V(i,d)
+        O(3,d) = V(0,d) }""",
+    "from values": "def f(float(N,D) V) -> (float(D,7) O) { O(d, clamp(int32(V(i,d)), 0, 6)) OP! V(i,d) }",
+    "twice": """def f(float(N,D) V, int32(N) I, int32(N) J) -> (float(7,D) O) {
+        O(I(i),d) OP! V(i,d)
+        O(J(i),d) OP V(i,d) }""",
+}
+
+
+def arrays(program: tc.Operation, n: int, d: int, most: int = 3) -> tuple[Array, ...]:
+    """Arguments of small integers; places are below 7."""
+    generator = np.random.default_rng(most)
+    found = []
+    for tensor in program.function.inputs:
+        shape = extents(program.function, tensor, {"N": n, "D": d})
+        low, high = (0, 7) if tensor.name in "IJ" else (-most, most + 1)
+        found.append(generator.integers(low, high, shape).astype(np.int32 if tensor.name in "IJ" else np.float32))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("reduction", ["+=", "max=", "min=", "*="])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_those_of_the_interpreter(name: str, reduction: str, target: str) -> None:
+    f = tc.define(PROGRAMS[name].replace("OP", reduction)).f
+    for n, d in ((13, 5), (40, 70)):
+        given = arrays(f, n, d, 1 if reduction == "*=" else 3)
+        names = [t.name for t in f.function.inputs]
+        assert_agrees(f.function, dict(zip(names, given, strict=True)), {"O": f(*given, target=target)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_place_outside_is_an_error_and_writes_nothing(target: str) -> None:
+    f = tc.define("def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) +=! V(i,d) }").f
+    v, places = arrays(f, 12, 3)
+    for wrong in (7, -1, 1 << 30):
+        bad = places.copy()
+        bad[5] = wrong
+        message = rf"indirect subscript I\(i\) of O in dimension 0 is {wrong} at d = 0, i = 5, but must lie in 0..6"
+        with pytest.raises(tc.ShapeError, match=message):
+            f(v, bad, target=target)
+        with pytest.raises(tc.ShapeError, match=f"subscript {wrong} of dimension 0 of 'O' is outside 0:7"):
+            f.reference(v, bad)
+    np.testing.assert_array_equal(f(v, places, target=target, unchecked=True), f.reference(v, places))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_where_nothing_names_an_element_it_is_neutral(target: str) -> None:
+    f = tc.define("def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) +=! V(i,d) }").f
+    assert (f(*arrays(f, 0, 3), target=target) == np.zeros((7, 3))).all()
+    assert f(*arrays(f, 5, 0), target=target).shape == (7, 0)
+
+
+def test_an_output_without_elements_has_none_to_choose() -> None:
+    f = tc.define("def f(float(N) V, int32(N) I, const int E) -> (float(E) O) { O(I(i)) +=! V(i) }").f
+    with pytest.raises(tc.ShapeError, match="data choose elements of O, but its dimension 0 has none"):
+        f(np.ones(3, np.float32), np.zeros(3, np.int32), 0)
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16"])
+def test_sums_of_16_bits_are_rounded_once(dtype: str) -> None:
+    f = tc.define(f"def f({dtype}(N) V, int32(N) I) -> ({dtype}(2) O) {{ O(I(i)) +=! V(i) }}").f
+    v = np.ones(5000).astype(f.reference(np.ones(1, np.float16).astype(dtypes(dtype)), np.zeros(1, np.int32)).dtype)
+    assert [float(x) for x in f(v, np.zeros(5000, np.int32))] == [5000 if dtype == "half" else 4992, 0]
+
+
+def dtypes(name: str) -> Any:
+    return np.float16 if name == "half" else pytest.importorskip("ml_dtypes").bfloat16
+
+
+def test_what_was_there_is_kept_and_added_to() -> None:
+    f = tc.define("def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) += V(i,d) }").f
+    v, places = arrays(f, 20, 3)
+    before = np.arange(21, dtype=np.float32).reshape(7, 3)
+    expected = before.copy()
+    np.add.at(expected, places, v)
+    f(v, places, out=before)
+    np.testing.assert_array_equal(before, expected)
