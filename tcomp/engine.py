@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tcomp import grammar
-from tcomp.errors import CompileError, Diagnostic, TcompError
+from tcomp.errors import Diagnostic, TcompError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.operation import Operation
+from tcomp.reading import Files, read_text
 from tcomp.shipped import PREFIX, home_of_defs, text_of
 from tcomp.storage.forks import ISL
-from tcomp.storage.wholefiles import read_bounded
 from tcomp.tuner.policy import Policy, policy_of
 
 _SHIPPED = re.compile(rf"{PREFIX}\w*")
@@ -154,35 +154,25 @@ def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str
 
 
 def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy) -> dict[str, Operation]:
-    text, default_name = _read(source)
+    text, default_name, reader = _read(source)
     with ISL.value:
-        functions = grammar.define(text, name or default_name)
+        functions = grammar.define(text, name or default_name, reader=reader)
     for function in functions.values():
         for warning in function.warnings:
             warnings.warn(str(warning), ProgramWarning, stacklevel=3)
     return {key: Operation(function, policy) for key, function in functions.items()}
 
 
-def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """Program text and the name of where it comes from."""
+def _read(source: str | os.PathLike[str]) -> tuple[str, str, Files]:
+    """Program text, the name of where it comes from, and what reads the files that it uses."""
     if isinstance(source, str) and _SHIPPED.fullmatch(source):
-        return text_of(source.removeprefix(PREFIX)), source
+        return text_of(source.removeprefix(PREFIX)), source, Files(source)
     if isinstance(source, str) and not _is_path(source):
-        return source, "<string>"
+        return source, "<string>", Files()
     if not isinstance(source, (str, os.PathLike)):
         raise TcompError(f"a program is text or the path of a file, not {type(source).__name__}")
     path = Path(source)
-    try:
-        if path.exists() and not path.is_file():
-            raise TcompError(f"cannot read {path}: it is not a file")
-        content = read_bounded(path)
-    except (OSError, ValueError) as error:
-        raise TcompError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return content.decode("utf-8-sig"), str(path)
-    except UnicodeDecodeError as error:
-        found = f"byte {error.start} is {content[error.start]:#04x}"
-        raise CompileError(f"{path} is not UTF-8 text: {found}") from None
+    return read_text(path), str(path), Files(path)
 
 
 def _is_path(text: str) -> bool:

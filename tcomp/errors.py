@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -25,21 +26,48 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """Program text and the name under which errors mention it."""
+    """Program text and the name under which errors mention it.
+
+    The texts of the files that it uses follow its own: ``parts`` has where each begins, and its name.
+    """
 
     text: str
     name: str = "<string>"
+    parts: tuple[tuple[int, str], ...] = ()
+
+    def name_at(self, offset: int) -> str:
+        """The name of the file that holds a character offset."""
+        return self._part(offset)[1]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """The 1-based line and column of a character offset."""
+        """The 1-based line and column of a character offset, in its file."""
         line_start = self.text.rfind("\n", 0, offset) + 1
-        return self.text.count("\n", 0, offset) + 1, offset - line_start + 1
+        return self.text.count("\n", self._part(offset)[0], offset) + 1, offset - line_start + 1
 
     def line_at(self, offset: int) -> str:
         """The whole source line that holds ``offset``, without its newline."""
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
         return self.text[start : end if end >= 0 else len(self.text)]
+
+    def own(self) -> SourceText:
+        """The first text alone."""
+        return self if not self.parts else SourceText(self.text[: self.parts[0][0] - 1], self.name)
+
+    def with_texts(self, more: Iterable[tuple[str, str]]) -> SourceText:
+        """The same with further texts and their names behind it."""
+        pieces, parts, length = [self.text], list(self.parts), len(self.text)
+        for text, name in more:
+            parts.append((length + 1, name))
+            pieces.append(text)
+            length += len(text) + 1
+        return SourceText("\n".join(pieces), self.name, tuple(parts))
+
+    def _part(self, offset: int) -> tuple[int, str]:
+        for start, name in reversed(self.parts):
+            if start <= offset:
+                return start, name
+        return 0, self.name
 
 
 _LINE_WIDTH = 160
@@ -54,6 +82,8 @@ class Diagnostic:
     span: Span | None = None
     hint: str | None = None
     severity: str = "error"
+    notes: tuple[Diagnostic, ...] = ()
+    """Other places that have to do with it."""
 
     def __str__(self) -> str:
         text = f"{self.severity}: {self.message}"
@@ -61,12 +91,13 @@ class Diagnostic:
             text = f"{self._location()}: {text}\n{self._excerpt()}"
         elif self.source is not None:
             text = f"{self.source.name}: {text}"
-        return f"{text}\n  help: {self.hint}" if self.hint else text
+        text = f"{text}\n  help: {self.hint}" if self.hint else text
+        return "\n".join((text, *map(str, self.notes)))
 
     def _location(self) -> str:
         assert self.source is not None and self.span is not None
         line, column = self.source.position(self.span.start)
-        return f"{self.source.name}:{line}:{column}"
+        return f"{self.source.name_at(self.span.start)}:{line}:{column}"
 
     def _excerpt(self) -> str:
         assert self.source is not None and self.span is not None

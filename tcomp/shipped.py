@@ -33,9 +33,14 @@ def home_of_defs() -> Mapping[str, str]:
 
 def text_of(name: str) -> str:
     """The text of a file of the library, by its name or by that of one of its defs.  Raises TcompError."""
+    return texts()[file_of(name)]
+
+
+def file_of(name: str) -> str:
+    """The file of the library that has this name, or a def of this name.  Raises TcompError."""
     file = name if name in texts() else home_of_defs().get(name)
     if file is None:
         known = [*texts(), *home_of_defs()]
         hint = did_you_mean(name, known) or f"its files are {', '.join(texts())}; `tcomp library` lists their defs"
         raise TcompError(Diagnostic(f"the library has no {name}", hint=hint))
-    return texts()[file]
+    return file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tcomp.errors import SourceText
 from tcomp.grammar.checking.names import Environment, TensorEntry
 from tcomp.grammar.checking.parameters import declare_parameters
@@ -11,26 +13,57 @@ from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Function, Statement, Tensor
 
 
-def check(definition: syntax.Definition, source: SourceText) -> Function:
-    """The typed program of a definition.  Raises CompileError with every independent error in it."""
-    report = Report(source)
-    environment = Environment(
-        written_later=frozenset(s.target.name for s in syntax.statements(definition.body)),
-    )
-    declare_parameters(definition, environment, report)
-    statements = []
+def check(definition: syntax.Definition, source: SourceText, defs: Collection[str] = ()) -> Function:
+    """The typed program of a definition without calls.  Raises CompileError with every independent error in it.
+
+    ``defs`` are names of other defs, for hints.
+    """
+    checker = Checker(definition, source, defs)
     for item in definition.body:
-        if report.is_full:
-            report.raise_errors()
+        checker.add(item)
+    checker.close()
+    return checker.whole(definition)
+
+
+class Checker:
+    """A definition that is being checked, statement by statement."""
+
+    def __init__(self, definition: syntax.Definition, source: SourceText, defs: Collection[str] = ()) -> None:
+        self.definition = definition
+        self.report = Report(source)
+        written = (name.name for s in syntax.statements(definition.body) for name in (s.target, *s.others))
+        self.environment = Environment(written_later=frozenset(written), defs=defs)
+        self.statements: list[Statement] = []
+        declare_parameters(definition, self.environment, self.report)
+
+    def add(self, item: syntax.Statement | syntax.Loop) -> None:
+        """Check the next statement.  Raises CompileError where there are more errors than are shown."""
+        if self.report.is_full:
+            self.report.raise_errors()
         if isinstance(item, syntax.Loop):
-            report.error("sequential loops (`for t in ...`) are not supported yet", item.span)
-            continue
-        checked = check_statement(item, environment, report)
+            self.report.error("sequential loops (`for t in ...`) are not supported yet", item.span)
+            return
+        checked = check_statement(item, self.environment, self.report)
         if checked is not None:
-            statements.append(checked)
-    _check_outputs(definition, environment, report)
-    report.raise_errors()
-    return _function(definition, environment, tuple(statements), report)
+            self.statements.append(checked)
+
+    def so_far(self) -> Function:
+        """The program up to here, which has no errors."""
+        return _function(self.definition, self.environment, tuple(self.statements), self.report)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something is wrong, reported here or in a def that is called."""
+        return bool(self.report.errors) or self.environment.misdirected
+
+    def close(self) -> None:
+        """Check what can only be seen at the end.  Raises CompileError with all errors."""
+        _check_outputs(self.definition, self.environment, self.report)
+        self.report.raise_errors()
+
+    def whole(self, definition: syntax.Definition) -> Function:
+        """The program, whose statements are those of ``definition``."""
+        return _function(definition, self.environment, tuple(self.statements), self.report)
 
 
 def _check_outputs(definition: syntax.Definition, environment: Environment, report: Report) -> None:
@@ -56,7 +89,9 @@ def _function(
             inputs.append(Tensor(name, environment.constants[name], 0, (), "const", parameter.name.span))
         else:
             inputs.append(_tensor(environment.tensors[name]))
-    outputs = tuple(_tensor(environment.tensors[p.name.name]) for p in definition.outputs)
+    # Outputs that nothing has written yet may have no type.
+    written = [environment.tensors[p.name.name] for p in definition.outputs]
+    outputs = tuple(_tensor(entry) for entry in written if entry.dtype is not None and entry.rank is not None)
     temporaries = tuple(_tensor(e) for e in environment.tensors.values() if e.role == "temporary")
     return Function(
         definition.name.name,

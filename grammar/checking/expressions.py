@@ -78,6 +78,10 @@ class ExpressionChecker:
                 return self._boundary(expr, place)
             case syntax.Cast():
                 return cast(self.check(expr.operand, place), TYPE_KEYWORDS[expr.type])
+            case syntax.Named():
+                message = f"`{expr}` stands where only the call of a def has arguments by name"
+                self.report.error(message, expr.span, f"a comparison is written `{expr.name} == {expr.value}`")
+                return self._failed(expr.span)
             case syntax.Unary():
                 return self._unary(expr.op, self.check(expr.operand, place), expr.span)
             case syntax.Binary():
@@ -150,6 +154,8 @@ class ExpressionChecker:
         if name in BOUNDARIES:
             self.report.error(f"`{name}` needs subscripts after its arguments", expr.span, f"write `{expr}(...)`")
             return self._failed(expr.span)
+        if name in self.environment.defs and not is_function(name):
+            return self._call_inside(expr)
         arguments = tuple(self.check(argument, place) for argument in expr.arguments)
         if name in ("min", "max"):
             return self._call(name, 2, arguments, expr)
@@ -165,6 +171,11 @@ class ExpressionChecker:
             hint = self.report.did_you_mean(name, self.environment.callables())
             self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
         return self._failed(expr.span)
+
+    def _call_inside(self, call: syntax.Apply) -> Typed:
+        message = f"`{call.function}` is a def, and a call of a def stands alone"
+        self.report.error(message, call.span, f"write `T = {call}` before this, and read `T`")
+        return self._failed(call.span)
 
     def _shape_hint(self, entry: TensorEntry) -> str | None:
         """How a tensor was declared or first written."""
@@ -219,6 +230,8 @@ class ExpressionChecker:
     def _boundary(self, expr: syntax.Boundary, place: Place) -> Typed:
         kind = expr.kind.name
         if kind not in BOUNDARIES:
+            if kind in self.environment.defs and kind not in self.environment.tensors:
+                return self._call_inside(syntax.Apply(expr.kind, expr.arguments, expr.span))
             if kind in self.environment.tensors:
                 self.report.error("expected one list of subscripts but found two", expr.span)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from tcomp.errors import Span
@@ -48,8 +48,8 @@ class TensorEntry:
 class Environment:
     """The names of a definition: size symbols, ``const`` parameters (both with their types) and tensors.
 
-    ``misdirected`` says that a statement writes something that may not be written, so that an output that is never
-    written is no separate mistake.
+    ``defs`` are the defs that may be called.  ``misdirected`` says that a statement writes something that may not be
+    written, so that an output that is never written is no separate mistake.
     """
 
     sizes: dict[str, DType] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class Environment:
     written_later: frozenset[str] = frozenset()
     needs_content: set[str] = field(default_factory=set)
     misdirected: bool = False
+    defs: Collection[str] = ()
 
     def kind_of(self, name: str) -> str | None:
         """What ``name`` is in this definition, for messages; None if nothing."""
@@ -79,6 +80,7 @@ class Environment:
     def callables(self) -> Iterator[str]:
         """Names that may stand before parentheses."""
         yield from (name for name, entry in self.tensors.items() if entry.written or entry.role == "output")
+        yield from self.defs
         yield from INTRINSICS
         yield from REWRITTEN
 

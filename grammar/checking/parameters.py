@@ -82,6 +82,17 @@ def _dimensions(parameter: syntax.Parameter, environment: Environment, report: R
     return tuple(dims)
 
 
+def declare_in_statement(
+    declared: syntax.Declared, entry: TensorEntry, environment: Environment, report: Report
+) -> None:
+    """Give a tensor the type, and perhaps the extents, that stand before the first statement that writes it."""
+    parameter = syntax.Parameter(syntax.Name(entry.name, entry.span), declared.type, declared.dims, span=declared.span)
+    entry.dtype, entry.declared = TYPE_KEYWORDS[declared.type], True
+    if declared.dims is not None:
+        entry.rank = _rank(parameter, report)
+        entry.dims = _dimensions(parameter, environment, report)
+
+
 def _output(parameter: syntax.Parameter, environment: Environment, report: Report) -> TensorEntry:
     name, span = parameter.name.name, parameter.name.span
     if parameter.type is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
+from tcomp.grammar.checking.parameters import declare_in_statement
 from tcomp.grammar.checking.quotients import warn_of_lost_fractions
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
@@ -58,6 +59,7 @@ class StatementChecker:
         """The entry of the tensor that is written, made if it is new; None if it may not be written."""
         name, span = self.statement.target.name, self.statement.target.span
         entry = self.environment.tensors.get(name)
+        declared = self.statement.declared
         if entry is None and self.environment.kind_of(name):
             self.report.error(f"{name} already defined", span, f"`{name}` is {self.environment.kind_of(name)}")
         elif entry is not None and entry.role == "input":
@@ -67,8 +69,15 @@ class StatementChecker:
         elif entry is None:
             entry = TensorEntry(name, "temporary", span)
             self.environment.tensors[name] = entry
+            if declared is not None:
+                declare_in_statement(declared, entry, self.environment, self.report)
             return entry
         else:
+            if declared is not None and (entry.declared or entry.written):
+                kind = "an output with a type" if entry.declared and entry.role == "output" else "written above"
+                self.report.error(f"{name} already defined", declared.span, f"`{name}` is {kind}")
+            elif declared is not None:
+                declare_in_statement(declared, entry, self.environment, self.report)
             return entry
         return None
 
@@ -254,7 +263,8 @@ class StatementChecker:
         if entry.rank is not None and entry.rank != rank:
             span = self.statement.target.span
             if entry.declared and not entry.written:
-                message = f"tensor defined with {rank} dimensions but declared as an output with"
+                kind = "as an output " if entry.role == "output" else ""
+                message = f"tensor defined with {rank} dimensions but declared {kind}with"
                 self.report.error(f"{message} {entry.rank} dimensions.", span)
             else:
                 self.report.error(f"expected {entry.rank} dimensions but found {rank} dimensions.", span)

@@ -16,6 +16,7 @@ _OPERATORS = frozenset(PUNCTUATION[op] for op in PRECEDENCE)
 _SPELLING = {kind: mark for mark, kind in PUNCTUATION.items()} | {
     "DEF": "'def'", "WHERE": "'where'", "IN": "'in'", "EXISTS": "'exists'", "WORD": "an identifier",
     "TYPE": "a scalar type", "NUMBER": "a number", "$END": "the end of the statement", "FOR": "'for'",
+    "STRING": "a file in quotes",
 }  # fmt: skip
 
 _CHARACTERS = {
@@ -43,14 +44,14 @@ def expected(accepted: Collection[str]) -> str:
         return "a valid assignment operator"
     if "NUMBER" in kinds:
         return "an expression or )" if "RPAR" in kinds else "an expression"
-    if "TYPE" in kinds:
-        return "an output" if "WORD" in kinds else "a scalar type"
     if {"WORD", "RBRACE"} <= kinds:
         return "a statement or }"
+    if "TYPE" in kinds:
+        return "an output" if "WORD" in kinds else "a scalar type"
     if kinds & _OPERATORS or "EQUIVALENT" in kinds:
-        kinds -= _OPERATORS | {"QMARK", "LPAR", "EQUIVALENT", "WHERE", "WORD", "FOR", "BANG"}
+        kinds -= _OPERATORS | {"QMARK", "LPAR", "EQUIVALENT", "WHERE", "WORD", "FOR", "BANG", "TYPE", "EQUAL"}
         kinds = kinds or {"$END"}
-    kinds -= {"CONST", "$END"} if len(kinds) > 1 else set()
+    kinds -= {"CONST", "$END", "USE"} if len(kinds) > 1 else set()
     spelled = sorted(_SPELLING.get(kind, kind) for kind in kinds)
     return " or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0]
 
@@ -70,6 +71,8 @@ def hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> str | No
     after = tokens[k + 1] if k + 1 < len(tokens) else None
     if found is None:
         return None
+    if any(token.type == "USE" for token in tokens[max(0, k - 2) : k]):
+        return 'write `use "file.tc"`, or `use library:softmax`'
     if found.type == "INVALID":
         return _invalid_hint(found, before)
     for token in (found, before):
@@ -118,7 +121,7 @@ def _invalid_hint(found: Token, before: Token | None) -> str | None:
         case "$":
             return "fill in the template before compiling it"
         case "'" | '"':
-            return "there are no strings"
+            return "`use` stands outside of defs" if before and before.value == "use" else "there are no strings"
         case ".":
             return "sizes have names of their own: give the dimension a name, as in `float(N) A`"
         case _:

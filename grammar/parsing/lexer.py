@@ -55,20 +55,21 @@ _TOKEN = re.compile(
   | (?P<PUNCTUATION>"""
     + "|".join(re.escape(mark) for mark in PUNCTUATION)
     + r""")
+  | (?P<STRING>"[^"\n]*")
   | (?P<OTHER>\.{2,}|[^\x00-\x7f]+|[\x00-\x08\x0e-\x1f\x7f]+|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 
 
-def tokenize(source: SourceText) -> list[Token]:
-    """All tokens of a text.
+def tokenize(source: SourceText, start: int = 0) -> list[Token]:
+    """All tokens of a text from ``start`` on.
 
     Raises CompileError where the text is longer than ``MAX_TOKENS`` or its braces nest deeper than ``MAX_BLOCKS``.
     """
     tokens: list[Token] = []
     depth = 0
-    for match in _TOKEN.finditer(source.text):
+    for match in _TOKEN.finditer(source.text, start):
         kind, value = match.lastgroup, match.group()
         if kind == "SPACE":
             continue
@@ -80,6 +81,8 @@ def tokenize(source: SourceText) -> list[Token]:
                 depth += 1
             elif kind == "RBRACE":
                 depth = max(0, depth - 1)
+        if kind == "STRING" and (depth or not tokens or tokens[-1].value != "use"):
+            kind = "OTHER"
         if kind == "OTHER" or (kind in ("WORD", "NUMBER") and len(value) > MAX_WORD):
             kind = "INVALID"
         assert kind is not None
@@ -101,14 +104,28 @@ def tokenize(source: SourceText) -> list[Token]:
 
 
 def _mark_contextual_words(tokens: list[Token]) -> None:
-    """Turn ``const`` before a type and ``for`` before ``x in`` into keywords; elsewhere they are identifiers."""
+    """Turn ``const`` before a type, ``for`` before ``x in`` and ``use`` between defs into keywords.
+
+    Elsewhere they are identifiers.
+    """
+    depth = 0
     for k, token in enumerate(tokens):
         if token.type != "WORD":
+            depth += (token.type == "LBRACE") - (token.type == "RBRACE")
             continue
         if token.value == "const" and k + 1 < len(tokens) and tokens[k + 1].type == "TYPE":
             token.type = "CONST"
         elif token.value == "for" and [t.type for t in tokens[k + 1 : k + 3]] == ["WORD", "IN"]:
             token.type = "FOR"
+        elif token.value == "use" and depth <= 0 and _begins_use(tokens, k):
+            token.type = "USE"
+
+
+def _begins_use(tokens: Sequence[Token], k: int) -> bool:
+    """Whether a word between defs stands before what can be used, or where only a def could begin."""
+    following = [t.type for t in tokens[k + 1 : k + 3]]
+    before = tokens[k - 1].type if k else "RBRACE"
+    return following[:1] == ["STRING"] or following == ["WORD", "COLON"] or before in ("RBRACE", "STRING")
 
 
 def span_of(token: Token) -> Span:

@@ -7,7 +7,7 @@ statements (``recovery.py``), each parsed on its own, so that every independent 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,14 @@ Body = tuple[Statement | Loop, ...]
 class _TreeBuilder(Transformer[Token, Any]):
     """Makes syntax nodes as the parser reduces; one method per rule of the grammar."""
 
-    def program(self, *definitions: syntax.Definition) -> tuple[syntax.Definition, ...]:
-        return definitions
+    def program(self, *items: syntax.Definition | syntax.Use) -> tuple[syntax.Definition | syntax.Use, ...]:
+        return items
+
+    def use_file(self, start: Token, file: Token) -> syntax.Use:
+        return syntax.Use(str(file)[1:-1], False, span_of(start).to(span_of(file)))
+
+    def use_library(self, start: Token, word: Token, name: Token) -> syntax.Use:
+        return syntax.Use(str(name), True, span_of(start).to(span_of(name)))
 
     def definition(
         self,
@@ -70,6 +76,7 @@ class _TreeBuilder(Transformer[Token, Any]):
 
     def statement(
         self,
+        declared: syntax.Declared | None,
         target: Token,
         subscripts: tuple[tuple[Expr, ...], Span] | None,
         operator: Token,
@@ -78,6 +85,7 @@ class _TreeBuilder(Transformer[Token, Any]):
         clauses: tuple[syntax.Clause, ...] | None,
     ) -> Statement:
         name, end = _name(target), (clauses[-1] if clauses else equivalent or value).span
+        start = name.span if declared is None else declared.span
         indices = None if subscripts is None else subscripts[0]
         return Statement(
             name,
@@ -86,9 +94,27 @@ class _TreeBuilder(Transformer[Token, Any]):
             shallow(value),
             equivalent,
             clauses or (),
-            name.span.to(end),
+            start.to(end),
             span_of(operator),
+            declared,
         )
+
+    def several(
+        self,
+        target: Token,
+        others: tuple[Name, ...],
+        operator: Token,
+        value: Expr,
+        clauses: tuple[syntax.Clause, ...] | None,
+    ) -> Statement:
+        made = self.statement(None, target, None, operator, value, None, clauses)
+        return replace(made, others=others)
+
+    def declared(self, kind: Token, dims: tuple[Expr, ...] | None) -> syntax.Declared:
+        return syntax.Declared(str(kind), dims, span_of(kind))
+
+    def names(self, *words: Token) -> tuple[Name, ...]:
+        return tuple(map(_name, words))
 
     def equivalent(self, word: Token, arguments: tuple[Expr, ...] | None, end: Token) -> syntax.Equivalent:
         return syntax.Equivalent(_name(word), arguments or (), span_of(word).to(span_of(end)))
@@ -110,6 +136,11 @@ class _TreeBuilder(Transformer[Token, Any]):
 
     def expressions(self, *items: Expr) -> tuple[Expr, ...]:
         return tuple(map(shallow, items))
+
+    arguments = expressions
+
+    def named(self, word: Token, operator: Token, value: Expr) -> Expr:
+        return syntax.Named(_name(word), shallow(value), span_of(word).to(value.span))
 
     def conditional(self, condition: Expr, then: Expr, otherwise: Expr) -> Expr:
         condition, then, otherwise = shallow(condition), shallow(then), shallow(otherwise)
@@ -165,25 +196,37 @@ def parse_tokens(tokens: Sequence[Token], start: str) -> Any:
     return _lark().parse(tokens, start)
 
 
-def parse_recovering(source: SourceText) -> tuple[tuple[syntax.Definition, ...], tuple[Diagnostic, ...]]:
-    """The definitions that parse and are no larger than the limits, and every independent error of the others.
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The definitions of a text that parse and are no larger than the limits, what it uses, and what is wrong."""
+
+    definitions: tuple[syntax.Definition, ...]
+    uses: tuple[syntax.Use, ...]
+    errors: tuple[Diagnostic, ...]
+
+
+def parse_recovering(source: SourceText, start: int = 0) -> Parsed:
+    """What a text says from ``start`` on, and every independent error of the rest.
 
     Raises CompileError at once for a text that is too long or too deeply nested to be read.
     """
-    tokens = tokenize(source)
+    tokens = tokenize(source, start)
     try:
-        definitions: tuple[syntax.Definition, ...] = parse_tokens(tokens, "program")
+        items: Sequence[syntax.Definition | syntax.Use] = parse_tokens(tokens, "program")
         errors: list[Diagnostic] = []
     except UnexpectedToken:
         recovery = Recovery(tokens, source, parse_tokens)
-        definitions, errors = tuple(recovery.definitions), recovery.errors
+        items, errors = recovery.items, recovery.errors
     readable = []
-    for definition in definitions:
+    for definition in items:
+        if isinstance(definition, syntax.Use):
+            continue
         too_large = _too_large(definition, source)
         errors.extend(too_large)
         if not too_large:
             readable.append(definition)
-    return tuple(readable), tuple(errors)
+    uses = tuple(item for item in items if isinstance(item, syntax.Use))
+    return Parsed(tuple(readable), uses, tuple(errors))
 
 
 def _too_large(definition: syntax.Definition, source: SourceText) -> list[Diagnostic]:
@@ -193,7 +236,7 @@ def _too_large(definition: syntax.Definition, source: SourceText) -> list[Diagno
 
 def parse(text: str, name: str = "<string>") -> tuple[syntax.Definition, ...]:
     """The definitions of a text.  Raises CompileError with every independent syntax error."""
-    definitions, errors = parse_recovering(SourceText(text, name))
-    if errors:
-        raise compile_error(errors)
-    return definitions
+    parsed = parse_recovering(SourceText(text, name))
+    if parsed.errors:
+        raise compile_error(parsed.errors)
+    return parsed.definitions

@@ -27,17 +27,17 @@ _MENDABLE = ("EQUAL", "DIFFERS", "BANG", "EQUALS")
 
 
 class Recovery:
-    """Splits one list of tokens and collects ``definitions`` that parse and ``errors`` of those that do not."""
+    """Splits one list of tokens and collects ``items`` that parse and ``errors`` of those that do not."""
 
     def __init__(self, tokens: Sequence[Token], source: SourceText, parse: Parser) -> None:
         self.tokens = tokens
         self.source = source
         self.parse = parse
-        self.definitions: list[syntax.Definition] = []
+        self.items: list[syntax.Definition | syntax.Use] = []
         self.errors: list[Diagnostic] = []
         starts = [k for k, token in enumerate(tokens) if token.type == "DEF"]
         if not starts or starts[0] > 0:
-            self._attempt(0, starts[0] if starts else len(tokens), "program")
+            self._outside(0, starts[0] if starts else len(tokens))
         for begin, end in pairwise([*starts, len(tokens)]):
             if len(self.errors) > MAX_ERRORS:
                 break
@@ -45,7 +45,7 @@ class Recovery:
 
     def _definition(self, begin: int, end: int) -> None:
         try:
-            self.definitions.extend(self.parse(self.tokens[begin:end], "program"))
+            self.items.extend(self.parse(self.tokens[begin:end], "program"))
         except UnexpectedToken as error:
             failure = error
         else:
@@ -62,7 +62,7 @@ class Recovery:
                 return
             self._attempt(first, last, "statement")
         if closing + 1 < end:
-            self._attempt(closing + 1, end, "program")
+            self._outside(closing + 1, end)
         if len(self.errors) == known:
             self._report(failure, end)
 
@@ -113,11 +113,30 @@ class Recovery:
                 starts.append(k)
             if token.type != "WORD" or before.type in ("COMMA", "WHERE", "LPAR"):
                 continue
-            if before.type not in _EXPRESSION_ENDS and not self._newline_before(k):
+            first = self._declaration(k, begin)
+            if self.tokens[first - 1].type not in _EXPRESSION_ENDS and not self._newline_before(first):
                 continue
-            if self._assigns(self._after_subscripts(k + 1, end), end):
-                starts.append(k)
+            if self._assigns(self._after_subscripts(k + 1, end), end) or self._several(k + 1, end):
+                starts.append(first)
         return starts
+
+    def _declaration(self, k: int, begin: int) -> int:
+        """Where the type and dimensions before a target begin; ``k`` if there are none."""
+        j, depth = k - 1, 0
+        while j > begin and (depth or self.tokens[j].type == "RPAR"):
+            depth += (self.tokens[j].type == "RPAR") - (self.tokens[j].type == "LPAR")
+            j -= 1
+        return j if self.tokens[j].type == "TYPE" else k
+
+    def _several(self, k: int, end: int) -> bool:
+        """Do further results of a call begin at ``k``?"""
+        kinds = [token.type for token in self.tokens[k : min(k + 2, end)]]
+        while kinds == ["COMMA", "WORD"]:
+            k += 2
+            kinds = [token.type for token in self.tokens[k : min(k + 2, end)]]
+            if kinds[:1] == ["EQUAL"]:
+                return True
+        return False
 
     def _after_subscripts(self, k: int, end: int) -> int:
         """The first token after a balanced list in parentheses that begins at ``k``; ``k`` if none does."""
@@ -153,15 +172,25 @@ class Recovery:
         gap = slice(self.tokens[k - 1].end_pos, self.tokens[k].start_pos)
         return "\n" in self.source.text[gap]
 
+    def _outside(self, begin: int, end: int) -> None:
+        """What stands between defs: what the text uses, each parsed on its own."""
+        starts = [k for k in range(begin, end) if self.tokens[k].type == "USE"]
+        for first, last in pairwise(sorted({begin, *starts, end})):
+            self._attempt(first, last, "program")
+
     def _attempt(self, begin: int, end: int, rule: str) -> None:
         try:
-            self.parse(self.tokens[begin:end], rule)
+            parsed = self.parse(self.tokens[begin:end], rule)
         except UnexpectedToken as error:
-            self._report(error, end)
+            self._report(error, end, rule)
+        else:
+            self.items.extend(parsed if rule == "program" else ())
 
-    def _report(self, error: UnexpectedToken, end: int) -> None:
+    def _report(self, error: UnexpectedToken, end: int, rule: str = "program") -> None:
         """Word an error in a part that ends before token ``end``."""
         accepted = error.accepts
+        if rule == "statement" and accepted == {"TYPE", "WORD"}:
+            accepted = {"WORD"}
         wanted = expected(accepted)
         if error.token.type == "$END":
             last = self.tokens[end - 1] if end else None

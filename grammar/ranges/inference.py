@@ -14,6 +14,7 @@ Rules, on top of the solver's (``intervals.py``):
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -26,7 +27,7 @@ from tcomp.grammar.ranges.intervals import NOWHERE, Bounds, Solution, dependence
 from tcomp.grammar.ranges.sizes import LARGEST
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_reads
 from tcomp.grammar.tree.forms import Form, Interval, interval, is_exact, to_form, variables
-from tcomp.grammar.tree.function import Function, Index, Statement, Tensor, is_indirect, walk
+from tcomp.grammar.tree.function import Function, Index, Passed, Statement, Tensor, is_indirect, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,25 @@ class Inference:
 
     def run(self) -> None:
         """Solve every statement; what depends on an unsolved one is left out."""
-        for statement in self.function.statements:
+        passed = deque(self.function.passed)
+        for number, statement in enumerate(self.function.statements):
+            while passed and passed[0].position <= number:
+                self._confirm(passed.popleft())
             solved = self._solve(statement)
             self.solved.append(solved)
             if solved is None:
                 self.broken.add(statement.target)
+
+    def _confirm(self, passed: Passed) -> None:
+        """Report a tensor that does not have the extents that a call takes it to have."""
+        known = self.known.get(passed.tensor)
+        origin, extent = ([to_form(expr, self.sizes) for expr in exprs] for exprs in (passed.origin, passed.extents))
+        wanted = [(o.constant, o.constant + e.constant - 1) for o, e in zip(origin, extent, strict=True) if o and e]
+        if known is None or known == wanted:
+            return
+        have, taken = (" x ".join(f"{low}:{high + 1}" for low, high in box) for box in (known, wanted))
+        message = f"the call takes {passed.tensor} to be written at {taken}, but for these sizes it is at {have}"
+        self.problems.append(Diagnostic(message, self.function.source, passed.span))
 
     def _solve(self, statement: Statement) -> Solved | None:
         reads = accesses(statement, self.sizes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import islpy as isl
 
@@ -20,6 +21,9 @@ from tcomp.grammar.tree.function import Function
 __all__ = ["Box", "Ranges", "StatementDomain", "bind_sizes", "infer", "solvable"]
 
 _OPERATIONS = 200_000
+
+_MOST_WAYS = 3
+"""Ways by which calls lead to one place that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,11 @@ def infer(function: Function, sizes: Mapping[str, int]) -> Ranges:
     """
     check_sizes(function, sizes)
     declared = {t.name: extents(function, t, sizes) for t in function.tensors.values() if t.dims is not None}
-    with _bounded(function):
-        return _infer(function, {name: int(value) for name, value in sizes.items()}, declared)
+    try:
+        with _bounded(function):
+            return _infer(function, {name: int(value) for name, value in sizes.items()}, declared)
+    except (ShapeError, CompileError) as error:
+        raise type(error)(*(_with_calls(diagnostic, function) for diagnostic in error.diagnostics)) from None
 
 
 def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tuple[int, ...]]) -> Ranges:
@@ -72,6 +79,17 @@ def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tup
     if mistakes:
         raise CompileError(*mistakes)
     return Ranges(sizes, boxes, domains)
+
+
+def _with_calls(diagnostic: Diagnostic, function: Function) -> Diagnostic:
+    """A finding in an inlined statement, with the calls that may have brought it here."""
+    span = diagnostic.span
+    if span is None or not function.inlined:
+        return diagnostic
+    ways = islice((way for call in function.inlined for way in call.leading_to(span)), _MOST_WAYS)
+    calls = dict.fromkeys(call for way in ways for call in way)
+    notes = (Diagnostic(f"{c.name} is called here", function.source, c.span, severity="note") for c in calls)
+    return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 
 
 def solvable(function: Function) -> tuple[Diagnostic, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 
 from tcomp.errors import Diagnostic, ShapeError, Span
@@ -35,6 +35,8 @@ def bind_sizes(function: Function, shapes: Mapping[str, Shape], constants: Mappi
     binding = _Binding(function)
     binding.bind_constants(constants)
     binding.bind_shapes(shapes)
+    if not binding.problems:
+        binding.problems.extend(_disagreements(function, binding.sizes))
     if binding.problems:
         raise ShapeError(*binding.problems)
     return binding.sizes
@@ -56,8 +58,22 @@ def check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
         low = 0 if name in function.sizes else -LARGEST + 1
         if not _is_integer(value) or not low <= value < LARGEST:
             problems.append(Diagnostic(_bad_value(name, value, low), function.source, _first_mention(function, name)))
+    if not problems:
+        problems.extend(_disagreements(function, sizes))
     if problems:
         raise ShapeError(*problems)
+
+
+def _disagreements(function: Function, sizes: Mapping[str, int]) -> Iterator[Diagnostic]:
+    """Sizes that do not fit the defs that are called."""
+    for agreement in function.agreements:
+        first, second = to_form(agreement.first, sizes), to_form(agreement.second, sizes)
+        if first is None or second is None or first.constant == second.constant:
+            continue
+        values = f"{first.constant} by {agreement.first_text}, {second.constant} by {agreement.second_text}"
+        message = f"Mismatched sizes for dimension {agreement.what}: {values}"
+        note = Diagnostic("the parameter is here", function.source, agreement.parameter, severity="note")
+        yield Diagnostic(message, function.source, agreement.span, notes=(note,))
 
 
 def extents(function: Function, tensor: Tensor, sizes: Mapping[str, int]) -> Shape:

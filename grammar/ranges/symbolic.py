@@ -52,11 +52,13 @@ class Symbolic:
 
 def symbolic_ranges(function: Function) -> Symbolic:
     """Find the ranges and extents of a checked program for all sizes, as far as that can be said in one formula."""
-    return _Pass(function).run()
+    found = SymbolicPass(function)
+    found.extend(function)
+    return found.result()
 
 
 @dataclass(slots=True)
-class _Pass:
+class SymbolicPass:
     """One forward pass; ``known`` is where reads must lie, ``stored`` what has been written."""
 
     function: Function
@@ -64,16 +66,30 @@ class _Pass:
     stored: dict[str, list[Span]] = field(default_factory=dict)
     rebased: dict[str, list[bool]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    ranges: list[Mapping[str, Span]] = field(default_factory=list)
 
-    def run(self) -> Symbolic:
-        for tensor in self.function.tensors.values():
-            if tensor.role == "input" or (tensor.name in self.function.needs_content and tensor.dims is not None):
+    def extend(self, function: Function) -> None:
+        """Go on with the statements that a program has now beyond those that have been seen."""
+        self.function = function
+        for tensor in function.tensors.values():
+            if tensor.role == "input" or (tensor.name in function.needs_content and tensor.dims is not None):
                 declared = _declared(tensor)
                 if declared is not None:
                     self.known[tensor.name] = declared
-        ranges = tuple(self._statement(statement) for statement in self.function.statements)
+        for statement in function.statements[len(self.ranges) :]:
+            self.ranges.append(self._statement(statement))
+
+    def result(self) -> Symbolic:
+        """All that was found."""
         boxes = {tensor.name: self._box(tensor) for tensor in self.function.tensors.values()}
-        return Symbolic(ranges, {name: tuple(box) for name, box in boxes.items() if box is not None})
+        return Symbolic(tuple(self.ranges), {name: tuple(box) for name, box in boxes.items() if box is not None})
+
+    def box(self, tensor: Tensor) -> tuple[Span, ...] | None:
+        """First and last coordinates of a tensor, if they are declared or everything between them has been written."""
+        box = self._box(tensor)
+        if box is None or (tensor.dims is None and tensor.rank and self.known.get(tensor.name) != box):
+            return None
+        return tuple(box)
 
     def _statement(self, statement: Statement) -> Mapping[str, Span]:
         given = _given(statement)

@@ -62,7 +62,9 @@ def quoted_statements(function: Function, numbers: Sequence[int]) -> str:
     for number in numbers[:_MOST_QUOTED]:
         span = function.statements[number].span
         line, _ = function.source.position(span.start)
-        quoted.append(f"line {line}: `{text_of(function, span)}`")
+        file = function.source.name_at(span.start)
+        elsewhere = "" if file == function.source.name else f" of {file}"
+        quoted.append(f"line {line}{elsewhere}: `{text_of(function, span)}`")
     if len(numbers) > _MOST_QUOTED:
         quoted.append(f"and {len(numbers) - _MOST_QUOTED} more")
     return "; ".join(quoted)

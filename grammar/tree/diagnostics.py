@@ -23,9 +23,10 @@ class Report:
         self.errors: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
 
-    def error(self, message: str, span: Span, hint: str | None = None) -> None:
-        """Note an error."""
-        self.errors.append(Diagnostic(message, self.source, span, hint))
+    def error(self, message: str, span: Span, hint: str | None = None, *notes: tuple[str, Span]) -> None:
+        """Record an error; ``notes`` say of other places what they have to do with it."""
+        related = tuple(Diagnostic(text, self.source, place, severity="note") for text, place in notes)
+        self.errors.append(Diagnostic(message, self.source, span, hint, notes=related))
 
     def warn(self, message: str, span: Span, hint: str | None = None) -> None:
         """Note a warning."""

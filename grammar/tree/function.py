@@ -262,11 +262,59 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Inlined:
+    """A call that was inlined: the def, where it is called, where the def is written, and the calls in it."""
+
+    name: str
+    span: Span
+    body: Span
+    calls: tuple[Inlined, ...]
+
+    def leading_to(self, place: Span) -> Iterator[tuple[Inlined, ...]]:
+        """The calls on every way to a place in an inlined text, the innermost first."""
+        if self.body.start <= place.start < self.body.end:
+            yield (self,)
+        for call in self.calls:
+            yield from ((*way, self) for way in call.leading_to(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Two expressions over sizes that a call needs to be equal; the texts say what each of them is.
+
+    ``what`` is the dimension of the def as it is written there, at ``parameter``.
+    """
+
+    what: str
+    first: Expr
+    second: Expr
+    first_text: str
+    second_text: str
+    span: Span = field(compare=False)
+    parameter: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The extents that a call takes a tensor to have before the statement ``position``.
+
+    Only inference for given sizes can confirm them.
+    """
+
+    position: int
+    tensor: str
+    origin: tuple[Expr, ...]
+    extents: tuple[Expr, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
-    """A checked ``def``.
+    """A checked ``def``, calls of other defs inlined.
 
     ``sizes`` names the size symbols in order of appearance.  ``needs_content`` names the outputs whose previous
-    content the program reads, so that the caller must pass them as ``out=``.
+    content the program reads, so that the caller must pass them as ``out=``.  ``inlined``, ``agreements`` and
+    ``passed`` say what was called and what has to hold for it.
     """
 
     name: str
@@ -279,6 +327,9 @@ class Function:
     warnings: tuple[Diagnostic, ...]
     definition: syntax.Definition
     source: SourceText
+    inlined: tuple[Inlined, ...] = ()
+    agreements: tuple[Agreement, ...] = ()
+    passed: tuple[Passed, ...] = ()
 
     def __str__(self) -> str:
         return str(self.definition)

@@ -113,7 +113,19 @@ class Conditional:
         return expression_text(self)
 
 
-Expr = Name | Number | Apply | Boundary | Cast | Unary | Binary | Conditional
+@dataclass(frozen=True, slots=True)
+class Named:
+    """``name = value`` among the arguments of a call of a def; it stands nowhere else."""
+
+    name: Name
+    value: Expr
+    span: Span = field(default=NOWHERE, compare=False)
+
+    def __str__(self) -> str:
+        return expression_text(self)
+
+
+Expr = Name | Number | Apply | Boundary | Cast | Unary | Binary | Conditional | Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +180,23 @@ class Equivalent:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """``type(dims)`` before the first statement that writes a tensor; ``dims`` is None without parentheses."""
+
+    type: str
+    dims: tuple[Expr, ...] | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+    def __str__(self) -> str:
+        return self.type + ("" if self.dims is None else f"({_list_text(self.dims)})")
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
-    """``target(subscripts) operator value <=> equivalent where clauses``.
+    """``declared target(subscripts) operator value <=> equivalent where clauses``.
 
     ``subscripts`` is None for a target without parentheses; ``operator`` is one of ``= += *= min= max=`` or one of the
-    last four with ``!``.
+    last four with ``!``.  ``others`` are further results of a call: ``target, others = value``.
     """
 
     target: Name
@@ -183,6 +207,8 @@ class Statement:
     clauses: tuple[Clause, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
     operator_span: Span = field(default=NOWHERE, compare=False)
+    declared: Declared | None = None
+    others: tuple[Name, ...] = ()
 
     def __str__(self) -> str:
         return _statement_text(self, "")
@@ -220,6 +246,18 @@ class Parameter:
         kind = "" if self.type is None else self.type
         dims = "" if self.dims is None else f"({_list_text(self.dims)})"
         return f"{const}{kind}{dims} {self.name}".lstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """``use "file.tc"`` or ``use library:name``: the defs of another text."""
+
+    target: str
+    is_library: bool
+    span: Span = field(default=NOWHERE, compare=False)
+
+    def __str__(self) -> str:
+        return f"use library:{self.target}" if self.is_library else f'use "{self.target}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +299,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (expr.lhs, expr.rhs)
         case Conditional():
             return (expr.condition, expr.then, expr.otherwise)
+        case Named():
+            return (expr.value,)
         case _:
             return ()
 
@@ -287,6 +327,7 @@ def _body_expressions(body: tuple[Statement | Loop, ...]) -> Iterator[Expr]:
             yield from (item.lower, item.upper)
             yield from _body_expressions(item.body)
             continue
+        yield from (item.declared.dims or ()) if item.declared else ()
         yield from item.subscripts or ()
         yield item.value
         yield from item.equivalent.arguments if item.equivalent else ()
@@ -311,6 +352,8 @@ def expression_text(expr: Expr, tighter_than: int = 0) -> str:
             return f"{expr.kind}({_list_text(expr.arguments)})({_list_text(expr.subscripts)})"
         case Cast():
             return f"{expr.type}({expression_text(expr.operand)})"
+        case Named():
+            return f"{expr.name} = {expr.value}"
         case Unary():
             text, level = f"{expr.op}{expression_text(expr.operand, _UNARY)}", _UNARY
         case Binary():
@@ -342,7 +385,9 @@ def _loop_text(loop: Loop, indent: str) -> str:
 
 def _statement_text(statement: Statement, indent: str) -> str:
     subscripts = "" if statement.subscripts is None else f"({_list_text(statement.subscripts)})"
-    text = f"{indent}{statement.target}{subscripts} {statement.operator} {statement.value}"
+    declared = "" if statement.declared is None else f"{statement.declared} "
+    targets = ", ".join(map(str, (statement.target, *statement.others)))
+    text = f"{indent}{declared}{targets}{subscripts} {statement.operator} {statement.value}"
     if statement.equivalent is not None:
         text += f" {statement.equivalent}"
     if not statement.clauses:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from tcomp import grammar
-from tcomp.commands.inputs.programs import pick, read_source
+from tcomp.commands.inputs.programs import pick, read_functions
 from tcomp.commands.terminal.display import show_source
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.derivatives.saving import Save
@@ -55,8 +54,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def execute(request: GradientRequest) -> int:
     """Derive and print.  Raises TcompError."""
-    text, name = read_source(request.file)
-    function = pick(grammar.define(text, name, request.definition), request.definition, name)
+    functions, name = read_functions(request.file, request.definition)
+    function = pick(functions, request.definition, name)
     operation = Operation(function)
     text = (
         tangent_text(function, request.wrt).text

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tcomp import grammar
 from tcomp.arrays.devices import MAIN
-from tcomp.commands.inputs.programs import pick, read_source, suggestion
+from tcomp.commands.inputs.programs import pick, read_functions, suggestion
 from tcomp.commands.inputs.shapes import parse_shapes
 from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_error, show_line
@@ -181,8 +180,7 @@ def _problems(request: TuneRequest) -> list[Problem]:
 
 
 def _functions(file: str, definitions: Sequence[str]) -> list[Function]:
-    text, name = read_source(file)
-    functions = grammar.define(text, name)
+    functions, name = read_functions(file)
     chosen = [functions[d] for d in definitions if d in functions] if definitions else [pick(functions, None, name)]
     for function in chosen:
         for warning in function.warnings:

@@ -94,8 +94,12 @@ class _Batch:
         clauses = tuple(_changed_clause(clause, change) for clause in statement.clauses)
         if not any(self._bounds(expr, scalars) for expr in (statement.value, *(statement.subscripts or ()))):
             clauses = (syntax.Range(name(self.index), syntax.Number("0"), name(self.size)), *clauses)
+        declared = statement.declared
+        if declared is not None and declared.dims is not None:
+            declared = replace(declared, dims=(name(self.size), *declared.dims))
         return replace(
             statement,
+            declared=declared,
             subscripts=(name(self.index), *map(change, statement.subscripts or ())),
             value=change(statement.value),
             clauses=clauses,

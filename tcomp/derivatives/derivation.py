@@ -140,7 +140,11 @@ class Derivation:
         version = self.versions[position]
         first = all(earlier.name != version.name for earlier in self.versions[:position])
         copied = [self.copied(version, version.name, version.base)] if version.base and first else []
-        return [*copied, self.renamed(position, version)]
+        own = self.renamed(position, version)
+        declared = list(syntax.statements(self.function.definition.body))[position].declared
+        if declared is not None and first and not copied and self.function.tensors[version.tensor].role == "temporary":
+            own = replace(own, declared=syntax.Declared(declared.type))
+        return [*copied, own]
 
     def copied(self, version: Version, own: str, source: str) -> syntax.Statement:
         """What was written before a version, which overwrites a part of it, from one tensor in another."""

@@ -21,6 +21,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import NAMED, MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.operation import Operation
+from tcomp.reading import Files
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation
@@ -44,8 +45,8 @@ class Request:
     def load(self) -> Program:
         """Read, check and pick the def.  Raises TcompError."""
         options = read_options(self.options)
-        text, name = read_source(self.file)
-        function = pick(grammar.define(text, name, self.definition), self.definition, name)
+        functions, name = read_functions(self.file, self.definition)
+        function = pick(functions, self.definition, name)
         for warning in function.warnings:
             show_error(str(warning), "yellow")
         _check_size_names(function, self.sizes)
@@ -157,6 +158,12 @@ def read_source(file: str) -> tuple[str, str]:
     if file.startswith(PREFIX):
         return text_of(file.removeprefix(PREFIX)), file
     return _read_file(file), file
+
+
+def read_functions(file: str, wanted: str | None = None) -> tuple[dict[str, Function], str]:
+    """The checked defs of a program, ``wanted`` even if others are wrong, and its name.  Raises TcompError."""
+    text, name = read_source(file)
+    return grammar.define(text, name, wanted, Files(None if file == "-" else file)), name
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:

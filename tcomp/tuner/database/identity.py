@@ -116,8 +116,12 @@ def _item(item: Statement | Loop, names: Mapping[str, str]) -> Statement | Loop:
             upper=renaming.expression(item.upper),
             body=tuple(_item(inner, renaming.names) for inner in item.body),
         )
+    declared = item.declared
+    if declared is not None and declared.dims is not None:
+        declared = replace(declared, dims=renaming.all(declared.dims))
     return replace(
         item,
+        declared=declared,
         target=renaming.name(item.target),
         subscripts=None if item.subscripts is None else tuple(renaming.expression(s) for s in item.subscripts),
         value=renaming.expression(item.value),
@@ -164,6 +168,8 @@ class _Renaming:
                 return replace(expr, arguments=self.all(expr.arguments), subscripts=self.all(expr.subscripts))
             case syntax.Cast() | syntax.Unary():
                 return replace(expr, operand=self.expression(expr.operand))
+            case syntax.Named():
+                return replace(expr, value=self.expression(expr.value))
             case syntax.Binary():
                 return replace(expr, lhs=self.expression(expr.lhs), rhs=self.expression(expr.rhs))
             case syntax.Conditional():

@@ -1,0 +1,191 @@
+"""Definitions with calls: each call is replaced by the statements of what it calls, which are checked as any other.
+
+``inlined`` goes through a definition statement by statement.  A call is resolved against what is known at that point:
+the types of tensors, and their extents as formulas of sizes (``ranges/symbolic.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from tcomp.errors import SourceText
+from tcomp.grammar.calls.arguments import Called, bind
+from tcomp.grammar.calls.expansion import UNWANTED, Expansion, Flat
+from tcomp.grammar.checking.names import TensorEntry, is_function
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.syntax import Expr, Name, Statement
+
+MOST_NESTED = 40
+"""Calls among the arguments of calls, and defs that call each other, nest no deeper."""
+
+Callee = Callable[[Name, Report], Called | None]
+"""The checked def of a name, where a call mentions it; None if it is wrong, which has been reported."""
+
+
+def has_calls(definition: syntax.Definition, defs: Collection[str]) -> bool:
+    """Whether a statement may be a call: names of tensors are told from those of defs later."""
+    return any(
+        s.others
+        or (
+            isinstance(s.value, syntax.Apply)
+            and s.subscripts is None
+            and (s.value.function.name in defs or not is_function(s.value.function.name))
+        )
+        for s in syntax.statements(definition.body)
+    )
+
+
+def inlined(
+    definition: syntax.Definition, source: SourceText, defs: Collection[str], callee: Callee
+) -> Function | None:
+    """The typed program of a definition that calls ``defs``; None where one of these is wrong.
+
+    Raises CompileError with every independent error.
+    """
+    inliner = _Inliner(Flat(definition, source, defs), defs, callee)
+    for item in definition.body:
+        inliner.item(item)
+    return inliner.flat.function()
+
+
+class _Inliner:
+    """Goes through one definition."""
+
+    def __init__(self, flat: Flat, defs: Collection[str], callee: Callee) -> None:
+        self.flat = flat
+        self.checker = flat.checker
+        self.report, self.environment = self.checker.report, self.checker.environment
+        self.defs = defs
+        self.callee = callee
+        self.depth = 0
+
+    def item(self, item: Statement | syntax.Loop) -> None:
+        if isinstance(item, syntax.Loop):
+            self.flat.add(item)
+        elif item.others and not isinstance(item.value, syntax.Apply):
+            message = "several results stand before `=`, but no call of a def behind it"
+            self.report.error(message, item.value.span, "write a statement for each tensor")
+            self._fail((item.target, *item.others))
+        elif (
+            isinstance(item.value, syntax.Apply)
+            and item.subscripts is None
+            and (item.others or self._is_called(item.value))
+        ):
+            self._call(item, item.value, (item.target, *item.others))
+        else:
+            self.flat.add(item)
+
+    def _is_called(self, value: syntax.Apply) -> bool:
+        """Names of tensors come first, and built-in functions where no whole tensor is passed."""
+        name = value.function.name
+        if name in self.environment.tensors:
+            return False
+        if any(isinstance(argument, syntax.Named) for argument in value.arguments):
+            return True
+        if name not in self.defs:
+            return not is_function(name) and any(self._is_whole(argument) for argument in value.arguments)
+        return not is_function(name) or any(self._is_whole(argument) for argument in value.arguments)
+
+    def _is_whole(self, argument: Expr) -> bool:
+        """Whether an argument is a whole tensor, which no built-in function takes."""
+        if isinstance(argument, syntax.Apply):
+            return argument.function.name in self.defs and self._is_called(argument)
+        entry = self.environment.tensors.get(argument.name) if isinstance(argument, Name) else None
+        return entry is not None and bool(entry.rank)
+
+    def _call(self, statement: Statement, value: syntax.Apply, targets: tuple[Name, ...]) -> None:
+        """Replace ``targets = value`` by statements; without them where something is wrong."""
+        errors = len(self.report.errors)
+        if statement.clauses:
+            message = "a call has no `where`: the def that is called says what its ranges are"
+            self.report.error(message, statement.clauses[0].span, "pass sizes as `const` arguments")
+        if statement.operator != "=":
+            message = f"the result of `{value.function}` can only be assigned, by `=`"
+            hint = f"write `T = {value}` before this, then `{statement.target}(...) {statement.operator} T(...)`"
+            self.report.error(message, statement.operator_span, hint)
+        if statement.declared is not None:
+            message = f"the result of `{value.function}` has the type and the extents that it gives it"
+            self.report.error(message, statement.declared.span, f"remove `{statement.declared}`")
+        self._check_targets(targets)
+        if not self._expand(value, targets) or len(self.report.errors) > errors:
+            self._fail(targets)
+
+    def _check_targets(self, targets: tuple[Name, ...]) -> None:
+        for position, target in enumerate(targets):
+            name, kind = target.name, self.environment.kind_of(target.name)
+            entry = self.environment.tensors.get(name)
+            if name in [other.name for other in targets[:position]] and name != UNWANTED:
+                self.report.error(f"{name} stands twice among the results", target.span)
+            elif entry is not None and entry.role == "input":
+                message = f"TC inputs are immutable, but input {name} is written here"
+                self.report.error(message, target.span, "write to another tensor")
+            elif kind and entry is None:
+                self.report.error(f"{name} already defined", target.span, f"`{name}` is {kind}")
+
+    def _fail(self, targets: tuple[Name, ...]) -> None:
+        """Nothing is said any more of tensors that a wrong call would have written."""
+        self.environment.misdirected = True
+        for target in targets:
+            if self.environment.kind_of(target.name) is None:
+                self.environment.tensors[target.name] = TensorEntry(target.name, "temporary", target.span, read=True)
+            entry = self.environment.tensors.get(target.name)
+            if entry is not None and entry.role != "input":
+                entry.failed = entry.written = True
+
+    def _expand(self, value: syntax.Apply, targets: tuple[Name, ...]) -> bool:
+        """Add the statements of the def that is called; False where something is wrong."""
+        name = value.function
+        if name.name not in self.defs:
+            hint = self.report.did_you_mean(name.name, self.defs)
+            hint = hint or ("the defs are " + ", ".join(sorted(self.defs)[:8]) if self.defs else None)
+            self.report.error(f"there is no def {name} to call", name.span, hint)
+            return False
+        called = self.callee(name, self.report)
+        if called is None or not self._gives(called.function, value, targets):
+            return False
+        given = self._given(value.arguments)
+        bound = None if given is None else bind(called.function, value, given, self.checker, self.flat.extents)
+        if bound is None or self.checker.is_wrong:
+            return False
+        Expansion(self.flat, called, value, bound).add(targets)
+        return not self.report.errors
+
+    def _gives(self, called: Function, value: syntax.Apply, targets: tuple[Name, ...]) -> bool:
+        """Whether a def has as many results as are wanted, and makes them all by itself."""
+        name, here = value.function, (f"`{value.function}` is defined here", called.definition.name.span)
+        gives, stand = len(called.outputs), len(targets)
+        if gives != stand:
+            message = f"`{name}` gives {gives} result{'s' * (gives != 1)}, but {stand} name{'s' * (stand != 1)}"
+            hint = f"its results are {', '.join(t.name for t in called.outputs)}; `_` stands for one that is not needed"
+            self.report.error(f"{message} {'stand' if stand != 1 else 'stands'} before `=`", value.span, hint, here)
+            return False
+        for content in called.needs_content[:1]:
+            note = (f"`{content}` is an output of `{name}`", called.tensors[content].span)
+            message = f"`{name}` goes on from what the caller's array for {content} holds, so it cannot be called here"
+            self.report.error(message, name.span, "initialise it there, as `+=!` does", note)
+            return False
+        return True
+
+    def _given(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+        """The arguments, with a tensor in place of each call; None where one of these is wrong."""
+        given: list[Expr] = []
+        for argument in arguments:
+            value = argument.value if isinstance(argument, syntax.Named) else argument
+            if isinstance(value, syntax.Apply) and value.function.name in self.defs and self._is_called(value):
+                called = self.callee(value.function, self.report)
+                if called is None or not called.function.outputs:
+                    return None
+                result = Name(self.flat.fresh(f"{value.function}_{called.function.outputs[0].name}"), value.span)
+                self.depth += 1
+                if self.depth > MOST_NESTED:
+                    self.report.error(f"calls nest more than {MOST_NESTED} deep here", value.span)
+                    return None
+                if not self._expand(value, (result,)):
+                    return None
+                self.depth -= 1
+                value = result
+            given.append(replace(argument, value=value) if isinstance(argument, syntax.Named) else value)
+        return tuple(given)

@@ -1,0 +1,238 @@
+"""The statements of a called def in the names of its caller.
+
+Tensors become those that are passed, results and fresh names; sizes and ``const`` parameters become expressions over
+the caller's.  An index or let keeps its name unless that means something to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.syntax import Expr, Name
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """What the names of a called def stand for in its caller.
+
+    ``origins`` has, for tensors that do not start at 0 in the caller, what is added to their subscripts.  ``values``
+    has sizes, ``const`` parameters and numbers.  ``constants`` are the names among them that are constants of the
+    called def: on the left-hand side all other bare names are indices.  ``reserved`` are names of the caller;
+    ``fixed`` are its own compile-time scalars.
+    """
+
+    tensors: Mapping[str, Name]
+    origins: Mapping[str, tuple[Expr, ...]]
+    values: Mapping[str, Expr]
+    constants: Collection[str]
+    reserved: Collection[str]
+    fixed: Collection[str]
+
+    def expression(self, expr: Expr) -> Expr:
+        """A dimension of the called def, which mentions no indices."""
+        return _Statement(self, frozenset()).expression(expr)
+
+    def statement(self, statement: syntax.Statement, declared: syntax.Declared | None) -> syntax.Statement:
+        """A statement of the called def, whose target has the type and extents ``declared``."""
+        return _Statement(self, frozenset(_names(statement))).whole(statement, declared)
+
+
+class _Statement:
+    """One statement; ``local`` has the indices and lets met so far, which are looked up before all other names."""
+
+    def __init__(self, stands: Stands, words: frozenset[str]) -> None:
+        self.stands = stands
+        self.words = words
+        self.local: dict[str, str] = {}
+
+    def whole(self, statement: syntax.Statement, declared: syntax.Declared | None) -> syntax.Statement:
+        """The order is that of the checker, since what a name means depends on what was met before it."""
+        if declared is not None and declared.dims is not None:
+            declared = replace(declared, dims=tuple(map(self.expression, declared.dims)))
+        target = statement.target
+        subscripts = None if statement.subscripts is None else tuple(map(self._target, statement.subscripts))
+        clauses = tuple(map(self._clause, statement.clauses))
+        return replace(
+            statement,
+            target=self._tensor(target),
+            subscripts=subscripts,
+            value=self.expression(statement.value),
+            equivalent=None,
+            clauses=clauses,
+            declared=declared,
+        )
+
+    def _tensor(self, name: Name) -> Name:
+        new = self.stands.tensors[name.name]
+        return new if new.span != syntax.NOWHERE else replace(new, span=name.span)
+
+    def _target(self, subscript: Expr) -> Expr:
+        """A left-hand subscript, where a bare name is an index unless it is a compile-time scalar."""
+        if isinstance(subscript, Name) and subscript.name not in self.stands.constants:
+            return self._enter(subscript)
+        new = self.expression(subscript)
+        if isinstance(subscript, Name) and isinstance(new, Name) and new.name not in self.stands.fixed:
+            return syntax.Binary("+", new, syntax.Number("0", new.span), new.span)
+        return new
+
+    def _enter(self, name: Name) -> Name:
+        """An index or let from here on."""
+        if name.name not in self.local:
+            new = name.name
+            while new in self.stands.reserved or (new != name.name and new in self.words):
+                new += "_"
+            self.local[name.name] = new
+        return replace(name, name=self.local[name.name])
+
+    def _clause(self, clause: syntax.Clause) -> syntax.Clause:
+        match clause:
+            case syntax.Range():
+                index = self._enter(clause.index)
+                return replace(
+                    clause, index=index, lower=self.expression(clause.lower), upper=self.expression(clause.upper)
+                )
+            case syntax.Let():
+                value = self.expression(clause.value)
+                return replace(clause, name=self._enter(clause.name), value=value)
+            case syntax.Exists():
+                return replace(clause, read=self.expression(clause.read))
+
+    def expression(self, expr: Expr) -> Expr:
+        match expr:
+            case Name():
+                return self._name(expr)
+            case syntax.Number():
+                return expr
+            case syntax.Apply():
+                name = expr.function.name
+                if name not in self.stands.tensors:
+                    return replace(expr, arguments=self._all(expr.arguments))
+                arguments = self._shifted(name, self._all(expr.arguments))
+                return replace(expr, function=self._read(expr.function), arguments=arguments)
+            case syntax.Boundary():
+                tensor, *values = expr.arguments
+                assert isinstance(tensor, Name)
+                arguments = (self._read(tensor), *self._all(tuple(values)))
+                subscripts = self._shifted(tensor.name, self._all(expr.subscripts))
+                return replace(expr, arguments=arguments, subscripts=subscripts)
+            case syntax.Cast() | syntax.Unary():
+                return replace(expr, operand=self.expression(expr.operand))
+            case syntax.Binary():
+                return self._chain(expr)
+            case syntax.Conditional():
+                return replace(
+                    expr,
+                    condition=self.expression(expr.condition),
+                    then=self.expression(expr.then),
+                    otherwise=self.expression(expr.otherwise),
+                )
+            case syntax.Named():
+                return replace(expr, value=self.expression(expr.value))
+
+    def _chain(self, expr: syntax.Binary) -> Expr:
+        """A run of left-associative operators, without recursing along it."""
+        links = [expr]
+        while isinstance(links[-1].lhs, syntax.Binary):
+            links.append(links[-1].lhs)
+        result = self.expression(links[-1].lhs)
+        for link in reversed(links):
+            result = replace(link, lhs=result, rhs=self.expression(link.rhs))
+        return result
+
+    def _name(self, name: Name) -> Expr:
+        if name.name in self.local:
+            return replace(name, name=self.local[name.name])
+        if name.name in self.stands.values:
+            return replace(self.stands.values[name.name], span=name.span)
+        if name.name in self.stands.tensors:
+            return self._read(name)
+        return self._enter(name)
+
+    def _read(self, name: Name) -> Name:
+        return replace(self.stands.tensors[name.name], span=name.span)
+
+    def _shifted(self, tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        origin = self.stands.origins.get(tensor)
+        if origin is None:
+            return subscripts
+        return tuple(moved(s, o) for s, o in zip(subscripts, origin, strict=True))
+
+    def _all(self, expressions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(map(self.expression, expressions))
+
+
+def moved(subscript: Expr, origin: Expr) -> Expr:
+    """Where an element is in a tensor that starts at ``origin``, by its place from the start."""
+    match origin:
+        case syntax.Number(text="0"):
+            return subscript
+        case syntax.Unary(op="-"):
+            return syntax.Binary("-", subscript, origin.operand, subscript.span)
+    return syntax.Binary("+", subscript, origin, subscript.span)
+
+
+def words_of(definition: syntax.Definition) -> set[str]:
+    """Every identifier of a definition."""
+    found = {definition.name.name}
+    for parameter in (*definition.inputs, *definition.outputs):
+        found.add(parameter.name.name)
+        for dim in parameter.dims or ():
+            found |= _words(dim)
+    for statement in syntax.statements(definition.body):
+        found |= _names(statement)
+    return found
+
+
+def functions_of(definition: syntax.Definition) -> set[str]:
+    """The names that stand before parentheses, and those of tensors that are read outside their elements."""
+    found: set[str] = set()
+    stack = list(syntax.expressions(definition))
+    while stack:
+        expr = stack.pop()
+        if isinstance(expr, syntax.Apply):
+            found.add(expr.function.name)
+        elif isinstance(expr, syntax.Boundary):
+            found.add(str(expr.arguments[0]))
+        stack.extend(syntax.children(expr))
+    return found
+
+
+def names_read(statement: syntax.Statement) -> set[str]:
+    """Every identifier of a statement but its target, and that too where the statement adds to it."""
+    found = _names(replace(statement, others=()))
+    reads = _names(replace(statement, target=Name(""), others=()))
+    return found if statement.operator in ("+=", "*=", "min=", "max=") else reads
+
+
+def _names(statement: syntax.Statement) -> set[str]:
+    found = {statement.target.name, *(name.name for name in statement.others)}
+    exprs = [*(statement.subscripts or ()), statement.value]
+    exprs += (statement.declared.dims or ()) if statement.declared else ()
+    for clause in statement.clauses:
+        match clause:
+            case syntax.Range():
+                found.add(clause.index.name)
+                exprs += (clause.lower, clause.upper)
+            case syntax.Let():
+                found.add(clause.name.name)
+                exprs.append(clause.value)
+            case syntax.Exists():
+                exprs.append(clause.read)
+    return found.union(*map(_words, exprs))
+
+
+def _words(root: Expr) -> set[str]:
+    found: set[str] = set()
+    stack = [root]
+    while stack:
+        expr = stack.pop()
+        if isinstance(expr, Name):
+            found.add(expr.name)
+        elif isinstance(expr, syntax.Apply):
+            found.add(expr.function.name)
+        elif isinstance(expr, syntax.Named):
+            found.add(expr.name.name)
+        stack.extend(syntax.children(expr))
+    return found
