@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,14 @@ class ArrayKind(ABC):
         """Whether the library records what is computed from an array, to find gradients of it."""
         return False
 
-    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool) -> Matcher | None:
+    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None) -> Matcher | None:
         """A fast test whether arguments are like these, where there is one; see ``tensor_matcher``."""
         return None
+
+    @property
+    def address_of_new(self) -> Callable[[Any], int]:
+        """What gives the address of an array that this library has just made, which needs no tests."""
+        return self.address
 
     note_change: Callable[[Any], None] | None = None
     """Tells the library that an array was written, if it wants to know."""
@@ -195,6 +201,10 @@ class TorchKind(ArrayKind):
             return None
         return array.dtype, array.shape, array.stride(), array.device, array.is_neg()
 
+    @property
+    def address_of_new(self) -> Callable[[Any], int]:
+        return methodcaller("data_ptr")
+
     def address(self, array: Any) -> int:
         try:
             address: int = array.data_ptr()
@@ -253,7 +263,7 @@ class TorchKind(ArrayKind):
     def records(self, array: Any) -> bool:
         return bool(array.requires_grad) and self._torch.is_grad_enabled()
 
-    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool) -> Matcher | None:
+    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None) -> Matcher | None:
         return tensor_matcher(self._torch, arguments, masks, recorded=recorded)
 
     def note_change(self, array: Any) -> None:

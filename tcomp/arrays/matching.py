@@ -1,7 +1,8 @@
 """Whether the torch tensors of a call are laid out as those of an earlier one, as fast as Python can tell.
 
 The test is a function written for the arguments: what it compares with are constants of it, and it makes no objects
-that it does not need.  It says no where anything is unusual, and the long way finds out.
+that it does not need.  Types, shapes, strides and dispatch keys it leaves to what torch's own compiler guards its
+graphs with, where torch has that.  It says no where anything is unusual, and the long way finds out.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Matcher = Callable[[tuple[Any, ...]], list[int] | None]
+Matcher = Callable[[tuple[Any, ...]], tuple[int, ...] | None]
 """The addresses of the arrays among the arguments of a call, or None if something is not as it was."""
 
 
-def tensor_matcher(torch: Any, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool) -> Matcher | None:
+def tensor_matcher(
+    torch: Any, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None
+) -> Matcher | None:
     """A test for tensors in main memory and integers like these; None if some are neither.
 
     ``masks`` are the bits of an address that must be 0, one per tensor.  Of ``recorded`` calls autograd must keep a
-    record, of the same tensors; of others none.
+    record, of the same tensors; of others none; where it is None somebody else has seen to that.
     """
     names = [f"a{n}" for n in range(len(arguments))]
-    tensors = [n for n, a in zip(names, arguments, strict=True) if isinstance(a, torch.Tensor)]
+    tensors = {n: a for n, a in zip(names, arguments, strict=True) if isinstance(a, torch.Tensor)}
     known: dict[str, Any] = {
         "transformed": torch._C._are_functorch_transforms_active,
         "forward_mode": torch.autograd.forward_ad,
@@ -28,35 +31,28 @@ def tensor_matcher(torch: Any, arguments: Sequence[Any], masks: Sequence[int], *
         "enabled": torch.is_grad_enabled,
         "tracing": torch._C._get_tracing_state,
     }
+    if not tensors or any(type(a) not in (torch.Tensor, torch.nn.Parameter) or not a.is_cpu for a in tensors.values()):
+        return None
     tests: list[str] = []
     for name, value in zip(names, arguments, strict=True):
         if type(value) is int:
             known[f"{name}_value"] = value
             tests.append(f"{name} is not {name}_value")
-        elif type(value) not in (torch.Tensor, torch.nn.Parameter) or not value.is_cpu:
+        elif name not in tensors:
             return None
-    for name, value in zip(names, arguments, strict=True):
-        if name not in tensors:
-            continue
-        known |= {f"{name}_type": type(value), f"{name}_dtype": value.dtype}
-        known |= {f"{name}_shape": value.shape, f"{name}_strides": value.stride()}
-        tests += [
-            f"type({name}) is not {name}_type",
-            f"{name}.dtype is not {name}_dtype",
-            f"{name}.shape != {name}_shape",
-            f"{name}.stride() != {name}_strides",
-            f"not {name}.is_cpu",
-            f"{name}.is_neg()",
-        ]
-    if not tensors:
-        return None
-    wanting = [n for n, a in zip(names, arguments, strict=True) if n in tensors and a.requires_grad]
-    if recorded:
-        tests += [f"{'not ' if n in wanting else ''}{n}.requires_grad" for n in tensors]
-        tests.append("not enabled()")
+    guard = _guard(torch, tuple(tensors.values()))
+    if guard is not None:
+        known["guard"] = guard
+        # Nested tensors have no shape, which ends the process there.
+        tests += [*(f"{n}.is_nested" for n in tensors), f"not guard({', '.join(tensors)})"]
     else:
-        tests.append(f"({' or '.join(f'{n}.requires_grad' for n in tensors)}) and enabled()")
-    tests += ["transformed()", "forward_mode._current_level >= 0", "modes()", "tracing() is not None"]
+        for name, value in tensors.items():
+            tests += _comparisons(name, value, known)
+        tests.append("transformed()")
+    if recorded is not None:
+        wanting = any(a.requires_grad for a in tensors.values())
+        tests += ["not enabled()"] if recorded else ["enabled()"] if wanting else []
+    tests += ["forward_mode._current_level >= 0", "modes()", "tracing() is not None"]
     pointers = [f"p{n}" for n in tensors]
     lines = [
         "def match(arguments):",
@@ -65,13 +61,54 @@ def tensor_matcher(torch: Any, arguments: Sequence[Any], masks: Sequence[int], *
         f"        if {' or '.join(tests)}:",
         "            return None",
         *[f"        {p} = {n}.data_ptr()" for p, n in zip(pointers, tensors, strict=True)],
-        # Sparse and nested tensors, and those that stand for others, have no strides or no address.
-        "    except (RuntimeError, ValueError):",
+        # Sparse tensors, and those that stand for others, have no strides or no address; and other arguments nothing.
+        "    except (RuntimeError, ValueError, TypeError, AttributeError):",
         "        return None",
-        f"    if {' or '.join(f'{p} & {mask}' for p, mask in zip(pointers, masks, strict=True))}:",
+        f"    if {' or '.join(_misplaced(pointers, tensors.values(), masks))}:",
         "        return None",
-        f"    return [{', '.join(pointers)}]",
+        f"    return {', '.join(pointers)},",
     ]
     exec("\n".join(lines), known)
     match: Matcher = known["match"]
     return match
+
+
+def _misplaced(pointers: Sequence[str], tensors: Any, masks: Sequence[int]) -> list[str]:
+    """Tests for addresses that are no multiple of what they must be, and for memory that was given back."""
+    by_mask: dict[int, list[str]] = {}
+    for pointer, mask in zip(pointers, masks, strict=True):
+        by_mask.setdefault(mask, []).append(pointer)
+    tests = [f"({' | '.join(some)}) & {mask}" for mask, some in by_mask.items() if mask]
+    return tests + [f"not {p}" for p, t in zip(pointers, tensors, strict=True) if t.numel()] or ["False"]
+
+
+def _comparisons(name: str, value: Any, known: dict[str, Any]) -> list[str]:
+    """What tells that a tensor is not like ``value``; what it compares with goes into ``known``."""
+    known |= {f"{name}_type": type(value), f"{name}_dtype": value.dtype}
+    known |= {f"{name}_shape": value.shape, f"{name}_strides": value.stride()}
+    return [
+        f"type({name}) is not {name}_type",
+        f"{name}.dtype is not {name}_dtype",
+        f"{name}.shape != {name}_shape",
+        f"{name}.stride() != {name}_strides",
+        f"not {name}.is_cpu",
+        f"{name}.is_neg()",
+        f"{'not ' if value.requires_grad else ''}{name}.requires_grad",
+    ]
+
+
+def _guard(torch: Any, tensors: tuple[Any, ...]) -> Callable[..., bool] | None:
+    """The same comparisons in one call of torch, in a tenth of the time; None where torch has no such thing.
+
+    It compares dispatch keys, too, as they are for this thread: of a tensor that is transformed, negated or sparse, and
+    inside a mode, autocasting or inference, they are others.
+    """
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    make = getattr(guards, "TensorGuards", None)
+    if make is None:
+        return None
+    try:
+        check: Callable[..., bool] = make(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return check if check(*tensors) is True else None
+    except (RuntimeError, TypeError, ValueError):
+        return None

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
 
 from tcomp.autograd.operators import Operator
+from tcomp.autograd.registration import Choices
 from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
 from tcomp.derivatives.saving import CheapToSave, Save
+
+Run = Callable[[Any], Any]
+"""Gives the results of a forward pass, of addresses or arguments."""
 
 
 class Plan:
@@ -23,7 +28,8 @@ class Plan:
     def __init__(self, operator: Operator, wrt: tuple[str, ...], save: Save) -> None:
         function = operator.function
         self.operator = operator
-        self.choices = operator.choices.named()
+        self.choices = operator.choices
+        self.given_choices = {} if operator.choices == Choices() else operator.choices.named()
         self.gradient: Gradient = operator.operation.gradient(wrt, save, operator.operation.registration.ties)
         self.forward = self.gradient.forward
         self.outputs = len(function.outputs)
@@ -42,6 +48,9 @@ class Plan:
         self.places = tuple(by_name.get(t.name) for t in function.inputs)
         self.needs_sizes = bool(self.gradient.sizes)
         self.positive = bool(self.gradient.derivative.positive)
+        unusual = self.has_numbers or self.needs_sizes or self.positive or not self.all_floats
+        self.is_plain = len(self.floats) == 1 and not unusual
+        self.apply = _node(self)
 
     def taken(self, kept: Sequence[Any], sizes: dict[str, int], cotangents: Sequence[Any]) -> list[Any]:
         """The arguments of the backward pass."""
@@ -56,31 +65,63 @@ class Plan:
         return found
 
 
-class Eager(torch.autograd.Function):
-    """``Eager.apply(plan, run, *arguments)`` gives the outputs, and behind them what else the forward pass hands out.
+def _node(plan: Plan) -> Any:
+    """``apply`` of a ``Function`` for one plan: takes ``run`` and what that takes, then the arguments of the operator.
 
-    ``run`` is called without arguments where it is not None.
+    It gives the outputs, and behind them what else the forward pass hands out.  Written for the plan, since each
+    attribute of a context costs as much as a test.
     """
+    members = _single(plan) if plan.is_plain else _general(plan)
+    made: Any = type(plan.operator.function.name, (torch.autograd.Function,), members)
+    # Without what ``Function.apply`` does for transformed tensors, which no quick call has.
+    return super(torch.autograd.Function, made).apply
 
-    @staticmethod
-    def forward(ctx: Any, plan: Plan, run: Callable[[], Any] | None, *arguments: Any) -> Any:
-        results = plan.forward.run(arguments, None, plan.operator.choices) if run is None else run()
+
+def _single(plan: Plan) -> dict[str, Any]:
+    """One result, of floats, and a backward pass that takes arguments and results as they are."""
+    kept = _picked(plan.tensors)
+    places = {None: 0} | {n: n + 1 for n in range(len(plan.gradient.wrt))}
+    arrange = itemgetter(0, 0, *(places[place] for place in plan.places))
+    backward_pass, choices, is_single = plan.gradient.backward, plan.given_choices, len(plan.gradient.wrt) == 1
+
+    def forward(ctx: Any, run: Run, addresses: Any, *arguments: Any) -> Any:
+        result = run(addresses)
+        ctx.save_for_backward(*kept((*arguments, result)))
+        return result
+
+    def backward(ctx: Any, cotangent: Any) -> Any:
+        given = cotangent if cotangent.is_contiguous() else _spread(cotangent)
+        results = backward_pass(*ctx.saved_tensors, given, **choices)
+        return arrange((None, results)) if is_single else arrange((None, *results))
+
+    return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+
+
+def _picked(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What takes elements out of a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return (lambda values: (values[places[0]],)) if places else (lambda values: ())
+
+
+def _general(plan: Plan) -> dict[str, Any]:
+    def forward(ctx: Any, run: Run, addresses: Any, *arguments: Any) -> Any:
+        results = run(addresses)
         outputs = results if type(results) is tuple else (results,)
         values = (*arguments, *outputs)
-        ctx.plan = plan
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*[values[place] for place in plan.tensors])
         if plan.has_numbers:
             ctx.numbers = [values[place] if place in plan.numbers else None for place in plan.kept]
-        ctx.sizes = sizes_of_arrays(plan.operator.function, arguments) if plan.needs_sizes else None
+        if plan.needs_sizes:
+            ctx.sizes = sizes_of_arrays(plan.operator.function, arguments)
         if not plan.all_floats:
             ctx.mark_non_differentiable(*[o for o, is_float in zip(outputs, plan.floats, strict=True) if not is_float])
-        ctx.results = [(o.shape, o.dtype, o.device) for o in outputs] if len(outputs) > 1 else None
+        if len(outputs) > 1:
+            ctx.results = [(o.shape, o.dtype, o.device) for o in outputs]
         return results
 
-    @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        plan: Plan = ctx.plan
         kept = ctx.saved_tensors
         if plan.has_numbers:
             tensors = iter(kept)
@@ -89,19 +130,18 @@ class Eager(torch.autograd.Function):
             return _through_everything(plan, kept[plan.taken_count :], cotangents, ctx.results)
         if not any(c is not None for c in cotangents):
             return (None,) * (2 + len(plan.places))
-        if ctx.results is None:
+        if len(cotangents) == 1:
             given = [_spread(cotangents[0])]
         else:
             given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], ctx.results, strict=False)]
             given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]
-        results = plan.gradient.backward(*plan.taken(kept, ctx.sizes, given), **plan.choices)
+        sizes = ctx.sizes if plan.needs_sizes else {}
+        results = plan.gradient.backward(*plan.taken(kept, sizes, given), **plan.given_choices)
         if type(results) is not tuple:
             results = (results,)
         return None, None, *[None if place is None else results[place] for place in plan.places]
 
-
-_apply: Any = super(torch.autograd.Function, Eager).apply
-"""Without what ``Function.apply`` does for transformed tensors, which no quick call has."""
+    return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
 
 
 def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
@@ -111,7 +151,7 @@ def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...
         cheap: CheapToSave = operator.once("save", lambda: CheapToSave(operator.function))
         save = cheap.names(sizes_of_arrays(operator.function, arguments) | _constants(operator, arguments))
     plan: Plan = operator.once(("plan", wrt, save), lambda: Plan(operator, wrt, save))
-    results = Eager.apply(plan, None, *arguments)  # type: ignore[no-untyped-call]
+    results = plan.apply(functools.partial(plan.forward.run, out=None, choices=plan.choices), arguments, *arguments)
     _remember(plan, arguments)
     return _outputs(plan, results)
 
@@ -129,20 +169,20 @@ def _outputs(plan: Plan, results: Any) -> Any:
 
 def _remember(plan: Plan, arguments: tuple[Any, ...]) -> None:
     with torch.no_grad():
-        quick = plan.forward.recorded_run(arguments, plan.operator.choices)
+        quick = plan.forward.recorded_run(arguments, plan.choices)
     if quick is None:
         return
-    match, run = quick.match, quick.run
+    match, run, apply = quick.match, quick.run, plan.apply
     whole = plan.forward is plan.operator.operation
 
     def call(arguments: tuple[Any, ...], out: Any) -> Any:
         addresses = match(arguments) if out is None else None
         if addresses is None:
             return None
-        results = _apply(plan, functools.partial(run, addresses), *arguments)
+        results = apply(run, addresses, *arguments)
         return results if whole else _outputs(plan, results)
 
-    plan.operator.operation.remember(plan.operator.choices, call)
+    plan.operator.operation.remember(plan.choices, call)
 
 
 def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any, ...], shapes: Sequence[Any]) -> Any:
@@ -150,7 +190,7 @@ def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any
     given = [_made(*pair) for pair in zip(cotangents, shapes, strict=True)]
     floats = [c for c, is_float in zip(given, plan.floats, strict=True) if is_float]
     gradient = plan.everything(plan.gradient.wrt)
-    results = gradient(*inputs, *floats, **plan.choices)
+    results = gradient(*inputs, *floats, **plan.given_choices)
     results = results if type(results) is tuple else (results,)
     return None, None, *[None if place is None else results[place] for place in plan.places]
 

@@ -35,7 +35,19 @@ class MatchedRun:
     """A kernel for arguments that ``match`` gives addresses for, which ``run`` takes to give the results."""
 
     match: Matcher
-    run: Callable[[list[int]], Any]
+    run: Callable[[tuple[int, ...]], Any]
+
+    def direct(self) -> DirectBinding:
+        """Both, one after the other."""
+        match, run = self.match, self.run
+
+        def call(arguments: tuple[Any, ...], out: Any) -> Any:
+            if out is not None:
+                return None
+            addresses = match(arguments)
+            return None if addresses is None else run(addresses)
+
+        return call
 
 
 MOST_RECENT = 4
@@ -148,13 +160,7 @@ class Binding:
         """
         matched = self.matched(arguments, results, recorded=False)
         if matched is not None:
-            match, run = matched.match, matched.run
-
-            def call(arguments: tuple[Any, ...], out: Any) -> Any:
-                addresses = match(arguments) if out is None else None
-                return None if addresses is None else run(addresses)
-
-            return call
+            return matched.direct()
         constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
         inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is np.ndarray]
         outputs = [(n, a) for n, a in enumerate(results) if type(a) is np.ndarray]
@@ -169,7 +175,7 @@ class Binding:
         direct = self._run.direct(layout)
         return None if direct is None else self._direct_binding(direct)
 
-    def matched(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool) -> MatchedRun | None:
+    def matched(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None) -> MatchedRun | None:
         """The same for a library that says by itself whether arrays are like these; see ``ArrayKind.matcher``."""
         kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
         if len(kinds) != 1:
@@ -178,15 +184,27 @@ class Binding:
         match = kind.matcher(arguments, self._masks[: self._inputs], recorded=recorded)
         if match is None:
             return None
-        address, launch, single = kind.address, self._launch, len(self._makers) == 1
+        address, launch, make = kind.address_of_new, self._launch, self._makers[0]
+        if len(self._makers) > 1:
 
-        def run(addresses: list[int]) -> Any:
-            made = self._made(None)
-            addresses.extend(map(address, made))
-            report = launch(addresses)
+            def run_several(addresses: tuple[int, ...]) -> Any:
+                made = self._made(None)
+                report = launch((*addresses, *map(address, made)))
+                if report is not None:
+                    raise self._failure(report)
+                return made
+
+            return MatchedRun(match, run_several)
+
+        def run(addresses: tuple[int, ...]) -> Any:
+            try:
+                made = make()
+            except (MemoryError, ValueError, RuntimeError) as error:
+                raise self._run.failure(error) from None
+            report = launch((*addresses, address(made)))
             if report is not None:
                 raise self._failure(report)
-            return made[0] if single else made
+            return made
 
         return MatchedRun(match, run)
 

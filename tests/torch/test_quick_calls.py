@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import tcomp as tc
+from tcomp.arrays import matching
 
 TEXT = """
 def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
@@ -103,3 +105,65 @@ def test_results_do_not_follow_the_default_device(ops: tc.Module) -> None:
         assert ops.mm(a, b).device.type == "cpu"
     with torch.inference_mode():
         assert ops.mm(a, b).is_inference()
+
+
+@pytest.fixture(params=["torch's guards", "comparisons"])
+def either_matcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch guards its graphs with is not documented, and may be missing one day."""
+    if request.param == "comparisons":
+        monkeypatch.setattr(matching, "_guard", lambda torch, tensors: None)
+
+
+@pytest.mark.usefixtures("either_matcher")
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_matcher_takes_nothing_that_differs(needs: bool) -> None:
+    def fresh() -> torch.Tensor:
+        return torch.rand(4, 3).requires_grad_(needs)
+
+    a, number = fresh(), 1000
+    match = matching.tensor_matcher(torch, (a, number), (3,), recorded=needs)
+    assert match is not None
+    assert match((a, number)) == (a.data_ptr(),) and match((b := fresh(), number)) == (b.data_ptr(),)
+    plain = a.detach()
+    storage = torch.rand(13).numpy().tobytes()
+    given_back = torch.rand(4, 3)
+    given_back.untyped_storage().resize_(0)
+    others = [
+        plain.double(), plain[:3], plain.t().contiguous().t(), torch.nn.Parameter(plain), plain.to("meta"),
+        torch._neg_view(plain), plain.to_sparse(), plain.as_subclass(type("Sub", (torch.Tensor,), {})), plain.numpy(),
+        torch.nested.nested_tensor([plain]), plain.clone().requires_grad_(not needs), None, 3,
+        torch.frombuffer(bytearray(storage), dtype=torch.float32, offset=4)[:12].view(4, 3).requires_grad_(not needs),
+        given_back.requires_grad_(needs), torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8), plain.to_sparse_csr(),
+        plain.to_mkldnn(), torch.nested.nested_tensor([plain], layout=torch.jagged), torch._to_functional_tensor(plain),
+    ]  # fmt: skip
+    for other in others:
+        assert match((other, number)) is None
+    assert match((a, int("1000"))) is None and match((a,)) is None and match((a, number, a)) is None
+    with torch.autograd.forward_ad.dual_level():
+        assert match((torch.autograd.forward_ad.make_dual(a, a), number)) is None
+    with FakeTensorMode():
+        assert match((a, number)) is None
+    if needs:
+        with torch.no_grad():
+            assert match((a, number)) is None
+    seen: list[object] = []
+    torch.vmap(lambda x: (seen.append(match((x, number))), x)[1])(torch.rand(2, 4, 3))
+    torch.func.grad(lambda x: (seen.append(match((x, number))), x.sum())[1])(plain)
+    assert seen == [None, None]
+
+
+def test_memory_that_was_given_back_is_not_read(ops: tc.Module) -> None:
+    """Whether the call, its record or the backward pass meets it, the first time or later."""
+    for quick in (False, True):
+        for needs in (False, True):
+            a, b = torch.rand(4, 3, requires_grad=needs), torch.rand(3, 5)
+            if quick:
+                ops.mm(a, b), ops.mm(a, b)
+            b.untyped_storage().resize_(0)
+            with pytest.raises(tc.ShapeError, match="given back"):
+                ops.mm(a, b)
+        a, b = torch.rand(4, 3, requires_grad=True), torch.rand(3, 5)
+        result = ops.mm(a, b)
+        b.untyped_storage().resize_(0)
+        with pytest.raises(tc.ShapeError, match="given back"):
+            result.sum().backward()
