@@ -19,6 +19,7 @@ from tcomp.mapping.cpu.sharing import share_reductions
 from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.outlining import outline_invariants
+from tcomp.mapping.gpu.apart import accumulate_apart
 from tcomp.mapping.gpu.barriers import synchronise
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
@@ -85,13 +86,14 @@ def planting(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
-    Split reductions between blocks, tile (3), deal point loops to threads (4, 6), keep temporaries in registers and
-    shared memory (9), fetch operands into shared memory (8), synchronise.  Tiles are mapped to blocks (7) when kernels
-    are cut from the tree.
+    Split reductions between blocks, tile (3), accumulate apart what leaves a kernel, deal loops to threads (4, 6),
+    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8), synchronise.  Tiles are
+    mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu)), plants=True),
+        Pass("apart", accumulate_apart, plants=True),
         Pass("threads", deal_to_threads, plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),
         Pass("promotion", functools.partial(promote_to_shared, gpu)),

@@ -239,10 +239,11 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
     usual = _usual_threads(math.prod(sizes[p] for p in positions))
     budget = usual if options.threads is None else math.prod(options.threads)
-    first = usual if options.threads is None else options.threads[0]
+    each = max(WARP, _power_of_two_below(usual // max(1, math.prod(box))))
+    first = each if options.threads is None else options.threads[0]
     shares: list[tuple[int, int]] = []
     for p in positions[:2]:
-        limit = first if not shares else budget // shares[0][1]
+        limit = first if not shares else (each if options.threads is None else budget) // shares[0][1]
         threads = min(_power_of_two_below(limit), _power_of_two_below(sizes[p]))
         if threads > 1:
             shares.append((p, threads))

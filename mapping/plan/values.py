@@ -298,7 +298,8 @@ class Plan:
     ``program`` is the Scop as it was built, or rewritten; ``scop`` is that or, after fusion, what tiles run of it
     (``tiles/expand.py``).  ``outlined`` are parts of statements that are computed ahead of them
     (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
-    (``fusion/inlining.py``).  What is in ``stored`` must go through global memory.  On a GPU ``phases`` and ``dealt``
+    (``fusion/inlining.py``).  What is in ``stored`` must go through global memory; ``apart``
+    names updates whose sums have a storage of their own (``tiles/apart.py``).  On a GPU ``phases`` and ``dealt``
     say how work is dealt to threads, ``copies`` what is fetched into shared memory, and ``barriers`` at the entry of
     which marks threads wait: for their "block" or their "warp".
     """
@@ -314,6 +315,7 @@ class Plan:
     outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()
     stored: frozenset[str] = frozenset()
+    apart: tuple[str, ...] = ()
     dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))
     copies: tuple[Copy, ...] = ()
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -38,6 +38,7 @@ from tcomp.mapping.text.replay import replay
 from tcomp.mapping.text.rows import Row, read_toml
 from tcomp.mapping.text.tree import read_tree
 from tcomp.mapping.text.writer import tree_text
+from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
 from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.splitting import split
 from tcomp.model.scop import Scop, Storage
@@ -89,8 +90,12 @@ def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("split"):
         scop, storage = _split(scop, row)
         stored.add(storage)
+    apart = list[str]()
+    for row in source.rows("apart"):
+        scop, name = _apart(scop, row)
+        apart.append(name)
     parts, names = tuple(outlined_parts), tuple(inlined_names)
-    return Plan(scop, scop, tree, (), outlined=parts, inlined=names, stored=frozenset(stored))
+    return Plan(scop, scop, tree, (), outlined=parts, inlined=names, stored=frozenset(stored), apart=tuple(apart))
 
 
 def _check_numbers(text: str, what: str) -> None:
@@ -149,6 +154,13 @@ def _split(scop: Scop, row: Row) -> tuple[Scop, str]:
     if parts < 2:
         raise PlanError(f"{row.where}: parts must be 2 or more")
     return split(scop, statement, parts, apart=row.number("apart", 0) > 0)
+
+
+def _apart(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_accumulate_apart(scop, name):
+        raise PlanError(f"{row.where}: {name} cannot accumulate in a storage of its own")
+    return accumulated_apart(scop, name), name
 
 
 def _cluster(scop: Scop, number: int, row: Row) -> Cluster:

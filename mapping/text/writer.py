@@ -42,6 +42,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
+        "apart": [{"statement": name} for name in plan.apart],
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
         "group": [_group(group) for group in plan.groups],
         "buffer": [_buffer(buffer) for buffer in plan.buffers.values()],

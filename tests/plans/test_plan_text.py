@@ -70,6 +70,30 @@ def test_a_split_reduction_reads_back(parts: int) -> None:
     assert len(again.source.launches) == 2
 
 
+LEAVING = "def f(float(M,K) A) -> (T, C) { s(m,n) +=! A(m,k) * A(n,k)\n T(m) +=! s(m,n)\n C(n) max=! s(m,n) }"
+
+
+def test_a_reduction_that_accumulates_apart_reads_back() -> None:
+    sizes = {"M": 40, "K": 24}
+    made = compiled(LEAVING, sizes, "cuda:sm_90")
+    for stage in readable(backend_of("cuda:sm_90")):
+        assert '[[apart]]\nstatement = "S0"' in made.stages[stage]
+        assert compiled(LEAVING, sizes, "cuda:sm_90", made.stages[stage]).source == made.source
+
+
+@pytest.mark.parametrize("name", ["S1", "S0i", "S9"])
+def test_only_reductions_into_temporaries_accumulate_apart(name: str) -> None:
+    sizes = {"M": 40, "K": 24}
+    text = compiled(LEAVING, sizes, "cuda:sm_90").stages["barriers"]
+    with pytest.raises(tc.PlanError, match=f"apart 0: {name} cannot accumulate in a storage of its own"):
+        compiled(
+            LEAVING,
+            sizes,
+            "cuda:sm_90",
+            text.replace('[[apart]]\nstatement = "S0"', f'[[apart]]\nstatement = "{name}"'),
+        )
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

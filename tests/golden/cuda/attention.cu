@@ -28,7 +28,15 @@ static __device__ __forceinline__ void tc_store16(T *shared, const int apart, co
     for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
   }
 }
-static __device__ __forceinline__ float tc_max_float32(float a, float b) { return a > b || a != a ? a : b; }
+static __device__ __forceinline__ float tc_max_float32(float a, float b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
 template <class T, int count>
 static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
   if ((unsigned long long)global % 8 == 0) {
@@ -55,8 +63,6 @@ f_0(
   __shared__ float l_acc_tile[16];
   __shared__ __align__(16) float q_tile[32][20];
   __shared__ __align__(16) float k_tile[96][33];
-  __shared__ float m_acc_of_warp[8];
-  __shared__ float l_acc_of_warp[8];
   __shared__ __align__(16) float v_tile[48][64];
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
@@ -127,26 +133,31 @@ f_0(
       }
     }
   }
-  for (int i_part = 0; i_part < 4; ++i_part) {  // rounds of elements, 2 phases in each
-    // m starts (4 x 64 threads)
-    if (threadIdx.x == 0) {
-      m_acc_tile[4 * i_part + t_i] = -__int_as_float(0x7f800000);
+  for (int i_part = 0; i_part < 2; ++i_part) {  // rounds of elements, 2 phases in each
+    // m starts (8 x 32 threads)
+    {
+      const int t_i = thread / 32;
+      if ((thread % 32) == 0) {
+        m_acc_tile[8 * i_part + t_i] = -__int_as_float(0x7f800000);
+      }
     }
     __syncthreads();
-    // m(b, i) max=! s(b, i, j) (4 x 64 threads, 64 to an element)
+    // m(b, i) max=! s(b, i, j) (8 x 32 threads, 32 to an element)
     float m_acc_part = -__int_as_float(0x7f800000);
-    #pragma unroll
-    for (int j_part = 0; j_part < 2; ++j_part) {
-      if (t_j + 64 * j_part < 96) {
-        m_acc_part = tc_max_float32(m_acc_part, s_acc_tile[4 * i_part + t_i][t_j + 64 * j_part]);
+    {
+      const int t_i = thread / 32;
+      const int t_j = thread % 32;
+      #pragma unroll
+      for (int j_part = 0; j_part < 3; ++j_part) {
+        m_acc_part = tc_max_float32(m_acc_part, s_acc_tile[8 * i_part + t_i][t_j + 32 * j_part]);
       }
     }
     for (int lane = 16; lane > 0; lane /= 2) m_acc_part = tc_max_float32(m_acc_part, __shfl_xor_sync(0xffffffffu, m_acc_part, lane));
-    if (thread % 32 == 0) m_acc_of_warp[thread / 32] = m_acc_part;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int warp = 1; warp < 2; ++warp) m_acc_part = tc_max_float32(m_acc_part, m_acc_of_warp[thread / 32 + warp]);
-      m_acc_tile[4 * i_part + t_i] = tc_max_float32(m_acc_tile[4 * i_part + t_i], m_acc_part);
+    {
+      const int t_i = thread / 32;
+      if ((thread % 32) == 0) {
+        m_acc_tile[8 * i_part + t_i] = tc_max_float32(m_acc_tile[8 * i_part + t_i], m_acc_part);
+      }
     }
   }
   __syncthreads();
@@ -161,26 +172,31 @@ f_0(
       }
     }
   }
-  for (int i_part = 0; i_part < 4; ++i_part) {  // rounds of elements, 2 phases in each
-    // l starts (4 x 64 threads)
-    if (threadIdx.x == 0) {
-      l_acc_tile[4 * i_part + t_i] = 0.0f;
+  for (int i_part = 0; i_part < 2; ++i_part) {  // rounds of elements, 2 phases in each
+    // l starts (8 x 32 threads)
+    {
+      const int t_i = thread / 32;
+      if ((thread % 32) == 0) {
+        l_acc_tile[8 * i_part + t_i] = 0.0f;
+      }
     }
     __syncthreads();
-    // l(b, i) +=! e(b, i, j) (4 x 64 threads, 64 to an element)
+    // l(b, i) +=! e(b, i, j) (8 x 32 threads, 32 to an element)
     float l_acc_part = 0.0f;
-    #pragma unroll
-    for (int j_part = 0; j_part < 2; ++j_part) {
-      if (t_j + 64 * j_part < 96) {
-        l_acc_part += e_1_tile[4 * i_part + t_i][t_j + 64 * j_part];
+    {
+      const int t_i = thread / 32;
+      const int t_j = thread % 32;
+      #pragma unroll
+      for (int j_part = 0; j_part < 3; ++j_part) {
+        l_acc_part += e_1_tile[8 * i_part + t_i][t_j + 32 * j_part];
       }
     }
     for (int lane = 16; lane > 0; lane /= 2) l_acc_part += __shfl_xor_sync(0xffffffffu, l_acc_part, lane);
-    if (thread % 32 == 0) l_acc_of_warp[thread / 32] = l_acc_part;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int warp = 1; warp < 2; ++warp) l_acc_part += l_acc_of_warp[thread / 32 + warp];
-      l_acc_tile[4 * i_part + t_i] += l_acc_part;
+    {
+      const int t_i = thread / 32;
+      if ((thread % 32) == 0) {
+        l_acc_tile[8 * i_part + t_i] += l_acc_part;
+      }
     }
   }
   // a starts (8 x 32 threads)

@@ -11,6 +11,20 @@ from tcomp.backends.prelude import INLINE, definitions
 
 _DEVICE = "static __device__ __forceinline__"
 
+
+def _extremum(name: str, before: str) -> str:
+    """The one of two floats that comes before the other, or NaN: one instruction from sm_80 on, else four."""
+    return f"""$D float tc_{name}_float32(float a, float b) {{
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+  float result;
+  asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a {before} b || a != a ? a : b;
+#endif
+}}"""
+
+
 _INDEX = {
     "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
     "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
@@ -94,6 +108,8 @@ $D $I tc_mirror_interior(Subscript i, $I origin, $I extent) {
   r = r < 0 ? r + 2 * extent - 2 : r;
   return origin + (r < extent ? r : 2 * extent - 2 - r);
 }""",
+    "tc_min_float32": _extremum("min", "<"),
+    "tc_max_float32": _extremum("max", ">"),
     "tc_from_bfloat16": "$D float tc_from_bfloat16(unsigned short bits) "
     "{ return __uint_as_float((unsigned int)bits << 16); }",
     "tc_to_bfloat16": """$D unsigned short tc_to_bfloat16(float value) {
@@ -121,7 +137,7 @@ $D unsigned short tc_to_float16(double value) {
 }
 #endif""",
 }
-"""Functions of indices (``$I`` is their type) and conversions that the CPU target spells otherwise."""
+"""Functions of indices (``$I`` is their type), and extrema and conversions that the CPU target spells otherwise."""
 
 _NAME = called(r"\w+")
 

@@ -20,6 +20,12 @@ from tcomp.values.operators import REDUCTIONS, DType, arithmetic_type
 
 FULL_MASK = "0xffffffffu"
 
+EXTREMA_TOGETHER = 16
+"""Steps of a loop over extrema that are written out: as many as NVRTC does of a sum.
+
+It takes the instruction, which it has as text, for a large one, and would write out four: too few loads on their way.
+"""
+
 
 def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, ranges: Ranges) -> None:
     """Every thread reduces its own steps; then partial results are combined, in the warp and across warps."""
@@ -112,6 +118,10 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
     if low is not None and high is not None and node.step == 1 and high[1] - low[0] <= UNROLLING.few_trips:
         writer.put(depth, "#pragma unroll")
         node = guarded(node, low[0], high[1], ranges)
+    elif any(
+        writer.statements[n.statement].reduction in ("min", "max") for n in walk(node.body) if isinstance(n, Execute)
+    ):
+        writer.put(depth, f"#pragma unroll {EXTREMA_TOGETHER}")
     writer.loop(node, depth, ranges, lambda n, d, r: _accumulate(writer, n, part, d, r))
 
 

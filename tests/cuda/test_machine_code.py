@@ -1,0 +1,128 @@
+"""What the inner loops of machine code hold: the gates of speed that need no device, only NVIDIA's tools."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.backends.cuda.tools import nvrtc
+from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.source import Source
+from tcomp.errors import TargetError
+from tests.cuda.machine_code import Loop, busiest_loop, innermost_loops, loops_of
+from tests.cuda.simulated import NEEDS_COMPILER
+
+ATTENTION = """def attention(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O) {
+  s(b,i,j) +=! q(b,i,d) * k(b,j,d)
+  m(b,i) max=! s(b,i,j)
+  e(b,i,j) = exp((s(b,i,j) - m(b,i)) * 0.125)
+  l(b,i) +=! e(b,i,j)
+  a(b,i,d) +=! e(b,i,j) * v(b,j,d)
+  O(b,i,d) = a(b,i,d) / l(b,i)
+}"""
+LARGE = {"B": 16, "Q": 1024, "K": 1024, "D": 64}
+
+TWO_LOOPS = """\
+.text.f:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   LDG.E R2, desc[UR4][R2.64] ;
+.L_x_0:
+        /*0020*/                   FFMA R0, R0, R2, R3 ;
+        /*0030*/              @!P0 FFMA R0, R0, R2, R3 ;
+        /*0040*/              @P0  BRA `(.L_x_0) ;
+        /*0050*/               @P1 BRA `(.L_x_1) ;
+        /*0060*/                   EXIT ;
+.L_x_2:
+        /*0070*/                   BRA `(.L_x_2);
+"""
+
+
+def source(text: str, sizes: dict[str, int], options: tc.MappingOptions | None = None) -> Source:
+    """The CUDA text of a program at some sizes."""
+    (name,) = module = tc.define(text)
+    return module[name].compile(sizes=sizes, target="cuda:sm_90", options=options).compilation.source
+
+
+def product(text: str, sizes: dict[str, int]) -> Loop:
+    """The loop of machine code that multiplies most."""
+    return busiest_loop([loop for loops in loops_of(source(text, sizes)).values() for loop in loops], "FFMA")
+
+
+def test_innermost_loops_are_told_from_those_around_them() -> None:
+    (loop,) = innermost_loops(TWO_LOOPS)["f"]
+    assert loop.counts == {"FFMA": 2, "BRA": 1} and loop.total == 3
+    assert loop.count("FFMA", "BRA") == 3 and loop.count("FF") == 0
+
+
+class TestReductionsThatLeaveTheirKernel:
+    """Attention's scores, which the next kernel reads."""
+
+    def test_sums_are_in_registers(self) -> None:
+        loop = product(ATTENTION, LARGE)
+        assert loop.count("FFMA") >= 128
+        assert loop.count("STG") == 0
+        # 16 bytes at a time into shared memory, and in fours where an array begins elsewhere.
+        assert loop.count("LDG") <= 20
+
+    def test_no_element_is_combined_in_memory(self) -> None:
+        text = source(ATTENTION, LARGE).text
+        assert re.search(r"float s_acc0_apart\[16\]\[8\];", text)
+        assert not re.search(r"\bs_acc\[[^]]*\] [+]=", text)
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("reduction", ["+", "*", "max", "min"])
+    def test_results_are_those_of_the_interpreter(self, reduction: str) -> None:
+        text = f"""def f(float(M,K) A, float(K,N) B) -> (T, C) {{
+            s(m,n) {reduction}=! A(m,k) + B(k,n)
+            T(m) +=! s(m,n)
+            C(n) max=! s(m,n) }}"""
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((37, 5), (5, 41)))
+        f = tc.define(text).f
+        kernel = f.compile(a, b, target="simulator")
+        assert kernel.compilation.plan.apart == ("S0",)
+        for found, expected in zip(f(a, b, target="simulator"), f.reference(a, b), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+    def test_what_stays_in_its_kernel_has_one_storage(self) -> None:
+        text = "def f(float(M,K) A) -> (C) { s(m) +=! A(m,k)\n C(m) = 2 * s(m) }"
+        plan = tc.define(text).f.compile(sizes={"M": 64, "K": 32}, target="cuda:sm_90").compilation.plan
+        assert plan.apart == () and len(plan.groups) == 1
+
+
+class TestExtrema:
+    """``max`` and ``min`` of floats, which are NaN where an operand is."""
+
+    TEXT = "def f(float(N,D) I) -> (O) { O(n) max=! I(n,d) }"
+
+    def test_one_instruction_each(self) -> None:
+        loop = busiest_loop(next(iter(loops_of(source(self.TEXT, {"N": 4096, "D": 12672})).values())), "FMNMX")
+        assert loop.count("FMNMX") == loop.count("LDG") == 16
+        assert loop.count("FSETP", "FSEL") == 0
+
+    @pytest.mark.parametrize(("architecture", "single"), [("sm_75", False), ("sm_80", True), ("sm_90", True)])
+    def test_architectures_without_the_instruction_compare(self, architecture: str, single: bool) -> None:
+        try:
+            nvrtc.find()
+        except TargetError as error:
+            pytest.skip(error.message)
+        ptx = compile_image(source(self.TEXT, {"N": 64, "D": 100}), architecture).ptx
+        assert ("max.NaN.f32" in ptx) == single
+
+
+class TestRowsBesideAContraction:
+    """Row sums and maxima of a tile, with the threads of the block for all rows of it at a time."""
+
+    def test_each_row_has_a_warp(self) -> None:
+        text = source(ATTENTION, LARGE).text
+        sums = text[text.index("// l(b, i) +=! e(b, i, j)") :]
+        assert "8 x 32 threads, 32 to an element" in sums.splitlines()[0]
+        assert "__syncthreads" not in sums[: sums.index("// a starts")]
+
+    def test_few_rows_have_all_threads(self) -> None:
+        text = source("def f(float(N,D) I) -> (O) { O(n) +=! I(n,d) }", {"N": 512, "D": 1024}).text
+        assert "256 to an element" in text
