@@ -323,6 +323,16 @@ class Unrolling:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    extrema_together: int = fitted(
+        16,
+        "iterations",
+        (
+            "Steps of a shared max or min that are written out: as many as NVRTC chooses for a sum. It takes "
+            "an instruction that it has as text for a large one, and would write out four."
+        ),
+        machine="none: machine code for sm_90 by NVRTC 13",
+        how="2026-11-25: counted in the loop of softmax over 12,672 columns",
+    )
 
 
 UNROLLING = Unrolling()

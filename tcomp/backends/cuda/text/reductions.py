@@ -20,12 +20,6 @@ from tcomp.values.operators import REDUCTIONS, DType, arithmetic_type
 
 FULL_MASK = "0xffffffffu"
 
-EXTREMA_TOGETHER = 16
-"""Steps of a loop over extrema that are written out: as many as NVRTC does of a sum.
-
-It takes the instruction, which it has as text, for a large one, and would write out four: too few loads on their way.
-"""
-
 
 def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, ranges: Ranges) -> None:
     """Every thread reduces its own steps; then partial results are combined, in the warp and across warps."""
@@ -121,7 +115,7 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
     elif any(
         writer.statements[n.statement].reduction in ("min", "max") for n in walk(node.body) if isinstance(n, Execute)
     ):
-        writer.put(depth, f"#pragma unroll {EXTREMA_TOGETHER}")
+        writer.put(depth, f"#pragma unroll {UNROLLING.extrema_together}")
     writer.loop(node, depth, ranges, lambda n, d, r: _accumulate(writer, n, part, d, r))
 
 
