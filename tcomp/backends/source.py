@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tcomp.values.operators import DType
+
+ALIGNMENT = 16
+"""What vectors begin at a multiple of, in bytes."""
+
+ANYWHERE = "-DTC_ANYWHERE"
+"""The flag with which CUDA text reads and stores vectors element by element."""
 
 REPORT = "*report"
 """What a launch calls the report among its arguments: no tensor can have this name."""
@@ -88,7 +95,8 @@ class Source:
     ``report[1]`` the subscript's value, and from ``report[3]`` on stand the values of the check's indices.
 
     CUDA text has no entry function but ``launches``, to be run in order; ``temporaries`` lie in the scratch memory.
-    A failed check sets ``report[2]``, which is 0 before the first launch.
+    A failed check sets ``report[2]``, which is 0 before the first launch.  The ``aligned`` arguments must begin at
+    multiples of ``ALIGNMENT`` bytes; where one does not, the source ``anywhere`` is the one to compile.
     """
 
     text: str
@@ -99,3 +107,17 @@ class Source:
     flags: tuple[str, ...]
     launches: tuple[Launch, ...] = ()
     temporaries: tuple[Temporary, ...] = ()
+    aligned: tuple[str, ...] = ()
+
+    @property
+    def anywhere(self) -> Source:
+        """The same for arguments that begin at any address."""
+        return replace(self, flags=(*self.flags, ANYWHERE), aligned=())
+
+    def fits(self, addresses: Sequence[int]) -> bool:
+        """Whether arguments at these addresses begin where they must."""
+        return all(
+            address % ALIGNMENT == 0
+            for argument, address in zip(self.arguments, addresses, strict=False)
+            if argument.name in self.aligned
+        )

@@ -209,10 +209,11 @@ def _decode(content: bytes) -> Source | None:
         temporaries = tuple(
             Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
         )
-        flags = tuple(plain.pop("flags"))
+        flags, aligned = tuple(plain.pop("flags")), tuple(plain.pop("aligned"))
         return Source(
-            arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries, **plain
-        )
+            arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
+            aligned=aligned, **plain,
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -378,7 +378,7 @@ def test_no_block_takes_more_shared_memory_than_the_device_has(architecture: str
 @pytest.mark.parametrize("offset", [0, 1, 2, 4])
 @NEEDS_COMPILER
 def test_fetches_of_16_bytes_take_arrays_that_begin_anywhere(dtype: Any, offset: int) -> None:
-    """Whether 16 bytes may be fetched at a time is seen when the kernel runs."""
+    """Whether 16 bytes may be fetched at a time is seen when the kernel is called."""
     name = {np.float32: "float", np.float64: "double", np.int32: "int32", np.float16: "half"}[dtype]
     text = f"def mm({name}(M,K) A, {name}(N,K) B) -> (C) {{ C(m,n) +=! A(m,kk) * B(n,kk) }}"
     operator = tcomp.define(text).mm

@@ -84,7 +84,7 @@ def test_tmm_reads_both_operands_along_rows(options: MappingOptions | None) -> N
     rows = 128 // kernel.grid[1] + 128 // kernel.grid[0]
     assert kernel.global_bytes_read == blocks * rows * 128 * FLOAT
     assert coalesced(kernel)
-    assert all(a.wavefronts == a.ideal_wavefronts for a in kernel.select("shared") if "tc_store16" not in a.text)
+    assert all(a.wavefronts == a.ideal_wavefronts for a in kernel.select("shared") if "tc_store_column" not in a.text)
     assert kernel.conflicts <= (0 if options is TILES else 0.1 * sum(a.wavefronts for a in kernel.select("shared")))
     assert kernel.barriers <= 2 * 128 / 16
 

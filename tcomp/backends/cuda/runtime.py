@@ -24,9 +24,10 @@ from tcomp.arrays.devices import (
     driver_version,
     runs_on,
 )
+from tcomp.backends.cuda.alignment import ProgramForAddresses
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
-from tcomp.backends.runtime import CallLayout, DirectRun, Site
+from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
 from tcomp.backends.source import REPORT, Launch, Source
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
@@ -85,10 +86,17 @@ class CudaRuntime:
         """Nothing: NVRTC runs in this process."""
         return nullcontext()
 
-    def load(self, source: Source) -> CudaProgram:
+    def load(self, source: Source) -> Program:
         """Raises TargetError if there is no NVRTC, or it fails on the text."""
         version = driver_version()
-        return CudaProgram(source, compile_image(source, self.architecture, version[0] if version else None))
+        newest = version[0] if version else None
+        program = CudaProgram(source, compile_image(source, self.architecture, newest))
+        if not source.aligned:
+            return program
+        other = source.anywhere
+        return ProgramForAddresses(
+            source, program, lambda: CudaProgram(other, compile_image(other, self.architecture, newest))
+        )
 
 
 class CudaProgram:

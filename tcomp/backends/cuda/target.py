@@ -57,7 +57,7 @@ class CudaBackend:
         flags = ("-ffast-math",) if options.fast_math else ()
         return Source(
             head + body.rstrip("\n") + "\n", function.name, arguments, scratch, tuple(needs.checks), flags, launches,
-            temporaries,
+            temporaries, tuple(a.name for a in arguments if any(a.name in k.vectors for k in kernels)),
         )  # fmt: skip
 
     @staticmethod

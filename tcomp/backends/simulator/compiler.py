@@ -19,6 +19,7 @@ from tcomp import debug
 from tcomp.backends.host.processes import run, work_directory
 from tcomp.backends.host.toolchain import GCC, environment
 from tcomp.backends.simulator.text import FILE, dynamic_names
+from tcomp.backends.source import ANYWHERE
 from tcomp.errors import TargetError
 from tcomp.storage.cache import store
 from tcomp.storage.memo import Memo
@@ -30,7 +31,7 @@ _COMPILE_SECONDS = 120.0
 _IDENTIFY_SECONDS = 10.0
 _DEVICE = Path(__file__).parent / "device"
 _HINT = "install g++, or set CXX to GNU's C++ compiler"
-_ALLOWED_FLAGS = ("-ffast-math",)
+_ALLOWED_FLAGS = ("-ffast-math", ANYWHERE)
 
 _CODE_FLAGS = (
     "-std=c++17",

@@ -119,8 +119,11 @@ class Simulation:
         """Run all launches on copies of the arguments and write outputs back.
 
         ``addresses`` has one for each argument of the source, of the element whose index is all zeros.  Kernels after
-        one with findings do not run.  Raises TargetError if there is too little memory.
+        one with findings do not run.  Where an argument begins at no multiple of what vectors need, the text that is
+        compiled for those runs.  Raises TargetError if there is too little memory.
         """
+        if not self.source.fits(addresses):
+            return load(self.source.anywhere, self._line_flops).run(addresses, report_address, settings)
         settings = settings or Settings()
         arena = Arena(self.source, addresses, report_address)
         library = self._library

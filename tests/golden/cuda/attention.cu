@@ -1,14 +1,13 @@
 // f, specialised to B = 4, Q = 64, K = 96, D = 64
-// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
 template <class T>
 static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+#ifndef TC_ANYWHERE
+  return *reinterpret_cast<const uint4 *>(global);
+#else
   uint4 whole;
-  if ((unsigned long long)global % 16 == 0) {
-    whole = *reinterpret_cast<const uint4 *>(global);
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
-  }
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
   return whole;
+#endif
 }
 // Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
 template <class T>
@@ -21,12 +20,8 @@ static __device__ __forceinline__ void tc_store_turned(T *shared, const int apar
   second[apart] = turn ? values[1] : values[3];
 }
 template <class T>
-static __device__ __forceinline__ void tc_store16(T *shared, const int apart, const uint4 whole) {
-  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-    *reinterpret_cast<uint4 *>(shared) = whole;
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-  }
+static __device__ __forceinline__ void tc_store_column(T *shared, const int apart, const uint4 whole) {
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
 }
 static __device__ __forceinline__ float tc_max_float32(float a, float b) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
@@ -37,13 +32,17 @@ static __device__ __forceinline__ float tc_max_float32(float a, float b) {
   return a > b || a != a ? a : b;
 #endif
 }
+template <class T>
+static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
+  *reinterpret_cast<uint4 *>(shared) = whole;
+}
 template <class T, int count>
 static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
-  if ((unsigned long long)global % 8 == 0) {
-    *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
-  } else {
-    for (int i = 0; i < count; i++) global[i] = values[i];
-  }
+#ifndef TC_ANYWHERE
+  *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
+#else
+  for (int i = 0; i < count; i++) global[i] = values[i];
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -101,7 +100,7 @@ f_0(
     #pragma unroll
     for (int r = 0; r < 3; ++r) {  // store 1 x 96 x 32 of k by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store16(&k_tile[e / 32][e % 32], 1, k_next[r]);
+      tc_store_column(&k_tile[e / 32][e % 32], 1, k_next[r]);
     }
     __syncthreads();
     if (d_tile < 1) {
@@ -223,7 +222,7 @@ f_0(
     #pragma unroll
     for (int r = 0; r < 3; ++r) {  // store 1 x 48 x 64 of v by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store16(&v_tile[e / 64][e % 64], 1, v_next[r]);
+      tc_store16(&v_tile[e / 64][e % 64], v_next[r]);
     }
     __syncthreads();
     if (j_tile < 1) {

@@ -1,30 +1,29 @@
 // f, specialised to M = 1024, K = 1024, N = 1024
-// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
 template <class T>
 static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+#ifndef TC_ANYWHERE
+  return *reinterpret_cast<const uint4 *>(global);
+#else
   uint4 whole;
-  if ((unsigned long long)global % 16 == 0) {
-    whole = *reinterpret_cast<const uint4 *>(global);
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
-  }
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
   return whole;
+#endif
 }
 template <class T>
-static __device__ __forceinline__ void tc_store16(T *shared, const int apart, const uint4 whole) {
-  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-    *reinterpret_cast<uint4 *>(shared) = whole;
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-  }
+static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
+  *reinterpret_cast<uint4 *>(shared) = whole;
+}
+template <class T>
+static __device__ __forceinline__ void tc_store_column(T *shared, const int apart, const uint4 whole) {
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
 }
 template <class T, int count>
 static __device__ __forceinline__ void tc_put16(T *global, const T (&values)[count]) {
-  if ((unsigned long long)global % 16 == 0) {
-    *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
-  } else {
-    for (int i = 0; i < count; i++) global[i] = values[i];
-  }
+#ifndef TC_ANYWHERE
+  *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
+#else
+  for (int i = 0; i < count; i++) global[i] = values[i];
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
@@ -74,12 +73,12 @@ f_0(const float *__restrict__ A, const float *__restrict__ B, float *__restrict_
     #pragma unroll
     for (int r = 0; r < 2; ++r) {  // store 8 x 128 of B by 4
       const int e = 4 * thread + 512 * r;
-      tc_store16(&B_tile[e / 128][e % 128], 1, B_next[r]);
+      tc_store16(&B_tile[e / 128][e % 128], B_next[r]);
     }
     #pragma unroll
     for (int r = 0; r < 2; ++r) {  // store 128 x 8 of A by 4
       const int e = 4 * thread + 512 * r;
-      tc_store16(&A_tile[e % 8][e / 8], 132, A_next[r]);
+      tc_store_column(&A_tile[e % 8][e / 8], 132, A_next[r]);
     }
     __syncthreads();
     if (k_tile < 31) {

@@ -31,11 +31,15 @@ BLOCKS_RESIDENT = 16
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """The lines of a kernel, its launch (lines counted from its own first), and the blocks that it was cut for."""
+    """The lines of a kernel, its launch (lines counted from its own first), and the blocks that it was cut for.
+
+    ``vectors`` are those of its ``storages`` of which it touches several elements at a time.
+    """
 
     lines: tuple[str, ...]
     launch: Launch
     storages: tuple[str, ...]
+    vectors: frozenset[str]
     blocks: int
 
 
@@ -96,7 +100,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
     launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where)
-    return KernelText(lines, launch, tuple(storages), math.prod(grid))
+    return KernelText(lines, launch, tuple(storages), frozenset(writer.vectors), math.prod(grid))
 
 
 def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:

@@ -12,7 +12,7 @@ from tcomp.grammar.tree.function import Index
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, takes_turns
+from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, stores_whole_vectors, takes_turns
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import MOST_REGISTERS, REGISTER_BYTES
 from tcomp.mapping.plan.values import Buffer, Copy
@@ -134,9 +134,11 @@ class Fetching:
         if copy.vector == 1:
             return f"{self.tile}{places} = {value};"
         fastest = fetch_order(copy.shape, self.writer.plan.scop.storages[copy.storage].strides)[-1]
+        if stores_whole_vectors(copy, fastest):
+            return f"tc_store16(&{self.tile}{places}, {value});"
         apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[fastest]
         if not takes_turns(copy, self.writer.plan.scop.storages[copy.storage].strides):
-            return f"tc_store16(&{self.tile}{places}, {apart}, {value});"
+            return f"tc_store_column(&{self.tile}{places}, {apart}, {value});"
         lane: LoopExpr = Operation("floordiv", (offsets[fastest], Number(copy.vector * LANES_ALIKE)))
         turn = expression_text(inner.simplify(Operation("mod", (lane, Number(2)))), inner)
         return f"tc_store_turned(&{self.tile}{places}, {apart}, {turn}, {value});"
@@ -154,6 +156,8 @@ class Fetching:
 def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges) -> Fetching:
     """Declare the room of a copy in shared memory."""
     writer.used[copy.storage] = None
+    if copy.vector > 1:
+        writer.vectors[copy.storage] = None
     tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
     share(writer, DEVICE_TYPES[copy.dtype.name], tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
     writer.uses_thread = True

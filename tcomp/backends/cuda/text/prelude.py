@@ -1,7 +1,8 @@
 """Device functions that CUDA kernels may call; only what a kernel mentions is put in front of it.
 
-The functions on element types are those of the CPU target (``prelude.py``).  What needs a PTX instruction is left to
-the simulator's header where the text is compiled for the CPU.
+The functions on element types are those of the CPU target (``prelude.py``).  Vectors are read and stored whole; where
+``TC_ANYWHERE`` is defined, for arrays that begin at no multiple of 16 bytes, element by element.  What needs a PTX
+instruction is left to the simulator's header where the text is compiled for the CPU.
 """
 
 from __future__ import annotations
@@ -25,6 +26,18 @@ def _extremum(name: str, before: str) -> str:
 }}"""
 
 
+def _put(width: int, vector: str) -> str:
+    """Stores so many bytes that a thread has side by side."""
+    return f"""template <class T, int count>
+$D void tc_put{width}(T *global, const T (&values)[count]) {{
+#ifndef TC_ANYWHERE
+  *reinterpret_cast<{vector} *>(global) = *reinterpret_cast<const {vector} *>(values);
+#else
+  for (int i = 0; i < count; i++) global[i] = values[i];
+#endif
+}}"""
+
+
 _INDEX = {
     "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
     "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
@@ -41,24 +54,23 @@ $D $I tc_check(long long i, $I origin, $I extent, int number, long long *report,
   }
   return origin;
 }""",
-    "tc_load16": """// 16 bytes at a time where the tensor begins at a multiple of that, else element by element.
-template <class T>
+    "tc_load16": """template <class T>
 $D uint4 tc_load16(const T *global) {
+#ifndef TC_ANYWHERE
+  return *reinterpret_cast<const uint4 *>(global);
+#else
   uint4 whole;
-  if ((unsigned long long)global % 16 == 0) {
-    whole = *reinterpret_cast<const uint4 *>(global);
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
-  }
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
   return whole;
+#endif
 }""",
     "tc_store16": """template <class T>
-$D void tc_store16(T *shared, const int apart, const uint4 whole) {
-  if (apart == 1 && (unsigned long long)shared % 16 == 0) {
-    *reinterpret_cast<uint4 *>(shared) = whole;
-  } else {
-    for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-  }
+$D void tc_store16(T *shared, const uint4 whole) {
+  *reinterpret_cast<uint4 *>(shared) = whole;
+}""",
+    "tc_store_column": """template <class T>
+$D void tc_store_column(T *shared, const int apart, const uint4 whole) {
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
 }""",
     "tc_store_turned": """// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
 template <class T>
@@ -70,22 +82,8 @@ $D void tc_store_turned(T *shared, const int apart, const int turn, const uint4 
   second[0] = turn ? values[0] : values[2];
   second[apart] = turn ? values[1] : values[3];
 }""",
-    "tc_put8": """template <class T, int count>
-$D void tc_put8(T *global, const T (&values)[count]) {
-  if ((unsigned long long)global % 8 == 0) {
-    *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
-  } else {
-    for (int i = 0; i < count; i++) global[i] = values[i];
-  }
-}""",
-    "tc_put16": """template <class T, int count>
-$D void tc_put16(T *global, const T (&values)[count]) {
-  if ((unsigned long long)global % 16 == 0) {
-    *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
-  } else {
-    for (int i = 0; i < count; i++) global[i] = values[i];
-  }
-}""",
+    "tc_put8": _put(8, "uint2"),
+    "tc_put16": _put(16, "uint4"),
     "tc_repeat_edge": """template <class Subscript>
 $D $I tc_repeat_edge(Subscript i, $I origin, $I extent) {
   return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : ($I)i;

@@ -1,8 +1,8 @@
 """Results that a thread has side by side, stored 8 or 16 bytes at a time.
 
 Where the elements of a thread are dealt in vectors, its last loop runs over neighbours in memory.  They are gathered in
-registers and leave together, if where they begin is a multiple of their size; that the kernel sees when it runs, as for
-what is fetched.
+registers and leave together, as what is fetched comes: an image of the kernel is for arrays that begin at multiples of
+16 bytes, another one for all others (``Source.aligned``).
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def store_together(writer: KernelWriter, node: For, own: Together, depth: int, r
     name = writer.fresh(f"{writer.program.dialect.name(own.storage)}_side_by_side")
     element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
     writer.used[own.storage] = None
+    writer.vectors[own.storage] = None
     writer.put(depth, f"__align__({own.width}) {element} {name}[{own.elements}];")
     writer.put(depth, "#pragma unroll")
     before = writer.redirected

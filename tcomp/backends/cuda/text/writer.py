@@ -56,7 +56,8 @@ class SharedArray:
 class KernelWriter:
     """Lines of a kernel, what it has used so far, and what is in force where it stands.
 
-    ``used`` are the storages (and ``REPORT``) that the kernel takes; ``locals`` the buffers and ``fetched`` the copies
+    ``used`` are the storages (and ``REPORT``) that the kernel takes, ``vectors`` those of which it reads or stores
+    several elements at a time; ``locals`` the buffers and ``fetched`` the copies
     in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
     around has declared, ``thread_ids`` the thread's coordinates.  ``redirected`` are statements whose results go
     elsewhere first, with the C text for that place.  ``wide`` says whether threads need more registers than usual.
@@ -72,6 +73,7 @@ class KernelWriter:
         self.lines: list[str] = []
         self.where: list[tuple[int, str]] = []
         self.used: dict[str, None] = {}
+        self.vectors: dict[str, None] = {}
         self.locals: dict[str, Local] = {}
         self.fetched: tuple[Fetched, ...] = ()
         self.shared: list[SharedArray] = []
