@@ -138,9 +138,23 @@ def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOpt
         wanted = _filled(box, order, _usual_threads(math.prod(box)))
     width = 1 if sides is None else VECTOR_BYTES // _widest_operand(scop, cluster)
     together = windowed(scop, cluster) if sides is not None else frozenset()
-    return _dealt(
-        form, box, order, wanted, [_vector(options.distribution, d in together, width) for d in range(len(box))]
-    )
+    vectors = [_vector(options.distribution, d in together, width) for d in range(len(box))]
+    if sides is not None and given is None:
+        for d in (d for d, threads in wanted.items() if vectors[d] and threads > 1 and box[d] % min(threads, box[d])):
+            wanted[d], vectors[d] = _covering(box[d], wanted[d], vectors[d])
+    return _dealt(form, box, order, wanted, vectors)
+
+
+def _covering(extent: int, threads: int, width: int) -> tuple[int, int]:
+    """Threads, at most so many, and how many neighbours each has, so that as few elements as can be are too many.
+
+    Each thread has as many elements as ``threads`` would leave it, or the next whole vectors of up to ``width``.
+    """
+    share = -(-extent // threads)
+    vectors = [v for v in (width, *(1 << n for n in range(width.bit_length() - 1))) if v <= 2 * share]
+    each = {v: -(-share // v) * v for v in vectors}
+    best = min(vectors, key=lambda v: (-(-extent // each[v]) * each[v], each[v], -v))
+    return -(-extent // each[best]), best
 
 
 def windowed(scop: Scop, cluster: Cluster) -> frozenset[int]:
@@ -229,7 +243,7 @@ def _deal_one(extent: int, threads: int, dimension: int, vector: int) -> Deal:
     share = -(-extent // threads)
     if vector == 0:
         return Deal(extent, threads, share, dimension)
-    return Deal(extent, threads, 1 if extent % threads else math.gcd(share, vector), dimension)
+    return Deal(extent, threads, math.gcd(share, vector), dimension)
 
 
 def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:

@@ -17,9 +17,10 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import extents_of_a_run
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
-from tcomp.mapping.tiles.strides import access_stride
+from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8
@@ -62,10 +63,34 @@ def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Co
             for operand in operands(plan, statement, prefix):
                 reuse = instances / max(1, math.prod(operand.hull.shape))
                 if reuse >= SHARED.least_reuse:
-                    yield without_conflicts(plan, operand.copy(plan, phase.mark, name), reuse)
+                    whole = _of_whole_tile(plan, number, statement, operand)
+                    yield without_conflicts(plan, whole.copy(plan, phase.mark, name), reuse)
 
         elif form == "pointwise" and statement.kind == "assign":
             yield from _transposed(plan, statement, marks)
+
+
+def _of_whole_tile(plan: Plan, number: int, statement: ScopStatement, operand: Operand) -> Operand:
+    """An operand of a contraction with room for what threads compute beyond the end of their tile.
+
+    Where threads do not divide a tile, the last of them compute what nobody stores; they read it all the same.
+    """
+    if recognise_contraction(statement) is None:
+        return operand
+    shape = list(operand.hull.shape)
+    for coordinate, deal in zip(
+        plan.clusters[number].coordinates[statement.name], plan.dealt[number].deals, strict=True
+    ):
+        beyond = deal.threads * deal.elements - deal.extent
+        if deal.dimension is None or not beyond:
+            continue
+        index = statement.indices[coordinate]
+        for d in range(len(shape)):
+            steps = [coefficient(read.subscripts[d], index, plan.scop.sizes) for read in operand.reads]
+            if any(step is None or step < 0 for step in steps):
+                return operand
+            shape[d] += beyond * max(step or 0 for step in steps)
+    return replace(operand, hull=BoxHull(operand.hull.lower, tuple(shape)))
 
 
 def _transposed(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -> Iterator[Copy]:

@@ -10,7 +10,9 @@ import islpy as isl
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.memory.places import places
+from tcomp.mapping.memory.references import access_of
 from tcomp.mapping.plan.values import Buffer, Copy, Deal, Phase, Plan
+from tcomp.mapping.tiles.footprint import box_hull
 
 KINDS = (
     "barrier removed",
@@ -82,10 +84,10 @@ def _barriers(plan: Plan) -> Iterator[Mutant]:
 
 
 def _copies(plan: Plan, copy: Copy) -> Iterator[tuple[str, str, Copy]]:
-    for d, extent in enumerate(copy.shape):
-        smaller = tuple(e - (k == d) for k, e in enumerate(copy.shape))
-        yield "copy too small", f"{extent - 1} elements of dimension {d}", replace(copy, shape=smaller)
-        for step in (-1, 1):
+    for d, (extent, read) in enumerate(zip(copy.shape, _read_of(plan, copy), strict=True)):
+        smaller = tuple(read - 1 if k == d else e for k, e in enumerate(copy.shape))
+        yield "copy too small", f"{read - 1} elements of dimension {d}", replace(copy, shape=smaller)
+        for step in (-1 - extent + read, 1):
             yield "copy shifted", f"{step} in dimension {d}", replace(copy, lower=_shifted(copy.lower, d, step))
     for mark in plan.phases:
         if mark != copy.mark:
@@ -93,6 +95,17 @@ def _copies(plan: Plan, copy: Copy) -> Iterator[tuple[str, str, Copy]]:
     yield "copy with rows that overlap", "padding -1", replace(copy, padding=-1)
     if len(copy.shape) > 1:
         yield "copy without an order", "one dimension twice", replace(copy, order=(0,) * len(copy.shape))
+
+
+def _read_of(plan: Plan, copy: Copy) -> tuple[int, ...]:
+    """The extents of what is read from a copy, which may have room for more: for what threads compute beyond a tile."""
+    prefix = next(p for p in places(plan.tree) if p.mark == copy.mark).prefixes[copy.statement]
+    accesses = access_of(plan.scop.by_name[copy.statement], copy.storage, copy.reads)
+    found = [prefix.reverse().apply_range(a).reset_tuple_id(isl.dim_type.out) for a in accesses]
+    together = found[0]
+    for other in found[1:]:
+        together = together.union(other)
+    return box_hull(together).shape
 
 
 def _shifted(lower: isl.MultiAff, d: int, step: int) -> isl.MultiAff:

@@ -94,6 +94,23 @@ class TestReductionsThatLeaveTheirKernel:
         assert plan.apart == () and len(plan.groups) == 1
 
 
+class TestWholeTiles:
+    """Products stand in loops without tests, whatever threads and tiles divide."""
+
+    BATCHES = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+    MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+    @pytest.mark.parametrize(("k", "n"), [(90, 80), (80, 90)])
+    def test_threads_that_divide_no_side(self, k: int, n: int) -> None:
+        loop = product(self.BATCHES, {"B": 64, "M": 100, "K": k, "N": n})
+        assert loop.count("LDS") * 24 <= 11 * loop.count("FFMA")
+        assert loop.count("ISETP") == 1, "that of the loop itself"
+
+    def test_the_last_tile_of_steps_has_no_loop_of_its_own(self) -> None:
+        (loop,) = (x for x in loops_of(source(self.MM, {"M": 777, "N": 777, "K": 777}))["f_0"] if x.count("FFMA"))
+        assert loop.count("FFMA") == 1024 and loop.share("FFMA") > 0.8
+
+
 class TestExtrema:
     """``max`` and ``min`` of floats, which are NaN where an operand is."""
 

@@ -82,6 +82,64 @@ def test_no_thread_is_tested(sizes: tuple[int, int, int]) -> None:
     assert asked_of_threads(source(MM, TILE, M=m, N=n, K=k)) == []
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        tc.MappingOptions(tile_sizes=(50, 64), threads=(16, 16)),
+        tc.MappingOptions(tile_sizes=(50, 44), threads=(16, 16), distribution="cyclic"),
+        tc.MappingOptions(tile_sizes=(37, 20), threads=(8, 8), distribution="blocked"),
+        tc.MappingOptions(tile_sizes=(50, 80)),
+    ],
+    ids=["in vectors", "one by one", "in blocks", "threads by tcomp"],
+)
+@NEEDS_COMPILER
+def test_threads_need_not_divide_their_tile(options: tc.MappingOptions) -> None:
+    """They compute what their tile lacks to be whole, from rows and columns of the next tile or from zeros."""
+    assert asked_of_threads(source(MM, options, M=120, N=100, K=64)) == []
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (120, 40)).astype("float32"), rng.integers(-3, 4, (40, 100)).astype("float32")
+    a[49], b[:, 43] = np.inf, np.nan
+    mm = tc.define(MM).mm
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(mm(a, b, target="simulator", options=options), mm.reference(a, b))
+
+
+class TestSteps:
+    """The last tile of steps is run to its end where both operands are zeros there."""
+
+    TILE = tc.MappingOptions(tile_sizes=(32, 32), threads=(8, 8), reduction_tile=16)
+    LONGER = "def f(float(M,L) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) where k in 0:K }"
+
+    def loops(self, text: str, **sizes: int) -> list[str]:
+        """The bounds of loops over single steps."""
+        return re.findall(r"for \(int k_part = 0; k_part < (.*?);", source(text, self.TILE, **sizes))
+
+    @pytest.mark.parametrize("k", [50, 64, 33])
+    def test_one_loop_serves_all_tiles(self, k: int) -> None:
+        assert self.loops(MM, M=64, N=64, K=k) == ["16"]
+
+    def test_where_one_operand_goes_on_the_number_of_steps_is_looked_at(self) -> None:
+        assert len(self.loops(self.LONGER, M=64, N=64, K=50, L=60)) == 2
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("longer", [False, True])
+    def test_nothing_is_added_beyond_the_last_step(self, longer: bool) -> None:
+        f = tc.define(self.LONGER if longer else MM)["f" if longer else "mm"]
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-3, 4, s).astype("float32") for s in ((40, 60 if longer else 50), (50, 36)))
+        if longer:
+            a[:, 50:] = np.nan
+        found = f(a, b, target="simulator", options=self.TILE)
+        np.testing.assert_array_equal(found, a[:, :50] @ b)
+
+    @NEEDS_COMPILER
+    def test_parts_of_a_reduction_have_whole_tiles_too(self) -> None:
+        options = tc.MappingOptions(tile_sizes=(32, 32), threads=(8, 8), reduction_tile=16, split_reduction=3)
+        mm, rng = tc.define(MM).mm, np.random.default_rng(0)
+        a, b = (rng.integers(-3, 4, s).astype("float32") for s in ((40, 201), (201, 36)))
+        np.testing.assert_array_equal(mm(a, b, target="simulator", options=options), a @ b)
+
+
 def test_zeros_are_fetched_only_for_torn_tiles() -> None:
     assert "uint4{}" in source(MM, TILE, M=128, N=68, K=64)
     assert "uint4{}" not in source(MM, TILE, M=128, N=64, K=64)
@@ -90,7 +148,6 @@ def test_zeros_are_fetched_only_for_torn_tiles() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (tc.MappingOptions(tile_sizes=(50, 64), threads=(16, 16)), "50 rows are not dealt evenly to 16 threads"),
         (tc.MappingOptions(tile_sizes=(64, 64), threads=(16, 16), use_shared_memory=False), "operands are not fetched"),
         (tc.MappingOptions(tile_sizes=(64, 64), threads=(16, 16), use_private_memory=False), "all see the sums"),
     ],

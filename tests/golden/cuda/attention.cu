@@ -52,81 +52,81 @@ f_0(
     const float *__restrict__ v,
     float *__restrict__ O)
 {
-  const int thread = threadIdx.x + 64 * threadIdx.y;
-  const int t_i = threadIdx.y;
-  const int t_j = threadIdx.x;
-  const int t_d = thread % 32;
+  const int thread = threadIdx.x + 32 * threadIdx.y;
+  const int t_i = thread / 48;
+  const int t_j = thread % 48;
+  const int t_d = threadIdx.x;
   __shared__ float s_acc_tile[16][96];
   __shared__ float m_acc_tile[16];
   __shared__ float e_1_tile[16][96];
   __shared__ float l_acc_tile[16];
-  __shared__ __align__(16) float q_tile[32][20];
-  __shared__ __align__(16) float k_tile[96][33];
+  __shared__ __align__(16) float q_tile[16][20];
+  __shared__ __align__(16) float k_tile[16][98];
   __shared__ __align__(16) float v_tile[48][64];
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
   float a_acc[2][2];
-  // s starts (4 x 64 threads)
-  #pragma unroll
-  for (int i_part = 0; i_part < 4; ++i_part) {
+  // s starts (4 x 48 threads)
+  if (thread < 192) {
     #pragma unroll
-    for (int j_part = 0; j_part < 2; ++j_part) {
-      if (t_j + 64 * j_part < 96) {
-        s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] = 0.0f;
+    for (int i_part = 0; i_part < 4; ++i_part) {
+      #pragma unroll
+      for (int j_part = 0; j_part < 2; ++j_part) {
+        s_acc_tile[4 * t_i + i_part][2 * t_j + j_part] = 0.0f;
       }
     }
   }
   uint4 q_next;
-  uint4 k_next[3];
-  {  // ask for 1 x 16 x 32 of q by 4
+  uint4 k_next[2];
+  {  // ask for 1 x 16 x 16 of q by 4
     const int e = 4 * thread;
-    const int i = 16 * b_i + e / 32;
-    const int d = e % 32;
-    if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
+    const int i = 16 * b_i + e / 16;
+    const int d = e % 16;
+    if (e < 256) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
   }
   #pragma unroll
-  for (int r = 0; r < 3; ++r) {  // ask for 1 x 96 x 32 of k by 4
+  for (int r = 0; r < 2; ++r) {  // ask for 1 x 96 x 16 of k by 4
     const int e = 4 * thread + 1024 * r;
-    const int j = e / 32;
-    const int d = e % 32;
-    k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
+    const int j = e / 16;
+    const int d = e % 16;
+    if (e < 1536) k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
   }
-  for (int d_tile = 0; d_tile < 2; ++d_tile) {  // tiles of steps
+  for (int d_tile = 0; d_tile < 4; ++d_tile) {  // tiles of steps
     __syncthreads();
-    {  // store 1 x 16 x 32 of q by 4
+    {  // store 1 x 16 x 16 of q by 4
       const int e = 4 * thread;
-      if (e < 512) tc_store_turned(&q_tile[e % 32][e / 32], 20, e % 32 / 8 % 2, q_next);
+      if (e < 256) tc_store_turned(&q_tile[e % 16][e / 16], 20, e % 16 / 8, q_next);
     }
     #pragma unroll
-    for (int r = 0; r < 3; ++r) {  // store 1 x 96 x 32 of k by 4
+    for (int r = 0; r < 2; ++r) {  // store 1 x 96 x 16 of k by 4
       const int e = 4 * thread + 1024 * r;
-      tc_store_column(&k_tile[e / 32][e % 32], 1, k_next[r]);
+      if (e < 1536) tc_store_column(&k_tile[e % 16][e / 16], 98, k_next[r]);
     }
     __syncthreads();
-    if (d_tile < 1) {
-      {  // ask for 1 x 16 x 32 of q by 4
+    if (d_tile < 3) {
+      {  // ask for 1 x 16 x 16 of q by 4
         const int e = 4 * thread;
-        const int i = 16 * b_i + e / 32;
-        const int d = e % 32 + 32;
-        if (e < 512) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
+        const int i = 16 * b_i + e / 16;
+        const int d = 16 * d_tile + e % 16 + 16;
+        if (e < 256) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
       }
       #pragma unroll
-      for (int r = 0; r < 3; ++r) {  // ask for 1 x 96 x 32 of k by 4
+      for (int r = 0; r < 2; ++r) {  // ask for 1 x 96 x 16 of k by 4
         const int e = 4 * thread + 1024 * r;
-        const int j = e / 32;
-        const int d = e % 32 + 32;
-        k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
+        const int j = e / 16;
+        const int d = 16 * d_tile + e % 16 + 16;
+        if (e < 1536) k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
       }
     }
-    // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (4 x 64 threads)
-    #pragma unroll 16
-    for (int d_part = 0; d_part < 32; ++d_part) {
+    // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (4 x 48 threads)
+    if (thread < 192) {
       #pragma unroll
-      for (int i_part = 0; i_part < 4; ++i_part) {
+      for (int d_part = 0; d_part < 16; ++d_part) {
         #pragma unroll
-        for (int j_part = 0; j_part < 2; ++j_part) {
-          if (t_j + 64 * j_part < 96) {
-            s_acc_tile[4 * t_i + i_part][t_j + 64 * j_part] += q_tile[d_part][4 * t_i + i_part] * k_tile[t_j + 64 * j_part][d_part];
+        for (int i_part = 0; i_part < 4; ++i_part) {
+          #pragma unroll
+          for (int j_part = 0; j_part < 2; ++j_part) {
+            s_acc_tile[4 * t_i + i_part][2 * t_j + j_part] += q_tile[d_part][4 * t_i + i_part] * k_tile[d_part][2 * t_j + j_part];
           }
         }
       }
@@ -135,8 +135,8 @@ f_0(
   for (int i_part = 0; i_part < 2; ++i_part) {  // rounds of elements, 2 phases in each
     // m starts (8 x 32 threads)
     {
-      const int t_i = thread / 32;
-      if ((thread % 32) == 0) {
+      const int t_i = threadIdx.y;
+      if (threadIdx.x == 0) {
         m_acc_tile[8 * i_part + t_i] = -__int_as_float(0x7f800000);
       }
     }
@@ -144,8 +144,8 @@ f_0(
     // m(b, i) max=! s(b, i, j) (8 x 32 threads, 32 to an element)
     float m_acc_part = -__int_as_float(0x7f800000);
     {
-      const int t_i = thread / 32;
-      const int t_j = thread % 32;
+      const int t_i = threadIdx.y;
+      const int t_j = threadIdx.x;
       #pragma unroll
       for (int j_part = 0; j_part < 3; ++j_part) {
         m_acc_part = tc_max_float32(m_acc_part, s_acc_tile[8 * i_part + t_i][t_j + 32 * j_part]);
@@ -153,8 +153,8 @@ f_0(
     }
     for (int lane = 16; lane > 0; lane /= 2) m_acc_part = tc_max_float32(m_acc_part, __shfl_xor_sync(0xffffffffu, m_acc_part, lane));
     {
-      const int t_i = thread / 32;
-      if ((thread % 32) == 0) {
+      const int t_i = threadIdx.y;
+      if (threadIdx.x == 0) {
         m_acc_tile[8 * i_part + t_i] = tc_max_float32(m_acc_tile[8 * i_part + t_i], m_acc_part);
       }
     }
@@ -174,8 +174,8 @@ f_0(
   for (int i_part = 0; i_part < 2; ++i_part) {  // rounds of elements, 2 phases in each
     // l starts (8 x 32 threads)
     {
-      const int t_i = thread / 32;
-      if ((thread % 32) == 0) {
+      const int t_i = threadIdx.y;
+      if (threadIdx.x == 0) {
         l_acc_tile[8 * i_part + t_i] = 0.0f;
       }
     }
@@ -183,8 +183,8 @@ f_0(
     // l(b, i) +=! e(b, i, j) (8 x 32 threads, 32 to an element)
     float l_acc_part = 0.0f;
     {
-      const int t_i = thread / 32;
-      const int t_j = thread % 32;
+      const int t_i = threadIdx.y;
+      const int t_j = threadIdx.x;
       #pragma unroll
       for (int j_part = 0; j_part < 3; ++j_part) {
         l_acc_part += e_1_tile[8 * i_part + t_i][t_j + 32 * j_part];
@@ -192,15 +192,15 @@ f_0(
     }
     for (int lane = 16; lane > 0; lane /= 2) l_acc_part += __shfl_xor_sync(0xffffffffu, l_acc_part, lane);
     {
-      const int t_i = thread / 32;
-      if ((thread % 32) == 0) {
+      const int t_i = threadIdx.y;
+      if (threadIdx.x == 0) {
         l_acc_tile[8 * i_part + t_i] += l_acc_part;
       }
     }
   }
   // a starts (8 x 32 threads)
   {
-    const int t_i = thread / 32;
+    const int t_i = threadIdx.y;
     #pragma unroll
     for (int i_part = 0; i_part < 2; ++i_part) {
       #pragma unroll
@@ -236,7 +236,7 @@ f_0(
     }
     // a(b, i, d) +=! e(b, i, j) * v(b, j, d) (8 x 32 threads)
     {
-      const int t_i = thread / 32;
+      const int t_i = threadIdx.y;
       #pragma unroll 24
       for (int j_part = 0; j_part < 48; ++j_part) {
         #pragma unroll
@@ -251,7 +251,7 @@ f_0(
   }
   // O(b, i, d) = a(b, i, d) / l(b, i) (8 x 32 threads)
   {
-    const int t_i = thread / 32;
+    const int t_i = threadIdx.y;
     #pragma unroll
     for (int i_part = 0; i_part < 2; ++i_part) {
       __align__(8) float O_side_by_side[2];
@@ -264,4 +264,4 @@ f_0(
   }
 }
 
-// f_0<<<(4, 4, 1), (64, 4, 1), 0>>>(q, k, v, O)
+// f_0<<<(4, 4, 1), (32, 8, 1), 0>>>(q, k, v, O)

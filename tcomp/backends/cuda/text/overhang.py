@@ -8,8 +8,7 @@ a warp go different ways, and loops of every step: products of 1000 x 1000 took 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -18,6 +17,7 @@ from tcomp.backends.cuda.text.lanes import lanes_of
 from tcomp.backends.cuda.text.memory import registers_of
 from tcomp.backends.cuda.text.spelling import Fetched
 from tcomp.backends.cuda.text.statements import speller
+from tcomp.backends.cuda.text.wholesteps import may_run_beyond
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.grammar.tree.function import Index, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
@@ -31,16 +31,19 @@ from tcomp.loops.ir import (
     Let,
     LoopExpr,
     LoopNode,
+    Number,
     Operation,
     Scope,
+    Variable,
     conjunction,
     flattened,
     substitute_all,
+    substitute_below,
     variables,
     walk,
 )
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Phase
+from tcomp.mapping.plan.values import Deal, Phase
 from tcomp.model.scop import ScopStatement
 
 WHOLE = ", whole tiles"
@@ -56,15 +59,28 @@ def overhung(writer: KernelWriter, node: Scope, phase: Phase, ranges: Ranges) ->
     statement = writer.statements[names.pop()]
     if not _may_compute_more(writer, statement, phase):
         return None
-    whole = _Whole(_resolved(node.body, writer, phase, statement))
+    coordinates = _resolved(node.body, writer, phase, statement)
+    whole = _Whole(coordinates, _digits(node.body, coordinates, writer.plan.dealt[phase.cluster].deals))
+    steps = _torn_steps(node.body, statement, coordinates)
+    if steps and may_run_beyond(writer.plan, phase, statement, list(steps.values())):
+        found = _made_whole(
+            writer, node, phase, replace(whole, steps={i: size for i, (_, size) in steps.items()}), ranges
+        )
+        if found is not None:
+            return found
+    return _made_whole(writer, node, phase, replace(whole, values={}), ranges)
+
+
+def _made_whole(writer: KernelWriter, node: Scope, phase: Phase, whole: _Whole, ranges: Ranges) -> Scope | None:
+    """The phase in whole tiles; None where it has them already, or nothing shows that it may."""
     try:
         body = whole.node(node.body)
     except _KeepTestsError:
         return None
     changed = replace(node, body=body)
-    if body == node.body or not _fills(writer, whole, phase) or not _has_room(writer, changed, phase, whole, ranges):
+    if body == node.body or not _fills(writer, whole, body, phase):
         return None
-    return changed
+    return changed if _has_room(writer, changed, phase, whole, ranges) else None
 
 
 def _may_compute_more(writer: KernelWriter, statement: ScopStatement, phase: Phase) -> bool:
@@ -154,12 +170,69 @@ def _arguments(node: LoopNode, known: dict[str, LoopExpr]) -> Iterator[tuple[Loo
             yield tuple(substitute_all(a, known) for a in node.arguments)
 
 
+def _digits(node: LoopNode, coordinates: _Coordinates, deals: Sequence[Deal]) -> dict[str, tuple[int, int]]:
+    """For each iterator about elements its trips in a full tile and what one of them is in the coordinate.
+
+    Loops over the elements of a coordinate are those of its deal, in this order: threads, chunks, neighbours.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for own, deal in zip(coordinates.of, deals, strict=True):
+        loops = dict.fromkeys(n.iterator for n in walk(node) if isinstance(n, For) and n.iterator in own)
+        apart = deal.threads * deal.vector
+        if deal.dimension is None:
+            digits = [(deal.extent, 1)]
+        else:
+            digits = [(deal.threads, deal.vector), (deal.chunks, apart), (deal.vector, 1)]
+        kept = [digit for digit in digits if digit[0] > 1]
+        if len(kept) != len(loops):
+            return {}
+        found |= dict(zip(loops, kept, strict=True))
+    return found
+
+
+def _torn_steps(
+    node: LoopNode, statement: ScopStatement, coordinates: _Coordinates
+) -> dict[str, tuple[int, int]]:  # fmt: skip
+    """The iterators of steps whose number is less in some tiles: which index each is, and its number in a full one."""
+    arguments = list(_arguments(node, {}))
+    loops: dict[str, list[For]] = {}
+    for loop in (n for n in walk(node) if isinstance(n, For) and n.iterator in coordinates.others):
+        loops.setdefault(loop.iterator, []).append(loop)
+    found: dict[str, tuple[int, int]] = {}
+    for iterator, own in loops.items():
+        places = {p for instance in arguments for p, a in enumerate(instance) if iterator in variables(a)}
+        exact = all(instance[p] == Variable(iterator) for instance in arguments for p in places)
+        sizes = [_trips(loop) for loop in own]
+        size = max(sizes)
+        if len(places) == 1 and exact and size and min(sizes) < size and all(_begins_at(loop, size) for loop in own):
+            found[iterator] = (places.pop(), size)
+    return found
+
+
+def _trips(loop: For) -> int:
+    """The number of trips of a loop; 0 where it is not the same in all tiles."""
+    bounds = Ranges({}).bounds(Operation("-", (loop.upper, loop.lower)))
+    return bounds[0] if bounds is not None and bounds[0] == bounds[1] and loop.step == 1 else 0
+
+
+def _begins_at(loop: For, size: int) -> bool:
+    """Whether a loop begins at a multiple of a number."""
+    start = Ranges({}).sum_of(loop.lower)
+    begins = all(n % size == 0 for n in (start.constant, *start.terms.values()))
+    return begins and loop.step == 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Gives loops over elements the trips that they have in a full tile; raises _KeepTestsError where that is wrong."""
+    """Gives loops over elements the trips that they have in a full tile; raises _KeepTestsError where that is wrong.
+
+    ``digits`` has those trips, and how far elements of one trip and the next are apart.  Loops over ``steps`` run to
+    the end of each tile of steps.
+    """
 
     coordinates: _Coordinates
-    trips: dict[str, int] = field(default_factory=dict)
+    digits: dict[str, tuple[int, int]]
+    steps: Mapping[str, int] = field(default_factory=dict)
     values: dict[str, LoopExpr] = field(default_factory=dict)
 
     def node(self, node: LoopNode) -> LoopNode:
@@ -167,10 +240,13 @@ class _Whole:
             case Block():
                 return Block(tuple(self.node(c) for c in node.children))
             case For() if node.iterator in self.coordinates.all:
-                lower, upper, trips = _full(node)
-                if self.trips.setdefault(node.iterator, trips) != trips:
+                if node.iterator not in self.digits or node.step != 1:
                     raise _KeepTestsError
-                return replace(node, lower=lower, upper=upper, body=self.node(node.body))
+                trips, _ = self.digits[node.iterator]
+                return replace(node, lower=Number(0), upper=Number(trips), body=self.node(node.body))
+            case For() if node.iterator in self.steps:
+                upper = Operation("+", (node.lower, Number(self.steps[node.iterator])))
+                return replace(node, upper=upper, body=self.node(node.body))
             case For():
                 if self.about_elements(node.lower) or self.about_elements(node.upper):
                     raise _KeepTestsError
@@ -194,43 +270,39 @@ class _Whole:
         kept = [t for t in tests if not self.about_elements(t)]
         if any(self.about_elements(t) and self._about_others(t) for t in tests):
             raise _KeepTestsError
-        return If(conjunction(kept), then, otherwise) if kept else then
+        return If(conjunction(kept), then, otherwise) if kept and then != otherwise else then
 
     def about_elements(self, expr: LoopExpr) -> bool:
         """Whether the iterators of elements have a part in an expression."""
         return bool(variables(substitute_all(expr, self.values)) & self.coordinates.all)
 
+    def runs_beyond(self, expr: LoopExpr) -> bool:
+        """Whether an expression may have values that it has in no instance that there is."""
+        return bool(variables(substitute_all(expr, self.values)) & (self.coordinates.all | set(self.steps)))
+
     def _about_others(self, expr: LoopExpr) -> bool:
         return bool(variables(substitute_all(expr, self.values)) & self.coordinates.others)
-
-
-def _full(loop: For) -> tuple[LoopExpr, LoopExpr, int]:
-    """Bounds whose distance is a number, and that number: of several the least."""
-    unknown = Ranges({})
-    found = []
-    for lower in flattened(loop.lower, "max"):
-        for upper in flattened(loop.upper, "min"):
-            bounds = unknown.bounds(Operation("-", (upper, lower)))
-            if bounds is not None and bounds[0] == bounds[1] and bounds[0] > 0:
-                found.append((bounds[0], lower, upper))
-    if not found or loop.step != 1:
-        raise _KeepTestsError
-    trips, lower, upper = min(found, key=lambda f: f[0])
-    return lower, upper, trips
 
 
 def _instances(node: LoopNode) -> list[Execute]:
     return [n for n in walk(node) if isinstance(n, Execute)]
 
 
-def _fills(writer: KernelWriter, whole: _Whole, phase: Phase) -> bool:
-    """Whether the trips of the loops are those of a full tile, each of one coordinate."""
+def _fills(writer: KernelWriter, whole: _Whole, node: LoopNode, phase: Phase) -> bool:
+    """Whether every place of a full tile is one element of one thread: its digits are those of the deal."""
     coordinates = whole.coordinates
     if sum(map(len, coordinates.of)) != len(coordinates.all) or coordinates.all & coordinates.others:
         return False
-    deals = writer.plan.dealt[phase.cluster].deals
-    counts = [math.prod(whole.trips.get(i, 0) for i in own) for own in coordinates.of]
-    return counts == [d.extent for d in deals] == [d.threads * d.elements for d in deals]
+    cluster = writer.plan.clusters[phase.cluster]
+    positions = cluster.coordinates[next(n.statement for n in walk(node) if isinstance(n, Execute))]
+    for arguments in _arguments(node, {}):
+        for position, own in zip(positions, coordinates.of, strict=True):
+            terms = Ranges({}).sum_of(arguments[position]).terms
+            if any(terms.get(Variable(i)) != whole.digits[i][1] for i in own):
+                return False
+            if any(variables(term) & own and not isinstance(term, Variable) for term in terms):
+                return False
+    return True
 
 
 def _has_room(writer: KernelWriter, node: Scope, phase: Phase, whole: _Whole, ranges: Ranges) -> bool:
@@ -242,7 +314,26 @@ def _has_room(writer: KernelWriter, node: Scope, phase: Phase, whole: _Whole, ra
         ranges = ranges.knowing(name, 0, extent - 1)
     copies = [c for c in writer.plan.copies if c.mark == phase.mark]
     fetched = [Fetched(c, "", affine_expressions(c.lower, node.around)) for c in copies]
-    return all(_inside(writer, n, whole, inner, fetched) for n, inner in _with_ranges(node.body, ranges))
+    body = _from_their_first(node.body, whole.steps)
+    return all(_inside(writer, n, whole, inner, fetched) for n, inner in _with_ranges(body, ranges))
+
+
+def _from_their_first(node: LoopNode, steps: Mapping[str, int]) -> LoopNode:
+    """The same with loops over steps that count from 0, so that places in what was fetched are numbers."""
+    match node:
+        case Block():
+            return Block(tuple(_from_their_first(c, steps) for c in node.children))
+        case For() if node.iterator in steps:
+            shifted = Operation("+", (node.lower, Variable(node.iterator)))
+            body = substitute_below(_from_their_first(node.body, steps), node.iterator, shifted)
+            return replace(node, lower=Number(0), upper=Number(steps[node.iterator]), body=body)
+        case For() | Let() | Scope():
+            return replace(node, body=_from_their_first(node.body, steps))
+        case If():
+            otherwise = None if node.otherwise is None else _from_their_first(node.otherwise, steps)
+            return replace(node, then=_from_their_first(node.then, steps), otherwise=otherwise)
+        case Execute():
+            return node
 
 
 def _with_ranges(node: LoopNode, ranges: Ranges) -> Iterator[tuple[Execute, Ranges]]:
@@ -279,5 +370,5 @@ def _inside(writer: KernelWriter, node: Execute, whole: _Whole, ranges: Ranges, 
         copy = next(f for f in fetched if read in f.copy.reads and f.copy.statement == statement.name)
         places += own.distances(read.subscripts, copy.corner)
         extents += copy.copy.shape
-    found = [(ranges.bounds(p), e) for p, e in zip(places, extents, strict=True) if whole.about_elements(p)]
+    found = [(ranges.bounds(p), e) for p, e in zip(places, extents, strict=True) if whole.runs_beyond(p)]
     return all(bounds is not None and bounds[0] >= 0 and bounds[1] < extent for bounds, extent in found)
