@@ -48,10 +48,10 @@ def wavefronts(addresses: Iterable[int], width: int) -> int:
     return total
 
 
-def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
+def without_conflicts(plan: Plan, copy: Copy, reuse: float, in_runs: Copy | None = None) -> Copy:
     """The copy in the layout whose accesses take least: each a turn of the warp and its passes over the banks.
 
-    ``reuse`` is how often a fetched element is read.
+    ``reuse`` is how often a fetched element is read, ``in_runs`` the same copy in joined rows, if it may have them.
     """
     scop = plan.scop
     statement = scop.by_name[copy.statement]
@@ -61,17 +61,29 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float) -> Copy:
     orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
     together = [_read_together(plan, statement, r.subscripts) for r in copy.reads]
     best: tuple[tuple[float, float, int], tuple[int, ...]] | None = None
+
+    def cost_of_reading(candidate: Copy) -> tuple[float, list[int]]:
+        vectors = [_read_at_a_time(candidate, t) for t in together]
+        return reuse * sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True)), vectors
+
     for order in sorted(orders):
         for padding in range(SHARED.largest_padding + 1 if len(order) > 1 else 1):
             candidate = replace(copy, order=order, padding=padding)
             cost = float(_cost_of_storing(candidate, stored, storage.strides))
-            vectors = [_read_at_a_time(candidate, t) for t in together]
-            cost += reuse * sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True))
+            reading, vectors = cost_of_reading(candidate)
+            cost += reading
             rank = cost, sum(1 / v for v in vectors), padding
             if best is None or rank < best[0]:
                 best = rank, order
     assert best is not None
-    return replace(copy, padding=best[0][2], order=best[1])
+    found = replace(copy, padding=best[0][2], order=best[1])
+    if in_runs is not None:
+        # A thread fetches an element, or a vector, and stores it.
+        stored = _offsets_when_stored(in_runs.shape, storage.strides, in_runs.vector)
+        cost = (1 + _cost_of_storing(in_runs, stored, storage.strides)) / in_runs.vector + cost_of_reading(in_runs)[0]
+        if cost <= 1 + best[0][0]:
+            return in_runs
+    return found
 
 
 def _innermost(rank: int, last: int) -> tuple[int, ...]:
@@ -84,8 +96,13 @@ def fetch_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 def stores_whole_vectors(copy: Copy, fastest: int) -> bool:
-    """Whether the elements that a thread fetches at a time also lie together, and aligned, in shared memory."""
-    return copy.vector > 1 and copy.order[-1] == fastest and copy.room[-1] % copy.vector == 0
+    """Whether the elements that a thread fetches at a time also lie together, and aligned, in shared memory.
+
+    Rows that are no whole vectors are joined (``joining.py``): they lie as in the tensor.
+    """
+    if copy.vector == 1 or copy.order[-1] != fastest:
+        return False
+    return copy.room[-1] % copy.vector == 0 or copy.shape[fastest] % copy.vector != 0
 
 
 def takes_turns(copy: Copy, strides: tuple[int, ...]) -> bool:

@@ -10,6 +10,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
+from tcomp.mapping.gpu.joining import joined
 from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
@@ -64,10 +65,16 @@ def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Co
                 reuse = instances / max(1, math.prod(operand.hull.shape))
                 if reuse >= SHARED.least_reuse:
                     whole = _of_whole_tile(plan, number, statement, operand)
-                    yield without_conflicts(plan, whole.copy(plan, phase.mark, name), reuse)
+                    yield _laid_out(plan, whole.copy(plan, phase.mark, name), reuse)
 
         elif form == "pointwise" and statement.kind == "assign":
             yield from _transposed(plan, statement, marks)
+
+
+def _laid_out(plan: Plan, copy: Copy, reuse: float) -> Copy:
+    """A copy as it had best lie: in whole vectors of joined rows where rows are none, if that costs no more."""
+    in_runs = None if copy.vector > 1 else joined(copy, plan.scop.storages[copy.storage])
+    return without_conflicts(plan, copy, reuse, in_runs)
 
 
 def _of_whole_tile(plan: Plan, number: int, statement: ScopStatement, operand: Operand) -> Operand:
@@ -107,7 +114,7 @@ def _transposed(plan: Plan, statement: ScopStatement, marks: dict[str, Place]) -
         runs = max((e for e, s in zip(operand.hull.shape, strides, strict=True) if abs(s) == 1), default=1)
         box = math.prod(operand.hull.shape)
         if runs >= SHORTEST_RUN and box <= instances and all(s is not None and abs(s) > 1 for s in apart):
-            yield without_conflicts(plan, operand.copy(plan, phase.mark, statement.name), instances / box)
+            yield _laid_out(plan, operand.copy(plan, phase.mark, statement.name), instances / box)
 
 
 def index_of_lanes(plan: Plan, statement: ScopStatement) -> str | None:

@@ -17,6 +17,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.columns import has_box
 from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
+from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
@@ -146,6 +147,11 @@ class _Proof:
         storage = self.plan.scop.storages[copy.storage]
         if self.plan.phases and copy.vector * storage.dtype.itemsize != VECTOR_BYTES:
             return False
+        if self.plan.phases and joins_rows(copy, storage):
+            corners = isl.Map.from_multi_aff(copy.lower).intersect_domain(
+                self.marks[copy.mark].prefixes[copy.statement].range()
+            )
+            return runs_are_whole(copy, storage, corners.range())
         run = fetch_order(copy.shape, storage.strides)[-1]
         if storage.strides[run] != 1 or copy.shape[run] % copy.vector or storage.box.extent[run] % copy.vector:
             return False

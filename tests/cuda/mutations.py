@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import access_of
@@ -23,6 +24,8 @@ KINDS = (
     "copy elsewhere",
     "copy with rows that overlap",
     "copy without an order",
+    "joined rows apart",
+    "joined rows of another length",
     "copy of what is written",
     "buffer too small",
     "buffer shifted",
@@ -92,6 +95,13 @@ def _copies(plan: Plan, copy: Copy) -> Iterator[tuple[str, str, Copy]]:
     for mark in plan.phases:
         if mark != copy.mark:
             yield "copy elsewhere", mark, replace(copy, mark=mark)
+    fastest = fetch_order(copy.shape, plan.scop.storages[copy.storage].strides)[-1]
+    if copy.vector > 1 and copy.shape[fastest] % copy.vector:
+        yield "joined rows apart", "padding 4", replace(copy, padding=4)
+        for d in range(len(copy.shape)):
+            if copy.shape[d] > 1:
+                larger = tuple(e + (k == d) for k, e in enumerate(copy.shape))
+                yield "joined rows of another length", f"1 more in dimension {d}", replace(copy, shape=larger)
     yield "copy with rows that overlap", "padding -1", replace(copy, padding=-1)
     if len(copy.shape) > 1:
         yield "copy without an order", "one dimension twice", replace(copy, order=(0,) * len(copy.shape))

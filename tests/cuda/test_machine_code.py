@@ -111,6 +111,42 @@ class TestWholeTiles:
         assert loop.count("FFMA") == 1024 and loop.share("FFMA") > 0.8
 
 
+class TestJoinedRows:
+    """Rows of 26 floats are no whole vectors, but 72 of them in a row are."""
+
+    BATCHES = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+    COLUMNS = "def f(float(B,K,M) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,k,m) * Y(b,k,n) }"
+
+    def test_everything_is_fetched_in_vectors(self) -> None:
+        loops = loops_of(source(self.BATCHES, {"B": 500, "M": 26, "K": 72, "N": 26}))["f_0"]
+        assert sum(x.count("LDG") for x in loops) == sum(x.count("LDG.E.128") for x in loops) > 0
+
+    @pytest.mark.parametrize(
+        ("text", "sizes", "joined"),
+        [
+            (BATCHES, {"B": 500, "M": 26, "K": 72, "N": 26}, True),
+            (COLUMNS, {"B": 500, "M": 26, "K": 72, "N": 26}, True),
+            (BATCHES, {"B": 500, "M": 26, "K": 71, "N": 26}, False),
+        ],
+        ids=["columns of one", "columns of both", "an odd number of rows"],
+    )
+    def test_only_where_all_vectors_are_whole(self, text: str, sizes: dict[str, int], joined: bool) -> None:
+        plan = tc.define(text).f.compile(sizes=sizes, target="cuda:sm_90").compilation.plan
+        (copy,) = (c for c in plan.copies if c.storage == "Y")
+        assert (copy.vector, copy.shape[-1] % 4) == ((4, 2) if joined else (1, 2))
+        assert copy.padding == 0 or not joined
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("text", [BATCHES, COLUMNS], ids=["rows", "columns"])
+    @pytest.mark.parametrize(("k", "steps"), [(72, None), (72, 36), (70, 20), (38, 16)])
+    def test_results_are_those_of_the_interpreter(self, text: str, k: int, steps: int | None) -> None:
+        f, rng = tc.define(text).f, np.random.default_rng(0)
+        first = (3, 26, k) if text == self.BATCHES else (3, k, 26)
+        x, y = (rng.integers(-3, 4, shape).astype(np.float32) for shape in (first, (3, k, 26)))
+        options = tc.MappingOptions(reduction_tile=steps)
+        np.testing.assert_array_equal(f(x, y, target="simulator", options=options), f.reference(x, y))
+
+
 class TestExtrema:
     """``max`` and ``min`` of floats, which are NaN where an operand is."""
 

@@ -30,6 +30,7 @@ PLANS: Mapping[str, tuple[str, MappingOptions]] = {
     ),
     "tmm": ("tmm", MappingOptions()),
     "batched matmul": ("batched_matmul", MappingOptions()),
+    "batches with joined rows": ("batches of short rows", MappingOptions()),
     "convolution": ("convolution", MappingOptions()),
     "softmax": ("softmax", MappingOptions()),
     "softmax in four kernels": ("softmax", MappingOptions(fusion_strategy="min")),

@@ -23,6 +23,10 @@ EXAMPLES = {
         "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }",
         {"B": 3, "M": 19, "K": 26, "N": 37},
     ),
+    "batches of short rows": Text(
+        "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }",
+        {"B": 3, "M": 14, "K": 36, "N": 18},
+    ),
     "convolution": Text(
         """def f(float(N,C,H,W) I, float(F,C,KH,KW) K, float(F) B) -> (O) {
           O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw)

@@ -1,4 +1,18 @@
 // f, specialised to B = 64, M = 72, K = 26, N = 26
+template <class T>
+static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
+  *reinterpret_cast<uint4 *>(shared) = whole;
+}
+template <class T>
+static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+#ifndef TC_ANYWHERE
+  return *reinterpret_cast<const uint4 *>(global);
+#else
+  uint4 whole;
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
+  return whole;
+#endif
+}
 template <class T, int count>
 static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
 #ifndef TC_ANYWHERE
@@ -14,7 +28,7 @@ f_0(const float *__restrict__ X, const float *__restrict__ Y, float *__restrict_
   const int thread = threadIdx.x + 13 * threadIdx.y;
   const int t_m = threadIdx.y;
   const int t_n = threadIdx.x;
-  __shared__ float Y_tile[26][26];
+  __shared__ __align__(16) float Y_tile[26][26];
   __shared__ float X_tile[26][68];
   const int b_b = blockIdx.y;
   const int b_m = blockIdx.x;
@@ -28,10 +42,10 @@ f_0(const float *__restrict__ X, const float *__restrict__ Y, float *__restrict_
     }
   }
   #pragma unroll
-  for (int e = thread; e < 676; e += 208) {  // fetch 1 x 26 x 26 of Y
+  for (int e = 4 * thread; e < 676; e += 832) {  // fetch 1 x 26 x 26 of Y by 4
     const int k = e / 26;
     const int n = e % 26;
-    Y_tile[e / 26][e % 26] = Y[676 * b_b + 26 * k + n];
+    tc_store16(&Y_tile[e / 26][e % 26], tc_load16(&Y[676 * b_b + 26 * k + n]));
   }
   #pragma unroll
   for (int e = thread; e < 1664; e += 208) {  // fetch 1 x 64 x 26 of X

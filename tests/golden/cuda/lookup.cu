@@ -1,4 +1,18 @@
 // f, specialised to E = 1000, D = 64, B = 128, L = 50
+template <class T>
+static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
+  *reinterpret_cast<uint4 *>(shared) = whole;
+}
+template <class T>
+static __device__ __forceinline__ uint4 tc_load16(const T *global) {
+#ifndef TC_ANYWHERE
+  return *reinterpret_cast<const uint4 *>(global);
+#else
+  uint4 whole;
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
+  return whole;
+#endif
+}
 template <class... Indices>
 static __device__ __forceinline__ int tc_check(long long i, int origin, int extent, int number, long long *report, Indices... at) {
   if (i >= origin && i < (long long)origin + extent) return (int)i;
@@ -21,7 +35,7 @@ f_0(
   const int thread = threadIdx.x + 64 * threadIdx.y;
   const int t_b = threadIdx.y;
   const int t_d = threadIdx.x;
-  __shared__ int I_tile[4][50];
+  __shared__ __align__(16) int I_tile[4][50];
   const int b_b = blockIdx.x;
   float O_acc;
   // O starts (4 x 64 threads)
@@ -29,10 +43,10 @@ f_0(
     O_acc = 0.0f;
   }
   #pragma unroll
-  for (int e = thread; e < 200; e += 256) {  // fetch 4 x 50 of I
+  for (int e = 4 * thread; e < 200; e += 1024) {  // fetch 4 x 50 of I by 4
     const int b = 4 * b_b + e / 50;
     const int l = e % 50;
-    I_tile[e / 50][e % 50] = I[50 * b + l];
+    tc_store16(&I_tile[e / 50][e % 50], tc_load16(&I[50 * b + l]));
   }
   __syncthreads();
   // O(b, d) +=! T(I(b, l), d) (4 x 64 threads)
