@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 import tcomp as tc
 
 PROGRAM = """
-def loss(float(N,C,H,W) X, float(F,C,KH,KW) K, float(F) b, float(G,F,H/2,W/2) V, float(G) v, int64(N) label) -> (L, score) {
+def loss(float(N,C,H,W) X, float(F,C,KH,KW) K, float(F) b, float(G,F,H/2,W/2) V, float(G) v, int64(N) label)
+    -> (L, score) {
     conv(n,f,h,w) +=! constant_exterior(X, 0)(n,c,h+kh-1,w+kw-1) * K(f,c,kh,kw) where n in 0:N, h in 0:H, w in 0:W
     act(n,f,h,w) = relu(conv(n,f,h,w) + b(f))
     pool(n,f,p,q) +=! act(n,f,2*p+i,2*q+j) where i in 0:2, j in 0:2
