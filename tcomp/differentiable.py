@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from tcomp.derivatives.batch import batched_text
+from tcomp.derivatives.content import with_content_as_inputs
 from tcomp.derivatives.gradient import Gradient
 from tcomp.derivatives.reverse import gradient_text
 from tcomp.derivatives.saving import Save
@@ -42,6 +43,8 @@ class Differentiable(ABC):
     ) -> Gradient:
         """The gradients with respect to some inputs, derived from the program text.
 
+        Content that the def expects in an output ``O``, as ``out=``, is an input ``O_in`` behind the others here.
+
         Args:
             wrt: names of inputs of floats; None means all of them.
             save: what the backward pass takes of the forward pass, if it reads it: ``"statistics"``, outputs and
@@ -57,6 +60,8 @@ class Differentiable(ABC):
             DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
                 no derivative here.
         """
+        if self.function.needs_content:
+            return self._with_content().gradient(wrt, save, ties, name=name, sizes=sizes)
         if sizes is not None:
             check_sizes(self.function, sizes)
         derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
@@ -85,6 +90,8 @@ class Differentiable(ABC):
         Raises:
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
         """
+        if self.function.needs_content:
+            return self._with_content().tangent(wrt, ties)
         derivative = tangent_text(self.function, wrt, ties)
         return self._derived(derivative.text, derivative.name, f"<tangent of {self.name}>")
 
@@ -99,6 +106,10 @@ class Differentiable(ABC):
             ShapeError: the entries do not fit the inputs.
         """
         return self._derived(*batched_text(self.function, tuple(axes)), f"<batch of {self.name}>")
+
+    def _with_content(self) -> Self:
+        """The same def, which takes what an output held before as an input."""
+        return self._derived(with_content_as_inputs(self.function), self.name, f"<{self.name} with its content>")
 
     def _derived(self, text: str, name: str, source: str) -> Self:
         try:

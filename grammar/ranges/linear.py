@@ -55,13 +55,17 @@ class Linear:
         return frozenset(found)
 
     def interval(self, spans: Mapping[str, tuple[Polynomial, Polynomial]]) -> tuple[Polynomial, Polynomial] | None:
-        """First and last value while indices go through their spans; None where a span or a sign is not known."""
+        """First and last value while indices go through their spans; None where a span or a sign is not known.
+
+        Spans count as never empty, so a coefficient that is the extent of one, as in ``i*M + j``, is not negative.
+        """
         low = high = self.constant
+        extents = {last - first + 1 for first, last in spans.values()}
         for term, coefficient in self.terms:
             span = spans.get(term) if isinstance(term, str) else _rounded_interval(term, spans)
             if span is None:
                 return None
-            if coefficient.is_nonnegative():
+            if coefficient.is_nonnegative() or coefficient in extents:
                 low, high = low + span[0] * coefficient, high + span[1] * coefficient
             elif (-coefficient).is_nonnegative():
                 low, high = low + span[1] * coefficient, high + span[0] * coefficient
@@ -79,6 +83,18 @@ class Linear:
             case _:
                 yield self + Linear.of(-span[0])
                 yield self.scaled(Polynomial.of(-1)) + Linear.of(span[1])
+
+    def holds_for_all_remainders(self) -> bool:
+        """Whether a sum of remainders is at least 0 whatever is divided: it says nothing of its indices."""
+        least_value = self.constant
+        for term, coefficient in self.terms:
+            if isinstance(term, str) or not term.remainder:
+                return False
+            if (-coefficient).is_nonnegative():
+                least_value += coefficient * (term.divisor - 1)
+            elif not coefficient.is_nonnegative():
+                return False
+        return least_value.is_nonnegative()
 
     def bound(self, index: str) -> Bound | None:
         """What being at least 0 says of the only index; None where that cannot be told."""

@@ -114,7 +114,7 @@ class SymbolicPass:
             if read.boundary is None and read.tensor in self.known:
                 for subscript, span in zip(read.subscripts, self.known[read.tensor], strict=True):
                     form = linear(subscript)
-                    yield from form.within(span) if form else ()
+                    yield from (f for f in form.within(span) if not f.holds_for_all_remainders()) if form else ()
         if statement.reduction is None or statement.target not in self.known:
             return
         for subscript, span in zip(statement.subscripts, self.known[statement.target], strict=True):

@@ -112,14 +112,14 @@ class _Gather:
         ranges += [range_of(index, place, self.places) for index in place.indices if index not in solved.places]
         value = self._moved(self.adjoint.value)
         compared = [substitute(comparison, self.places) for comparison in solved.comparisons]
-        conditions = [*solved.divisions, *compared, *map(self._moved, self.adjoint.guards)]
+        conditions = [*compared, *map(self._moved, self.adjoint.guards)]
         tests = {index: self._tests(index) for index in solved.places}
         inside = [test for found in tests.values() for test in found]
         if inside and not conditions:
             outside = self._exterior(value, [index for index, found in tests.items() if found])
             if outside is not None:
                 value, inside = outside, []
-        for condition in reversed(conditions):
+        for condition in reversed([*solved.divisions, *conditions]):
             value = syntax.Conditional(condition, value, ZERO)
         if inside:
             value = syntax.Conditional(conjunction(inside), value, ZERO)
@@ -240,7 +240,21 @@ def _replaced(expr: Expr, known: Mapping[Expr, Expr], places: Mapping[str, Expr]
         return known[expr]
     if isinstance(expr, syntax.Name):
         return places.get(expr.name, expr)
-    return with_children(expr, [_replaced(child, known, places) for child in syntax.children(expr)])
+    return _added_up(with_children(expr, [_replaced(child, known, places) for child in syntax.children(expr)]))
+
+
+def _added_up(expr: Expr) -> Expr:
+    """``i + 9 - 7`` as ``i + 2``."""
+    match expr:
+        case syntax.Binary(
+            op="+" | "-",
+            lhs=syntax.Binary(op="+" | "-", rhs=syntax.Number() as first) as inner,
+            rhs=syntax.Number() as second,
+        ) if first.text.isdigit() and second.text.isdigit():
+            offset = int(first.text) * (1 if inner.op == "+" else -1) + int(second.text) * (1 if expr.op == "+" else -1)
+            number = syntax.Number(str(abs(offset)))
+            return inner.lhs if offset == 0 else syntax.Binary("+" if offset > 0 else "-", inner.lhs, number)
+    return expr
 
 
 def _scatter(adjoint: Adjoint, place: Place) -> Contribution:

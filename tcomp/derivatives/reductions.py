@@ -61,13 +61,11 @@ class Reductions(Derivation):
         one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
         ties = self.ties[version.name] = self.fresh(f"ties_{version.name}")
         counted = syntax.Conditional(is_extreme, one, ZERO)
+        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted)
         if version.base is not None:
             indices, ranges = self.whole(version.tensor, version.before)
             own = syntax.Conditional(self._was_extreme(version, indices), one, ZERO)
-            group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
-            group.statements.append(statement_of(ties, indices, "=", own, ranges))
-            self.groups.append(group)
-        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted)
+            self.groups[-1].statements.insert(0, statement_of(ties, indices, "=", own, ranges))
         return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
 
     def _place_in_reduction(self, position: int) -> Expr:

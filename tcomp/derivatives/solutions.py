@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from tcomp.derivatives.text import Expr, linear_text, name
 from tcomp.grammar.ranges.linear import Linear, Rounded
@@ -73,6 +74,7 @@ class Solver:
                 self._rest_of(dimension, form)
                 or self._polyphase(dimension, form)
                 or self._unit(dimension, form)
+                or self._residues(dimension, form)
                 or self._quotient(dimension, form)
                 or self._remainder(dimension, form)
                 or self._divided(dimension, form)
@@ -137,6 +139,44 @@ class Solver:
             self._require(stride)
             self.places[near] = remainder
             self._name(dimension, far, quotient)
+            return True
+        return False
+
+    def _residues(self, dimension: int, form: Linear) -> bool:
+        """``S*h + D*k + c`` with numbers ``S`` and ``D``: ``k = (E*y)%S + S*u`` and ``h = (y - D*((E*y)%S))/S - D*u``.
+
+        ``y`` counts from ``c``; ``E`` is the inverse of ``D`` modulo ``S``, once both are divided by what they share,
+        which must divide ``y``.
+        """
+        if len(form.terms) != 2 or not all(isinstance(term, str) and self._is_free(term) for term, _ in form.terms):
+            return False
+        for (far, stride), (near, dilation) in (form.terms, form.terms[::-1]):
+            assert isinstance(far, str) and isinstance(near, str)
+            steps = stride.constant, dilation.constant
+            if steps[0] is None or steps[1] is None or min(steps) < 2 or {far, near} & self._bound():
+                continue
+            if near in self.indices.outer and far not in self.indices.outer:
+                continue
+            shared = gcd(steps[0], steps[1])
+            s, d = steps[0] // shared, steps[1] // shared
+            first, last = self.indices.ranges[near]
+            start = form.constant if s == 1 else form.constant + first * steps[1]
+            y = Linear(((far, _ONE),), -start)
+            if shared > 1:
+                whole = Polynomial.of(shared)
+                left = linear_text(Linear(((Rounded(y, whole, remainder=True), _ONE),), Polynomial()))
+                self.divisions.append(syntax.Binary("==", left, syntax.Number("0")))
+                y = Linear(((Rounded(y, whole), _ONE),), Polynomial())
+            if s == 1:
+                self.moved.add(near)
+                self._name(dimension, far, y + Linear(((near, Polynomial.of(-d)),), Polynomial()))
+                return True
+            residue = Rounded(y.scaled(Polynomial.of(pow(d, -1, s))), Polynomial.of(s), remainder=True)
+            rest = y if d == 1 else y + Linear(((residue, Polynomial.of(-d)),), Polynomial())
+            place, u = Linear(((Rounded(rest, Polynomial.of(s)), _ONE),), Polynomial()), self._fresh("u")
+            self.sums[u] = Polynomial(), (last - first) // Polynomial.of(s)
+            self.places[near] = Linear(((residue, _ONE), (u, Polynomial.of(s))), first)
+            self._name(dimension, far, place + Linear(((u, Polynomial.of(-d)),), Polynomial()))
             return True
         return False
 

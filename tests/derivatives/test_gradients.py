@@ -152,7 +152,6 @@ LIBRARY = {
 """The library's files with doubles, by def."""
 
 NOT_YET = {
-    "im2col",  # a range that another index bounds, in an extent
     "matmul_half",  # floats of 16 bits, which differences cannot check
     "space_to_depth", "depth_to_space",  # sizes that divide
 }  # fmt: skip
@@ -232,6 +231,45 @@ def test_floats_beside_doubles() -> None:
     np.testing.assert_array_equal(d_z, d * x)
 
 
+@pytest.mark.parametrize(
+    ("statement", "by_x", "by_content"),
+    [
+        ("O(i) += X(i) * X(i)", lambda x, c: 2 * x, lambda x, c: np.ones(4)),
+        ("O(i) *= X(i)", lambda x, c: c, lambda x, c: x),
+        ("O(i) max= X(i) * X(i)", lambda x, c: 2 * x * (x * x > c), lambda x, c: 1.0 * (x * x < c)),
+        ("O(i) = O(i) * O(i) * X(i)", lambda x, c: c * c, lambda x, c: 2 * c * x),
+    ],
+)
+def test_content_that_the_caller_passes(statement: str, by_x: Any, by_content: Any) -> None:
+    """It is an input behind the others, and has a gradient."""
+    f = tcomp.define(f"def f(double(N) X) -> (double(N) O) {{ {statement} }}").f
+    x, content, move = np.linspace(-1, 1, 4), np.linspace(0.5, 0.8, 4), np.linspace(0.2, 0.4, 4)
+    gradient = f.gradient()
+    assert gradient.wrt == ("X", "O_in")
+    d_x, d_content = gradient(x, content, np.ones(4))
+    np.testing.assert_allclose(d_x, by_x(x, content))
+    np.testing.assert_allclose(d_content, by_content(x, content))
+    np.testing.assert_allclose(f.tangent("O_in")(x, content, move), by_content(x, content) * move)
+
+
+def test_a_dilated_stride_sums_over_residues() -> None:
+    """No step of the sum is in vain: ``r`` goes through those of one remainder."""
+    f = tcomp.define("def f(float(L) X, float(R) W) -> (Y) { Y(l) +=! X(2*l+3*r) * W(r) }").f
+    assert f.gradient("X").text.splitlines()[-3:] == [
+        "    d_X(l) +=! constant_exterior(d_Y, 0.0)((l - 3 * (l % 2)) / 2 - 3 * u)"
+        " * constant_exterior(W, 0.0)(l % 2 + 2 * u)",
+        "        where l in 0:L, u in 0:(R - 1) / 2 + 1",
+        "}",
+    ]
+
+
+def test_constants_are_as_exact_as_the_program() -> None:
+    """Literals are floats, so a program of doubles calls functions of doubles."""
+    text = "def f({0}(N) X) -> (Y) {{ Y(i) = exp2(X(i)) }}"
+    assert "0.6931472 * " in tcomp.define(text.format("float")).f.gradient().text
+    assert "log(double(2.0)) * " in tcomp.define(text.format("double")).f.gradient().text
+
+
 def test_empty_sizes() -> None:
     f = tcomp.define(PROGRAMS["matmul"]).f
     d_a, d_b = f.gradient()(np.zeros((4, 0)), np.zeros((0, 3)), np.ones((4, 3)))
@@ -259,7 +297,7 @@ def test_half_is_summed_wide_and_rounded_once() -> None:
             None,
             "what repeat_edge reads",
         ),
-        ("def f(float(N) X) -> (O) { O(i) += X(i) }", None, "O is read before it is written"),
+        ("def f(float(N) X) -> (O) { O(i) += X(i-2) }", None, "O is read before it is written, and its extents"),
     ],
 )
 def test_refusals(text: str, wrt: str | None, message: str) -> None:

@@ -1,0 +1,42 @@
+"""A def that adds to what the caller passes as ``out=``, as one that takes this content as an input, ``O_in``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.derivatives.derivation import range_text, spelling, statement_of
+from tcomp.derivatives.text import element, name
+from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.grammar.ranges.symbolic import symbolic_ranges
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Function
+
+
+def with_content_as_inputs(function: Function) -> str:
+    """The text of the def in which each output that needs content begins as a copy of an input behind the others.
+
+    Raises DerivativeError where the extents of such an output cannot be said for all sizes, or do not begin at 0.
+    """
+    boxes = symbolic_ranges(function).boxes
+    taken = {*function.tensors, *function.sizes, *(i for s in function.statements for i in s.indices)}
+    parameters: list[syntax.Parameter] = []
+    copies: list[syntax.Statement] = []
+    for given in function.needs_content:
+        tensor, box = function.tensors[given], boxes.get(given)
+        if box is None or any(first.terms for first, _ in box):
+            message = f"{given} is read before it is written, and its extents cannot be said for all sizes"
+            hint = f"declare them, such as `float(N) {given}`"
+            raise DerivativeError(Diagnostic(message, function.source, tensor.span, hint))
+        own = f"{given}_in"
+        while own in taken:
+            own += "_"
+        taken.add(own)
+        letters = [letter for letter in "ijklmnopqrstuvw" if letter not in function.tensors][: len(box)]
+        indices = tuple(map(name, letters))
+        dims = tuple((last + 1).syntax() for _, last in box)
+        parameters.append(syntax.Parameter(name(own), spelling(tensor), dims or None))
+        ranges = tuple(range_text(letter, span) for letter, span in zip(letters, box, strict=True))
+        copies.append(statement_of(given, indices, "=", element(own, indices), ranges))
+    definition = function.definition
+    body = (*copies, *syntax.statements(definition.body))
+    return f"{replace(definition, inputs=(*definition.inputs, *parameters), body=body)}\n"
