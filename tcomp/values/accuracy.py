@@ -86,6 +86,7 @@ hence half an ulp more here).  ``lgamma`` at negative arguments and the Bessel f
 the absolute error is small."""
 
 FAST_FUNCTIONS: dict[str, Accuracy] = {
+    "digamma": Accuracy(4.5, 128.0, 1e-6, 1e-15), "trigamma": Accuracy(4.5, 8.0),
     "cos": Accuracy(2.5, 2.5, 2.0**-20), "erf": Accuracy(4.0, 2.5), "exp": Accuracy(110.0, 8.0),
     "exp10": Accuracy(120.0, 4.0), "exp2": Accuracy(4.0, 2.0), "expm1": Accuracy(4.0, 4.0),
     "fdivide": Accuracy(5.0, 2.5), "log": Accuracy(4.0, 2.5, 2.0**-21), "log10": Accuracy(4.0, 2.5, 2.0**-21),

@@ -256,8 +256,10 @@ def test_a_dilated_stride_sums_over_residues() -> None:
     """No step of the sum is in vain: ``r`` goes through those of one remainder."""
     f = tcomp.define("def f(float(L) X, float(R) W) -> (Y) { Y(l) +=! X(2*l+3*r) * W(r) }").f
     assert f.gradient("X").text.splitlines()[-3:] == [
-        "    d_X(l) +=! constant_exterior(d_Y, 0.0)((l - 3 * (l % 2)) / 2 - 3 * u)"
-        " * constant_exterior(W, 0.0)(l % 2 + 2 * u)",
+        (
+            "    d_X(l) +=! constant_exterior(d_Y, 0.0)((l - 3 * (l % 2)) / 2 - 3 * u)"
+            " * constant_exterior(W, 0.0)(l % 2 + 2 * u)"
+        ),
         "        where l in 0:L, u in 0:(R - 1) / 2 + 1",
         "}",
     ]
