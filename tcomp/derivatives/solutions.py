@@ -152,15 +152,15 @@ class Solver:
             return False
         for (far, stride), (near, dilation) in (form.terms, form.terms[::-1]):
             assert isinstance(far, str) and isinstance(near, str)
-            steps = stride.constant, dilation.constant
-            if steps[0] is None or steps[1] is None or min(steps) < 2 or {far, near} & self._bound():
+            by_far, by_near = stride.constant, dilation.constant
+            if by_far is None or by_near is None or min(by_far, by_near) < 2 or {far, near} & self._bound():
                 continue
             if near in self.indices.outer and far not in self.indices.outer:
                 continue
-            shared = gcd(steps[0], steps[1])
-            s, d = steps[0] // shared, steps[1] // shared
+            shared = gcd(by_far, by_near)
+            s, d = by_far // shared, by_near // shared
             first, last = self.indices.ranges[near]
-            start = form.constant if s == 1 else form.constant + first * steps[1]
+            start = form.constant if s == 1 else form.constant + first * by_near
             y = Linear(((far, _ONE),), -start)
             if shared > 1:
                 whole = Polynomial.of(shared)
