@@ -15,7 +15,7 @@ from tcomp.grammar.ranges.intervals import dependence_order
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.ranges import Ranges
-from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, depends_on_data, walk
+from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, depends_on_data, is_indirect, walk
 
 Span = tuple[Polynomial, Polynomial]
 """First and last value, both inclusive."""
@@ -127,7 +127,12 @@ class SymbolicPass:
         plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
         rebased = [name is not None and plain.count(name) == 1 for name in plain]
         known: list[Span] = []
-        for subscript in statement.subscripts:
+        whole = self.known.get(target) or _declared(self.function.tensors[target])
+        for dimension, subscript in enumerate(statement.subscripts):
+            if is_indirect(subscript) and whole is not None:
+                known.append(whole[dimension])
+                rebased[dimension] = True
+                continue
             form = linear(subscript)
             span = form.interval(solved) if form else None
             if span is None:

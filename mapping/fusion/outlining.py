@@ -38,7 +38,7 @@ from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import lane_position
 from tcomp.mapping.tiles.strides import access_stride
-from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
+from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of, reads_with_subscripts
 from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, extents
 from tcomp.values.operators import INT64
 
@@ -80,7 +80,7 @@ def outlined(scop: Scop, name: str, place: int) -> Scop:
     boxes = {s.name: s.box for s in (*scop.storages.values(), storage)}
     read = Read(storage.name, outline.subscripts, part.dtype, part.span)
     value = _with(statement.value, part, read)
-    reads = tuple(reads_of(Frame(statement.domain, scop.sizes, boxes), value))
+    reads = reads_with_subscripts(Frame(statement.domain, scop.sizes, boxes), value, statement.subscripts)
     reader = replace(statement, value=value, reads=reads)
     prove_the_same("outline", producer, reader, statement)
     statements = [reader if s is statement else s for s in scop.statements]

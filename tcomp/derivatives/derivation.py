@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathers import Place, range_of
-from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, element, name, names_in, to_syntax
+from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, constant, element, name, names_in, to_syntax
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic
@@ -18,6 +18,7 @@ from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Statement, Tensor, children
 from tcomp.grammar.tree.function import Expr as FunctionExpr
+from tcomp.values.operators import REDUCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,17 @@ class Derivation:
         )
         return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
 
+    def reduced(
+        self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, neutral: Expr
+    ) -> list[syntax.Statement]:
+        """A tensor reduced as a statement does; where data choose its elements, all are written before."""
+        statement = self.function.statements[position]
+        if not (statement.scatters and operator.endswith("!")):
+            return [statement_of(own, subscripts, operator, value, self.bounds(position))]
+        indices, ranges = self.whole(statement.target)
+        update = statement_of(own, subscripts, operator.removesuffix("!"), value, self.bounds(position))
+        return [statement_of(own, indices, "=", neutral, ranges), update]
+
     def box(self, tensor: str) -> tuple[Span, ...]:
         box = self.symbolic.boxes.get(tensor)
         if box is None:
@@ -140,11 +152,11 @@ class Derivation:
         version = self.versions[position]
         first = all(earlier.name != version.name for earlier in self.versions[:position])
         copied = [self.copied(version, version.name, version.base)] if version.base and first else []
-        own = self.renamed(position, version)
+        own, *others = self.renamed(position, version)
         declared = list(syntax.statements(self.function.definition.body))[position].declared
         if declared is not None and first and not copied and self.function.tensors[version.tensor].role == "temporary":
             own = replace(own, declared=syntax.Declared(declared.type))
-        return [*copied, own]
+        return [*copied, own, *others]
 
     def copied(self, version: Version, own: str, source: str) -> syntax.Statement:
         """What was written before a version, which overwrites a part of it, from one tensor in another."""
@@ -159,7 +171,7 @@ class Derivation:
         indices = [self.fresh(letter, keep=False) for letter in "ijklmnopqrstuvw"[: len(box)]]
         return tuple(map(name, indices)), tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
 
-    def renamed(self, position: int, version: Version) -> syntax.Statement:
+    def renamed(self, position: int, version: Version) -> list[syntax.Statement]:
         """A statement of the forward pass, with its ranges written out and its tensors by version."""
         statement = self.function.statements[position]
         operator = f"{statement.reduction or ''}={'!' if statement.initialise and statement.reduction else ''}"
@@ -167,7 +179,14 @@ class Derivation:
         value = to_syntax(statement.value, version.reads)
         if statement.value.dtype.name == "float64" and not _is_double_as_text(statement.value):
             value = syntax.Cast("double", value)
-        return statement_of(version.name, subscripts, operator, value, self.bounds(position))
+        tensor = self.function.tensors[version.tensor]
+        neutral: Expr = ZERO
+        if statement.reduction is not None:
+            identity = REDUCTIONS[statement.reduction].identity(tensor.dtype)
+            neutral = constant(identity, tensor.dtype)
+            if tensor.dtype.name not in ("float32", "int32"):
+                neutral = syntax.Cast(spelling(tensor), neutral)
+        return self.reduced(position, version.name, subscripts, operator, value, neutral)
 
     def assemble(
         self,

@@ -17,7 +17,7 @@ from tcomp.grammar.ranges.linear import Linear, Rounded, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Index, Read, Statement, depends_on_data, walk
+from tcomp.grammar.tree.function import Index, Read, Statement, depends_on_data, is_indirect, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ def rigid_indices(statement: Statement) -> frozenset[str]:
 
 def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: frozenset[str]) -> Contribution:
     """What one read adds to the adjoint of the tensor that it reads, whose box is given."""
+    if _is_chosen_by_data(adjoint):
+        return _scatter(adjoint, place)
     forms = [linear(subscript) for subscript in adjoint.read.subscripts]
     indices = Indices(place.outer, place.ranges, frozenset(place.dependent), place.rigid)
     compares = adjoint.read.boundary is not None or None in forms or _may_lead_outside(adjoint, place, forms, box)
@@ -81,6 +83,15 @@ def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: f
     if solved is None:
         return _scatter(adjoint, place)
     return _Gather(adjoint, place, box, solved).contribution()
+
+
+def _is_chosen_by_data(adjoint: Adjoint) -> bool:
+    """Whether data choose what is read, and always inside: each read then adds to one element, of all that there are.
+
+    Where a boundary or a condition is needed to stay inside, elements are compared instead.
+    """
+    read = adjoint.read
+    return read.boundary is None and not adjoint.guards and any(map(is_indirect, read.subscripts))
 
 
 def _may_lead_outside(adjoint: Adjoint, place: Place, forms: Sequence[Linear | None], box: tuple[Span, ...]) -> bool:

@@ -55,13 +55,13 @@ class Reductions(Derivation):
                 guards = (*guards, syntax.Unary("!", self._was_extreme(version, subscripts)))
             if statement.reduction_indices:
                 first, own = self.fresh(f"first_{version.name}"), self._place_in_reduction(position)
-                self._helper(position, first, subscripts, "min=!", syntax.Conditional(is_extreme, own, _LAST))
+                self._helper(position, first, subscripts, "min=!", syntax.Conditional(is_extreme, own, _LAST), _LAST)
                 guards = (*guards, syntax.Binary("==", own, element(first, subscripts)))
             return seed, guards
         one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
         ties = self.ties[version.name] = self.fresh(f"ties_{version.name}")
         counted = syntax.Conditional(is_extreme, one, ZERO)
-        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted)
+        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted, _zero(one))
         if version.base is not None:
             indices, ranges = self.whole(version.tensor, version.before)
             own = syntax.Conditional(self._was_extreme(version, indices), one, ZERO)
@@ -95,8 +95,8 @@ class Reductions(Derivation):
         one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
         is_zero = syntax.Binary("==", value, ZERO)
         zeros, rest = self.fresh(f"zeros_{version.name}"), self.fresh(f"nonzero_{version.name}")
-        self._helper(position, zeros, subscripts, "+=!", syntax.Conditional(is_zero, one, ZERO))
-        self._helper(position, rest, subscripts, "*=!", syntax.Conditional(is_zero, one, value))
+        self._helper(position, zeros, subscripts, "+=!", syntax.Conditional(is_zero, one, ZERO), _zero(one))
+        self._helper(position, rest, subscripts, "*=!", syntax.Conditional(is_zero, one, value), one)
         count, others = element(zeros, subscripts), product(seed, element(rest, subscripts))
         alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), others, ZERO)
         none = syntax.Binary("==", count, ZERO)
@@ -108,10 +108,17 @@ class Reductions(Derivation):
         own = [s.name for s in statement.subscripts if isinstance(s, Index)]
         return set(own) == set(statement.indices)
 
-    def _helper(self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr) -> None:
+    def _helper(
+        self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, neutral: Expr
+    ) -> None:
         group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
-        group.statements.append(statement_of(own, subscripts, operator, value, self.bounds(position)))
+        group.statements += self.reduced(position, own, subscripts, operator, value, neutral)
         self.groups.append(group)
+
+
+def _zero(one: Expr) -> Expr:
+    """In the type that a one has."""
+    return ZERO if one == ONE else syntax.Cast("double", ZERO)
 
 
 def _first_line(function: Function, position: int) -> str:

@@ -176,6 +176,10 @@ class _Reverse(Reductions):
             group.is_adjoint = False
             group.statements += self._left_over(own, self.left_over[version])
             others, pointwise = [*pointwise, *others], []
+        is_declared = version in self.wrt and own == self.adjoints[version]
+        if is_declared and len(others) == len(parts) and others and _reaches_all(others[0], box):
+            first, *others = others
+            group.statements.append(statement_of(own, first.subscripts, "+=!", first.value, first.ranges))
         needs_zero = not group.statements and not pointwise and (not others or not others[0].gathered)
         if needs_zero:
             zero: Expr = ZERO if tensor.dtype.name != "float64" else syntax.Cast("double", ZERO)
@@ -258,7 +262,7 @@ class _Reverse(Reductions):
         statement = self.function.statements[position]
         match statement.value:
             case Binary(op="/") as quotient if (
-                statement.reduction == "+" and version.is_only_write and not version.base
+                statement.reduction == "+" and version.is_only_write and not version.base and not statement.scatters
             ):
                 used = {e.name for e in walk(quotient.rhs) if isinstance(e, Index)}
                 return None if used & set(statement.reduction_indices) else quotient
@@ -325,3 +329,20 @@ class _Reverse(Reductions):
         dependent = dependent_ranges(statement)
         seed, rigid = element(own, subscripts), rigid_indices(statement)
         return Place(statement.indices, outer, ranges, dependent, seed, boxes, rigid)
+
+
+def _reaches_all(part: Contribution, box: tuple[Span, ...]) -> bool:
+    """Whether data choose among all elements where what reads add up goes: then it can start from 0 everywhere."""
+    ranges = {r.index.name: r for r in part.ranges}
+    bare = [s.name for s in part.subscripts if isinstance(s, syntax.Name)]
+    if part.gathered or len(bare) == len(part.subscripts) or len(set(bare)) < len(bare):
+        return False
+    return all(
+        ranges.get(s.name) == range_text(s.name, span) if isinstance(s, syntax.Name) else _reads(s)
+        for s, span in zip(part.subscripts, box, strict=True)
+    )
+
+
+def _reads(expr: Expr) -> bool:
+    """Whether the subscript of a read names a tensor; functions of indices are solved, or are no scatter."""
+    return isinstance(expr, syntax.Apply) or any(map(_reads, syntax.children(expr)))

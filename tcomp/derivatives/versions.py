@@ -10,7 +10,7 @@ from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span, Symbolic
-from tcomp.grammar.tree.function import Function, Index, Range, Read, Statement, walk
+from tcomp.grammar.tree.function import Function, Index, Range, Read, Statement, is_indirect, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,20 @@ def _with_written(
 
 def writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
     """Whether a statement writes every element of its tensor, as far as that is plain."""
-    statement = function.statements[position]
-    forms = [linear(subscript) for subscript in statement.subscripts]
-    spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
-    plain = all(form is not None and [c.constant for _, c in form.terms] in ([1], [-1], []) for form in forms)
-    indices = [index for form in forms if form is not None for index in form.indices()]
-    plain = plain and len(set(indices)) == len(indices)
-    plain = plain and not any(depends_on_indices(given) for given in statement.ranges)
-    return plain and tuple(spans) == symbolic.boxes.get(statement.target)
+    statement, box = function.statements[position], symbolic.boxes.get(function.statements[position].target)
+    if box is None or any(depends_on_indices(given) for given in statement.ranges):
+        return False
+    seen: list[str] = []
+    for subscript, whole in zip(statement.subscripts, box, strict=True):
+        form = linear(subscript)
+        if is_indirect(subscript) and statement.initialise:
+            continue
+        if form is None or [c.constant for _, c in form.terms] not in ([1], [-1], []):
+            return False
+        if form.interval(symbolic.ranges[position]) != whole:
+            return False
+        seen += form.indices()
+    return len(set(seen)) == len(seen)
 
 
 def _target(function: Function, position: int) -> str:

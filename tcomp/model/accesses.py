@@ -82,6 +82,11 @@ def reads_of(frame: Frame, value: Expr) -> list[isl.Map]:
     return [_read_map(where, read) for read, where in guarded_reads(frame, value)]
 
 
+def reads_with_subscripts(frame: Frame, value: Expr, subscripts: tuple[Expr, ...]) -> tuple[isl.Map, ...]:
+    """Every read of a statement that writes a value at subscripts, which data may choose."""
+    return tuple(read for expr in (value, *subscripts) for read in reads_of(frame, expr))
+
+
 def guarded_reads(frame: Frame, expr: Expr) -> Iterator[tuple[Read, Frame]]:
     """Reads with the frame in which they are evaluated."""
     match expr:

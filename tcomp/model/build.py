@@ -28,7 +28,7 @@ from tcomp.grammar.tree.function import (
     map_children,
     walk,
 )
-from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_of
+from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
 from tcomp.values.operators import INT64, REDUCTIONS, DType
@@ -250,9 +250,8 @@ class _Builder:
         frame = Frame(domain, self.sizes.values, self.boxes)
         write = element_map(frame, target, subscripts)
         read = {e.tensor for e in walk(value) if isinstance(e, Read)}
-        chosen = [r for s in subscripts for r in reads_of(frame, s)]
         temporaries = {name for name in read if self.storages[name].role == "temporary"}
-        value, reads = prune_reads(value, (*reads_of(frame, value), *chosen), temporaries)
+        value, reads = prune_reads(value, reads_with_subscripts(frame, value, subscripts), temporaries)
         self.statements.append(
             ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)
         )
