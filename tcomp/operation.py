@@ -403,7 +403,7 @@ def sizes_of(call: Call) -> Sizes:
 def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
     """The arguments, if what is in them decides which elements a program reads."""
     function = call.function
-    if not any(depends_on_data(subscript) for _, subscript in function.accesses()):
+    if not any(depends_on_data(subscript) for _, _, subscript in function.accesses()):
         return None
     return tuple(a if isinstance(a, int) else kind_of(a).to_numpy(a) for a in call.arrays)
 

@@ -339,10 +339,10 @@ class Function:
         """Every tensor by name: inputs (``const`` ones included), outputs, temporaries."""
         return {t.name: t for t in (*self.inputs, *self.outputs, *self.temporaries)}
 
-    def accesses(self) -> Iterator[tuple[str, Expr]]:
-        """Every subscript of the program with the tensor that it is of, read or written."""
+    def accesses(self) -> Iterator[tuple[str, int, Expr]]:
+        """Every subscript of the program with the tensor and the dimension that it is of, read or written."""
         for statement in self.statements:
-            yield from ((statement.target, subscript) for subscript in statement.subscripts)
+            yield from ((statement.target, d, subscript) for d, subscript in enumerate(statement.subscripts))
             for expression in statement.expressions():
                 for read in (node for node in walk(expression) if isinstance(node, Read)):
-                    yield from ((read.tensor, subscript) for subscript in read.subscripts)
+                    yield from ((read.tensor, d, subscript) for d, subscript in enumerate(read.subscripts))

@@ -9,6 +9,7 @@ statement that reads its own target elsewhere computes into a temporary first.  
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -31,6 +32,7 @@ from tcomp.grammar.tree.function import (
 from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
+from tcomp.model.shares import Shares, shares_of
 from tcomp.values.operators import INT64, REDUCTIONS, DType
 
 
@@ -142,6 +144,10 @@ class _Builder:
         if points is not None:
             self._scattered(number, statement, points, version, value)
             return
+        shares = shares_of(statement, domain, math.prod(_hull(version.image).extent))
+        if shares is not None:
+            self._shared(number, shares, domain, version, value)
+            return
         tensor = self.tensors[statement.target]
         assert statement.reduction is not None
         final = tensor.role == "output" and version.number == self.last_version[tensor.name]
@@ -178,6 +184,43 @@ class _Builder:
         self._finish(
             number, accumulator, target, version, tensor.dtype, None if not plain else (element_domain, indices)
         )
+        self.current[tensor.name] = target
+
+    def _shared(
+        self, number: int, shares: Shares, domain: StatementDomain, version: _Version, value: Expr
+    ) -> None:  # fmt: skip
+        """A reduction whose elements data choose: what each share of steps gives, then the shares of each element."""
+        statement = shares.statement
+        tensor, span, dtype = self.tensors[statement.target], statement.span, statement.accumulator
+        assert statement.reduction is not None
+        hull, first = _hull(version.image), f"S{number}s"
+        box = Box((0, *hull.origin), (shares.count, *hull.extent))
+        parts = self._temporary(f"{tensor.name}_shares{number}", dtype, box)
+        identity = Constant(REDUCTIONS[statement.reduction].identity(dtype), dtype, span)
+        elements, subscripts = _element_indices(statement)
+        share, every = Index(shares.share, INT64, span), isl.Set(f"{{ [s] : 0 <= s < {shares.count} }}")
+        image = version.image.reset_tuple_id()
+        self._add(
+            f"{first}i", "init", every.flat_product(image), (shares.share, *elements), parts, (share, *subscripts),
+            identity, number,
+        )  # fmt: skip
+        places = (share, *map(shares.moved, statement.subscripts))
+        self._add(
+            first, "update", shares.domain(domain.domain), shares.indices, parts, places, shares.moved(value), number,
+            statement.reduction, shares.reported,
+        )  # fmt: skip
+        accumulator = self._temporary(f"{tensor.name}_acc{number}", dtype, hull)
+        start: Expr = identity
+        if not statement.initialise:
+            start = _convert(Read(self.current[tensor.name], subscripts, tensor.dtype, span), dtype)
+        self._add(f"S{number}i", "init", image, elements, accumulator, subscripts, start, number)
+        read = Read(parts, (share, *subscripts), dtype, span)
+        self._add(
+            f"S{number}", "update", image.flat_product(every), (*elements, shares.share), accumulator, subscripts, read,
+            number, statement.reduction,
+        )  # fmt: skip
+        target = self._target_storage(tensor, version)
+        self._finish(number, accumulator, target, version, tensor.dtype)
         self.current[tensor.name] = target
 
     def _in_place(self, statement: Statement) -> bool:
@@ -241,6 +284,7 @@ class _Builder:
     def _add(
         self, name: str, kind: str, domain: isl.Set, indices: tuple[str, ...], target: str,
         subscripts: tuple[Expr, ...], value: Expr, origin: int, reduction: str | None = None,
+        renumbered: tuple[tuple[str, Expr], ...] = (),
     ) -> None:  # fmt: skip
         if domain.is_empty():
             return
@@ -253,7 +297,20 @@ class _Builder:
         temporaries = {name for name in read if self.storages[name].role == "temporary"}
         value, reads = prune_reads(value, reads_with_subscripts(frame, value, subscripts), temporaries)
         self.statements.append(
-            ScopStatement(name, kind, domain, indices, target, subscripts, value, reduction, write, reads, origin)
+            ScopStatement(
+                name,
+                kind,
+                domain,
+                indices,
+                target,
+                subscripts,
+                value,
+                reduction,
+                write,
+                reads,
+                origin,
+                renumbered=renumbered,
+            )
         )
 
 

@@ -319,18 +319,19 @@ def _site(kind: ArrayKind, place: Place) -> Site:
     return Site(place, functools.partial(kind.stream, place), allocate)
 
 
-def _read_by(function: Function, check: IndexCheck) -> str:
-    """The tensor of the program whose subscript is checked: a kernel may keep it under another name."""
+def _accessed(function: Function, check: IndexCheck) -> tuple[str, int]:
+    """The tensor of the program whose subscript is checked, and which: a kernel may keep it in another form."""
     place = Span(check.start, check.end)
-    return next((tensor for tensor, subscript in function.accesses() if subscript.span == place), check.tensor)
+    found = ((tensor, dimension) for tensor, dimension, s in function.accesses() if s.span == place)
+    return next(found, (check.tensor, check.dimension))
 
 
 def describe_failure(function: Function, check: IndexCheck, value: int, place: Mapping[str, int]) -> str:
     """What a kernel found wrong with a data-dependent subscript, and where: ``place`` holds the indices."""
     at = ", ".join(f"{name} = {index}" for name, index in place.items())
-    tensor = _read_by(function, check)
+    tensor, dimension = _accessed(function, check)
     value = value % (1 << 64) if check.unsigned else value
-    subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {check.dimension} is {value}"
+    subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {dimension} is {value}"
     subscript += f" at {at}" if at else ""
     if check.extent <= 0:
         return f"{subscript}, but that dimension has no elements"

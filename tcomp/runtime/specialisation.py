@@ -169,7 +169,7 @@ class Specialisation:
 
 def _checked_spans(function: Function) -> list[tuple[int, int]]:
     """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
-    return [(s.span.start, s.span.end) for _, s in function.accesses() if depends_on_data(s)]
+    return [(s.span.start, s.span.end) for _, _, s in function.accesses() if depends_on_data(s)]
 
 
 def _kept(key: str) -> Source | None:

@@ -118,3 +118,29 @@ def test_what_was_there_is_kept_and_added_to() -> None:
     np.add.at(expected, places, v)
     f(v, places, out=before)
     np.testing.assert_array_equal(before, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("reduction", ["+=!", "max=!", "*=!"])
+@pytest.mark.parametrize("where", ["", " where i in 3:N"])
+def test_few_elements_are_reduced_in_shares(where: str, reduction: str, target: str) -> None:
+    f = tc.define(f"def f(int32(N) V, int32(N) I) -> (int32(7) O) {{ O(I(i)) {reduction} V(i) + i{where} }}").f
+    n = 40_001
+    v, places = np.random.default_rng(0).integers(-9, 9, (2, n)).astype(np.int32)
+    places = abs(places) % 7
+    kernel = f.compile(v, places, target=target)
+    assert "S0s" in kernel.compilation.scop.by_name
+    np.testing.assert_array_equal(kernel(v, places), f.reference(v, places))
+    places[n - 2] = 7
+    with pytest.raises(tc.ShapeError, match=rf"of O in dimension 0 is 7 at i = {n - 2}, but must lie in 0..6"):
+        f(v, places, target=target)
+
+
+def test_shares_of_rows_and_of_what_is_there() -> None:
+    f = tc.define("""def f(float(N,D) V, int32(N) I) -> (float(3,D) O) {
+        O(e,d) = V(e,d) where e in 0:3
+        O(I(i),d) += V(i,d) }""").f
+    v, places = arrays(f, 20_000, 5)
+    kernel = f.compile(v, places % 3)
+    assert "S1s" in kernel.compilation.scop.by_name
+    np.testing.assert_array_equal(kernel(v, places % 3), f.reference(v, places % 3))
