@@ -41,6 +41,7 @@ FAMILIES: dict[str, type[Any]] = {
     "pointwise": elements.Pointwise,
     "pooling": convolution.Pooling,
     "reduction": elements.Reduction,
+    "scatter": elements.Scatter,
     "softmax": normalization.Softmax,
     "vector": linear.Vector,
 }

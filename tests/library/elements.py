@@ -158,6 +158,60 @@ class Embedding:
         yield case(table, index, expect=functional().embedding_bag(tensor(index).long(), tensor(table), mode=mode))
 
 
+class Scatter:
+    def bincount(self, draw: Draw) -> Cases:
+        index = draw.below(6, 50)
+        yield case(index, 6, expect=np.bincount(index, minlength=6).astype(np.int32))
+
+    def histogram(self, draw: Draw) -> Cases:
+        X = draw(40)
+        low, high = np.float32(-2), np.float32(2)
+        place = np.clip(np.floor((X - low) / (high - low) * 8).astype(np.int32), 0, 7)
+        yield case(X, low, high, 8, expect=np.bincount(place, minlength=8).astype(np.int32))
+
+    def segment_sum(self, draw: Draw) -> Cases:
+        yield from self._added(draw)
+
+    def embedding_backward(self, draw: Draw) -> Cases:
+        yield from self._added(draw)
+
+    def segment_max(self, draw: Draw) -> Cases:
+        X, segment = draw(30, 5), np.arange(30, dtype=np.int32) % 4
+        yield case(X, segment, 4, expect=np.stack([X[segment == s].max(axis=0) for s in range(4)]))
+
+    def index_add(self, draw: Draw) -> Cases:
+        X, Y, index = draw(6, 5), draw(13, 5), draw.below(6, 13)
+        expected = exact(X)
+        np.add.at(expected, index, exact(Y))
+        yield case(X, Y, index, expect=expected)
+
+    def scatter_max(self, draw: Draw) -> Cases:
+        X, Y, index = draw(6, 5), draw(13, 5), draw.below(6, 13)
+        expected = X.copy()
+        np.maximum.at(expected, index, Y)
+        yield case(X, Y, index, expect=expected)
+
+    def scatter_add(self, draw: Draw) -> Cases:
+        X, index = draw(6, 9), draw.below(7, 6, 9)
+        expected = np.zeros((6, 7))
+        np.add.at(expected, (np.arange(6)[:, None], index), exact(X))
+        yield case(X, index, 7, expect=expected)
+
+    def voxelise(self, draw: Draw) -> Cases:
+        place, feature = draw.below(3, 20, 3), draw(20, 4)
+        count, total = np.zeros((3, 3, 3)), np.zeros((3, 3, 3, 4))
+        np.add.at(count, tuple(place.T), 1)
+        np.add.at(total, tuple(place.T), exact(feature))
+        mean = total / np.maximum(count, 1)[..., None]
+        yield case((place + np.float32(0.25)).astype(np.float32), feature, 3, 3, 3, expect=(mean, count))
+
+    def _added(self, draw: Draw) -> Cases:
+        X, index = draw(30, 5), draw.below(7, 30)
+        expected = np.zeros((7, 5))
+        np.add.at(expected, index, exact(X))
+        yield case(X, index, 7, expect=expected)
+
+
 def _differences(X: Array, Y: Array) -> Array:
     return exact(X)[:, None] - exact(Y)[None]
 

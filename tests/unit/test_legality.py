@@ -19,6 +19,7 @@ from tcomp.mapping.plan.schedule import schedule, sunk_form
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant, rows
 from tcomp.mapping.plan.values import Buffer, Cluster, Plan
 from tcomp.mapping.proof.legality import prove, prove_complete
+from tcomp.model.build import build
 from tcomp.model.scop import ScopStatement, Sizes, union_set
 from tests.targets import CPU
 
@@ -336,3 +337,45 @@ def buffers_of(name: str, chosen: Callable[[Buffer], bool]) -> Iterator[tuple[Bu
     assert found
     for buffer in found:
         yield buffer, plan
+
+
+SCATTER = "def f(float(N,D) V, int32(N) I) -> (float(7,D) O, P) { O(I(i),d) +=! V(i,d)  P(d) +=! O(e,d) }"
+
+
+@functools.cache
+def scattered() -> Plan:
+    return list(lower(define(SCATTER)["f"], Sizes({"N": 9, "D": 5}), OPTIONS, CPU).plans.values())[-1]
+
+
+def in_tiles(shared: str, order: tuple[str, ...] = ("S0i", "S0")) -> Plan:
+    """The scatter with tiles that run in parallel: one for each value of an index of its update, d or i."""
+    plan = replace(scattered(), buffers={}, operations={})
+    scop = plan.scop
+    update, start = scop.by_name["S0"], scop.by_name["S0i"]
+    tile, rest = (0, [1]) if shared == "d" else (1, [0])
+    points = Mark("group0", Band(rows([(update, rest)]), 0))
+    parts: dict[str, Subtree] = {
+        "S0": Mark("parallel0", Band(rows([(update, [tile])]), 1, points)),
+        "S0i": Band(rows([(start, [0, 1])]), 0),
+    }
+    others = [s for s in scop.statements if s.name not in parts]
+    children = [(union_set([scop.by_name[name].domain]), parts[name]) for name in order]
+    children += [(union_set([s.domain]), Band(rows([(s, [*range(len(s.indices))])]), 0)) for s in others]
+    return replace(plan, tree=plant(scop.domain, Sequence(tuple(children))))
+
+
+def test_instances_whose_elements_data_choose_do_not_run_in_parallel() -> None:
+    prove(in_tiles("d"), "mutation")
+    refused(in_tiles("i"), "lets tiles of group0 run in parallel")
+
+
+def test_elements_are_started_before_data_choose_them() -> None:
+    refused(in_tiles("d", ("S0", "S0i")), "reverses a dependence on O")
+
+
+def test_what_is_written_next_waits_for_all_that_data_may_have_chosen() -> None:
+    """The last instance need not have written what an earlier one has."""
+    text = "def f(float(N,D) V, int32(N) I) -> (float(7,D) O) { O(I(i),d) +=! V(i,d)  O(3,d) = V(0,d) }"
+    scop = build(define(text)["f"], Sizes({"N": 9, "D": 5}))
+    before = scop.output.intersect_range(union_set([scop.by_name["S1"].domain])).domain()
+    assert union_set([scop.by_name["S0"].domain]).is_subset(before)

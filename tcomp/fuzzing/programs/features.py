@@ -32,7 +32,7 @@ FEATURES = (
     *(f"{operator}" for operator in ("=", "+=", "+=!", "*=", "*=!", "min=", "min=!", "max=", "max=!")),
     "reduction over 2 or more indices", "stride", "dilation", "offset", "division in a subscript",
     "remainder in a subscript", "difference divided in a subscript",
-    "comparison of elements in a subscript", "extremum in a subscript", "choice in a subscript", "strided target",
+    "comparison of elements in a subscript", "extremum in a subscript", "choice in a subscript", "strided target", "scatter",
     "division in a target", "remainder in a target", "index twice in a subscript list", "triangular range",
     "inferred range", "guard", "condition on data", "let", "several lets", "let used twice", "exists",
     "constant_exterior", "repeat_edge", "repeat_image", "mirror_image", "mirror_interior", "indirect read",
@@ -132,6 +132,8 @@ def _of_statement(function: Function, number: int, statement: Statement) -> Iter
     if any(isinstance(e, Index) for r in statement.ranges for b in (r.lower, r.upper) for e in walk(b)):
         yield "triangular range"
     yield from _of_history(function, number, statement)
+    if statement.scatters:
+        yield "scatter"
     for subscript in statement.subscripts:
         for part in walk(subscript):
             match part:

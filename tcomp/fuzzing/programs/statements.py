@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.exactness import exact_limit
-from tcomp.fuzzing.programs.subscripts import Known, Span, plain_read, term
+from tcomp.fuzzing.programs.subscripts import Known, Span, element_inside, plain_read, term
 from tcomp.fuzzing.programs.values import Expressions, Value, cast
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.values.operators import BOOL, DTYPES, REDUCTIONS, DType, accumulation_type
@@ -134,6 +134,9 @@ class Drafter:
                 target = replace(target, subscripts=(*target.subscripts, "i0"))
                 continue
             subscript, spans = self._old_dimension(f"i{d}", origin, extent, assignment)
+            numbers = [t for t in self.inputs.values() if t.dtype.is_integer and 0 not in t.box.extent]
+            if assignment != "=" and numbers and spans and extent and self.choices.chance(12):
+                subscript = element_inside(self.choices, origin, extent, spans, self.choices.pick(numbers))
             target = Target(known.name, (*target.subscripts, subscript), target.spans + spans)
         return target
 

@@ -154,6 +154,11 @@ def inside(choices: Choices, origin: int, extent: int, spans: Sequence[Span], in
     return str(origin + choices.integer(0, extent - 1))
 
 
+def element_inside(choices: Choices, origin: int, extent: int, spans: Sequence[Span], tensor: Known) -> str:
+    """The same, chosen by an integer tensor."""
+    return shifted(f"{plain_read(choices, tensor, spans, ())} % {extent}", origin)
+
+
 def plain_read(choices: Choices, tensor: Known, spans: Sequence[Span], integer_tensors: Sequence[Known]) -> str:
     """A read inside the tensor."""
     box = zip(tensor.box.origin, tensor.box.extent, strict=True)
