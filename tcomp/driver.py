@@ -73,7 +73,9 @@ class Compilation:
     @property
     def stages(self) -> dict[str, str]:
         """The text of every stage, in pipeline order."""
-        texts = {"input": self.function.source.text, "function": f"{self.function}\n", "scop": str(self.scop)}
+        source, whole = self.function.source, f"{self.function}\n"
+        # A text that uses others says nothing without them.
+        texts = {"input": whole if source.parts else source.text, "function": whole, "scop": str(self.scop)}
         texts |= {name: plan_text(plan, name) for name, plan in self.plans.items()}
         return texts | {"loops": render(self.loops), "kernel": self.source.text}
 

@@ -50,10 +50,6 @@ class SourceText:
         end = self.text.find("\n", offset)
         return self.text[start : end if end >= 0 else len(self.text)]
 
-    def own(self) -> SourceText:
-        """The first text alone."""
-        return self if not self.parts else SourceText(self.text[: self.parts[0][0] - 1], self.name)
-
     def with_texts(self, more: Iterable[tuple[str, str]]) -> SourceText:
         """The same with further texts and their names behind it."""
         pieces, parts, length = [self.text], list(self.parts), len(self.text)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tcomp.fuzzing.calling import statement_builtins, with_a_call
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.programs import GARBAGE, Array, Data, Program
 from tcomp.fuzzing.rewriting import body, declared_names, map_expressions, rebuilt, renamed, statement_names
@@ -70,7 +71,7 @@ def same(choices: Choices, program: Program) -> Variant:
 def with_other_names(choices: Choices, program: Program) -> Variant:
     """Names carry no meaning."""
     old = sorted(declared_names(program.definition) - {program.definition.name.name})
-    taken = frozenset(statement_builtins(program)) | set(old)
+    taken = frozenset(statement_builtins(program.definition)) | set(old)
     awkward = [name for name in AWKWARD_NAMES if name not in taken]
     start = choices.integer(0, len(awkward) - 1)
     new = [*awkward[start:], *awkward[:start], *(f"other_{number}" for number in range(len(old)))]
@@ -84,12 +85,6 @@ def with_other_names(choices: Choices, program: Program) -> Variant:
     variant = replace(program, definition=renamed(program.definition, names), sizes=sizes)
     contents = {names[n]: array for n, array in data.contents.items()}
     return Variant(variant, Data(data.arguments, contents), {other: name for name, other in names.items()})
-
-
-def statement_builtins(program: Program) -> frozenset[str]:
-    """The names that statements use and do not declare."""
-    used = frozenset().union(*(statement_names(s) for s in body(program.definition)))
-    return used - declared_names(program.definition)
 
 
 def with_statements_permuted(choices: Choices, program: Program) -> Variant:
@@ -222,6 +217,11 @@ def with_operands_swapped(choices: Choices, program: Program) -> Variant:
     return Variant(replace(program, definition=definition), program.data())
 
 
+def with_statements_called(choices: Choices, program: Program) -> Variant:
+    """Statements in a def of their own, called where they stood, mean the same."""
+    return Variant(with_a_call(choices, program), program.data())
+
+
 RELATIONS: Mapping[str, Relation] = {
     "same": same,
     "renamed": with_other_names,
@@ -229,5 +229,6 @@ RELATIONS: Mapping[str, Relation] = {
     "strided": with_other_layouts,
     "transposed": with_dimensions_permuted,
     "swapped": with_operands_swapped,
+    "called": with_statements_called,
 }
 """Every relation by name, that of a program to itself first."""

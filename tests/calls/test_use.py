@@ -102,7 +102,7 @@ def test_errors_point_into_the_right_file(folder: Path) -> None:
     found = error(folder / "main.tc")
     assert found.startswith(f"{folder}/layers.tc:4:25: error: expected 2 dimensions but found 1 dimensions.\n")
     assert found.count(" error: ") == 1
-    (folder / "layers.tc").write_text(LAYERS.replace("+=!", "+=!!"))
+    (folder / "layers.tc").write_text(LAYERS.replace("+=!", "+=! +"))
     assert f"{folder}/layers.tc:4:16: error: expected an expression" in error(folder / "main.tc")
     (folder / "layers.tc").write_text(LAYERS.replace("with_bias(T", "with_bias(X, T"))
     found = error(folder / "main.tc")
@@ -174,3 +174,9 @@ def test_printing_and_parsing() -> None:
     again = parse_recovering(SourceText("\n".join(map(str, (*parsed.uses, *parsed.definitions)))))
     assert (again.uses, again.definitions) == (parsed.uses, parsed.definitions)
     assert not parsed.errors
+
+
+def test_stages_stand_alone(folder: Path) -> None:
+    """What a dump keeps as the input is a program without the files that were used."""
+    made = tc.define(folder / "main.tc").net.compile(sizes={"N": 2, "D": 3})
+    assert str(tc.define(made.stages["input"]).net) == str(tc.define(folder / "main.tc").net)
