@@ -46,13 +46,17 @@ class _Statement:
         self.stands = stands
         self.words = words
         self.local: dict[str, str] = {}
+        self.lets: set[str] = set()
+        self.is_place = False
 
     def whole(self, statement: syntax.Statement, declared: syntax.Declared | None) -> syntax.Statement:
         """The order is that of the checker, since what a name means depends on what was met before it."""
         if declared is not None and declared.dims is not None:
             declared = replace(declared, dims=tuple(map(self.expression, declared.dims)))
         target = statement.target
+        self.is_place = True
         subscripts = None if statement.subscripts is None else tuple(map(self._target, statement.subscripts))
+        self.is_place = False
         clauses = tuple(map(self._clause, statement.clauses))
         return replace(
             statement,
@@ -90,11 +94,11 @@ class _Statement:
         match clause:
             case syntax.Range():
                 index = self._enter(clause.index)
-                return replace(
-                    clause, index=index, lower=self.expression(clause.lower), upper=self.expression(clause.upper)
-                )
+                lower, upper = self._places((clause.lower, clause.upper))
+                return replace(clause, index=index, lower=lower, upper=upper)
             case syntax.Let():
                 value = self.expression(clause.value)
+                self.lets.add(clause.name.name)
                 return replace(clause, name=self._enter(clause.name), value=value)
             case syntax.Exists():
                 return replace(clause, read=self.expression(clause.read))
@@ -109,13 +113,13 @@ class _Statement:
                 name = expr.function.name
                 if name not in self.stands.tensors:
                     return replace(expr, arguments=self._all(expr.arguments))
-                arguments = self._shifted(name, self._all(expr.arguments))
+                arguments = self._shifted(name, self._places(expr.arguments))
                 return replace(expr, function=self._read(expr.function), arguments=arguments)
             case syntax.Boundary():
                 tensor, *values = expr.arguments
                 assert isinstance(tensor, Name)
                 arguments = (self._read(tensor), *self._all(tuple(values)))
-                subscripts = self._shifted(tensor.name, self._all(expr.subscripts))
+                subscripts = self._shifted(tensor.name, self._places(expr.subscripts))
                 return replace(expr, arguments=arguments, subscripts=subscripts)
             case syntax.Cast() | syntax.Unary():
                 return replace(expr, operand=self.expression(expr.operand))
@@ -138,8 +142,45 @@ class _Statement:
             links.append(links[-1].lhs)
         result = self.expression(links[-1].lhs)
         for link in reversed(links):
-            result = replace(link, lhs=result, rhs=self.expression(link.rhs))
+            result = self._folded(link, replace(link, lhs=result, rhs=self.expression(link.rhs)))
         return result
+
+    def _folded(self, old: syntax.Binary, new: syntax.Binary) -> Expr:
+        """Without what constants of the def leave of a subscript or range that adds nothing: ``1 * h + kh - 0``."""
+        known = [
+            _number(side) if self._has_constants(was) else None
+            for was, side in ((old.lhs, new.lhs), (old.rhs, new.rhs))
+        ]
+        match new.op, known:
+            case _ if not self.is_place or known == [None, None]:
+                return new
+            case ("+" | "-" | "/", [_, 0 | 1 as right]) if right == (new.op == "/") and self._is_plain(old.lhs):
+                return new.lhs
+            case ("*", [_, 1]) if self._is_plain(old.lhs):
+                return new.lhs
+            case ("*", [1, _]) | ("+", [0, _]) if self._is_plain(old.rhs):
+                return new.rhs
+            case ("*", _) if 0 in known and self._is_plain(old.lhs) and self._is_plain(old.rhs):
+                return syntax.Number("0", new.span)
+        return new
+
+    def _has_constants(self, expr: Expr) -> bool:
+        return bool(_words(expr) & {*self.stands.constants} - {*self.local})
+
+    def _is_plain(self, expr: Expr) -> bool:
+        """Whether an expression is of indices, sizes and constants, all of which are 32 or 64 bits wide."""
+        if isinstance(expr, Name):
+            return expr.name not in self.lets and expr.name not in self.stands.tensors
+        if isinstance(expr, syntax.Number | syntax.Unary | syntax.Binary):
+            return all(map(self._is_plain, syntax.children(expr)))
+        return False
+
+    def _places(self, expressions: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Subscripts or bounds."""
+        before, self.is_place = self.is_place, True
+        places = self._all(expressions)
+        self.is_place = before
+        return places
 
     def _name(self, name: Name) -> Expr:
         if name.name in self.local:
@@ -161,6 +202,11 @@ class _Statement:
 
     def _all(self, expressions: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(map(self.expression, expressions))
+
+
+def _number(expr: Expr) -> int | None:
+    """The value of an integer literal."""
+    return int(expr.text) if isinstance(expr, syntax.Number) and expr.text.isdecimal() else None
 
 
 def moved(subscript: Expr, origin: Expr) -> Expr:

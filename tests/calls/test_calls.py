@@ -95,9 +95,9 @@ INLINED = {
         }""",
         """def f(float(C,A,A) I, float(F,C,3,3) K, float(G,F,2,2) L) -> (Y) {
             T(f,h,w) +=! constant_exterior(I, 0)(c,2*h+kh-1,2*w+kw-1) * K(f,c,kh,kw)
-                where h in 0:(A+2*1-3)/2+1, w in 0:(A+2*1-3)/2+1
-            Y(f,h,w) +=! constant_exterior(T, 0)(c,1*h+kh-0,1*w+kw-0) * L(f,c,kh,kw)
-                where h in 0:((A-1)/2+1+2*0-2)/1+1, w in 0:((A-1)/2+1+2*0-2)/1+1
+                where h in 0:(A+2-3)/2+1, w in 0:(A+2-3)/2+1
+            Y(f,h,w) +=! constant_exterior(T, 0)(c,h+kh,w+kw) * L(f,c,kh,kw)
+                where h in 0:(A-1)/2+1-2+1, w in 0:(A-1)/2+1-2+1
         }""",
     ),
     "an index that is a tensor of the caller": (
@@ -131,6 +131,11 @@ INLINED = {
         """def f(float(A) v) -> (Y) { T = put(v, 1, A) Y(i) = T(0,i) + T(1,i) }
         def put(float(N) X, const int K, const int L) -> (Z) { Z(0,i) = X(i) Z(K,i) = L * X(i) }""",
         "def f(float(A) v) -> (Y) { T(0,i) = v(i) T(1,i) = A * v(i) Y(i) = T(0,i) + T(1,i) }",
+    ),
+    "constants that leave nothing, but in values, whose types they decide": (
+        """def f(int8(A) v) -> (Y) { Y = g(v, 0, 1) }
+        def g(int8(N) X, const int P, const int S) -> (Z) { Z(S*i+P) = X(S*i+P) * S + P where i in 0:N }""",
+        "def f(int8(A) v) -> (Y) { Y(i) = v(i) * 1 + 0 where i in 0:A }",
     ),
     "an argument that does not start at 0": (
         """def f(float(A) v) -> (Y) { T(i) = v(i+2) Y = double_of(T) }

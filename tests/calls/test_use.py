@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp import cli
 from tcomp.errors import CompileError, ShapeError, SourceText, TcompError
 from tcomp.grammar.parsing.parser import parse_recovering
 
@@ -180,3 +181,16 @@ def test_stages_stand_alone(folder: Path) -> None:
     """What a dump keeps as the input is a program without the files that were used."""
     made = tc.define(folder / "main.tc").net.compile(sizes={"N": 2, "D": 3})
     assert str(tc.define(made.stages["input"]).net) == str(tc.define(folder / "main.tc").net)
+
+
+def test_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line reads what a file uses, beside the file."""
+    file = str(folder / "main.tc")
+    assert cli.main(["compile", file, "--sizes", "N=2,D=3", "--emit", "function"]) == 0
+    assert "dense_T(n, e) +=! X(n, d) * W(d, e)" in capsys.readouterr().out
+    assert cli.main(["gradient", file]) == 0
+    assert "def net_grad(" in capsys.readouterr().out
+    assert cli.main(["run", file, "--sizes", "N=2,D=3"]) == 0
+    (folder / "layers.tc").unlink()
+    assert cli.main(["gradient", file]) == 1
+    assert "main.tc:1:1: error: there is no file" in "".join(capsys.readouterr().err.split("\n"))
