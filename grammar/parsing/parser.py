@@ -74,9 +74,8 @@ class _TreeBuilder(Transformer[Token, Any]):
     def loop(self, start: Token, index: Token, lower: Expr, upper: Expr, body: Body, end: Token) -> Loop:
         return Loop(_name(index), shallow(lower), shallow(upper), body, span_of(start).to(span_of(end)))
 
-    def statement(
+    def assignment(
         self,
-        declared: syntax.Declared | None,
         target: Token,
         subscripts: tuple[tuple[Expr, ...], Span] | None,
         operator: Token,
@@ -85,7 +84,6 @@ class _TreeBuilder(Transformer[Token, Any]):
         clauses: tuple[syntax.Clause, ...] | None,
     ) -> Statement:
         name, end = _name(target), (clauses[-1] if clauses else equivalent or value).span
-        start = name.span if declared is None else declared.span
         indices = None if subscripts is None else subscripts[0]
         return Statement(
             name,
@@ -94,9 +92,8 @@ class _TreeBuilder(Transformer[Token, Any]):
             shallow(value),
             equivalent,
             clauses or (),
-            start.to(end),
+            name.span.to(end),
             span_of(operator),
-            declared,
         )
 
     def several(
@@ -107,11 +104,12 @@ class _TreeBuilder(Transformer[Token, Any]):
         value: Expr,
         clauses: tuple[syntax.Clause, ...] | None,
     ) -> Statement:
-        made = self.statement(None, target, None, operator, value, None, clauses)
+        made = self.assignment(target, None, operator, value, None, clauses)
         return replace(made, others=others)
 
-    def declared(self, kind: Token, dims: tuple[Expr, ...] | None) -> syntax.Declared:
-        return syntax.Declared(str(kind), dims, span_of(kind))
+    def declared(self, kind: Token, dims: tuple[Expr, ...] | None, statement: Statement) -> Statement:
+        declared = syntax.Declared(str(kind), dims, span_of(kind))
+        return replace(statement, declared=declared, span=declared.span.to(statement.span))
 
     def names(self, *words: Token) -> tuple[Name, ...]:
         return tuple(map(_name, words))
