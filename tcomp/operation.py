@@ -61,6 +61,7 @@ class Operation(Differentiable):
         self._found: dict[Hashable, MappingOptions] = {}
         self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
+        self._inside = QuickCalls()
 
     def beside(self, function: Function) -> Operation:
         """An operation of another def, which chooses its options in the same way."""
@@ -121,7 +122,7 @@ class Operation(Differentiable):
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
                 text = given if isinstance(given, str) else options
-                self._quick.remember((target, text, unchecked), layouts[3:], binding, arguments, results)
+                self._quick.remember((target, text, unchecked), layouts[3:], binding.direct, arguments, results)
                 return results[0] if len(results) == 1 else results
             except (MisalignedArgumentError, NoMemoryOfItsOwnError):
                 pass  # what follows copies inputs, says which output it is, or lets torch find the memory
@@ -136,12 +137,16 @@ class Operation(Differentiable):
         """A call that nothing but this process sees: no compiler of torch traces it, and autograd records nothing."""
         if debug.interpret():
             return self.reference(*arguments, out=out)
+        if out is None and (found := self.run_again(arguments, choices)) is not None:
+            return found
         options = _checked_choices(choices.target, choices.options)
         layouts = (choices.target, options, choices.unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None and out is None:
             try:
                 results = binding.run(arguments, None)
+                chosen = (choices.target, choices.options, choices.unchecked)
+                self._inside.remember(chosen, layouts[3:], binding.matched_run, arguments, results)
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass
@@ -151,6 +156,14 @@ class Operation(Differentiable):
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
         return binding.run_call(call)
+
+    def call_again(self, arguments: tuple[Any, ...], choices: Choices) -> Any:
+        """What a call gives, recorded or not, where one like it was made not long ago; else None."""
+        return self._quick.again(choices.target, choices.options, choices.unchecked, arguments)
+
+    def run_again(self, arguments: tuple[Any, ...], choices: Choices) -> Any:
+        """What ``run`` gives where such a call was run not long ago; else None."""
+        return self._inside.again(choices.target, choices.options, choices.unchecked, arguments)
 
     def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> MatchedRun | None:
         """The quick way to run calls like one that has been run, of which autograd keeps a record."""
@@ -258,6 +271,7 @@ class Operation(Differentiable):
         self._chosen = Memo(MOST_KEPT)
         self._bindings = Recent(MOST_KEPT)
         self._quick = QuickCalls()
+        self._inside = QuickCalls()
         if result.interrupted:
             raise KeyboardInterrupt
         return result

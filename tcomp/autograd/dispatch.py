@@ -8,13 +8,12 @@ import torch
 
 from tcomp.autograd.backward import Derivable
 from tcomp.autograd.eager import recorded
+from tcomp.autograd.entry import is_watched
 from tcomp.autograd.operators import as_tensors, operator_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.mapping.options.options import MappingOptions
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
@@ -36,17 +35,21 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
         return NotImplemented
     if not tensors or any(t.layout is not torch.strided or t.is_nested for t in tensors):
         return NotImplemented  # there is nothing to do, or the call that follows says what is wrong
-    converts = operation.registration.autocast is not None and torch.is_autocast_enabled(tensors[0].device.type)
-    watched = torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
-    if converts or watched or any(_is_foreign(t) for t in tensors):
-        return operator_of(operation, choices).overload(*as_tensors(operation.function, arguments))
+    given = as_tensors(operation.function, arguments)
+    if operation.registration.autocast is not None and torch.is_autocast_enabled(tensors[0].device.type):
+        # Not by the rule of the operator, which comes too late for what transforms a call.
+        device, dtype = tensors[0].device.type, getattr(torch, operation.registration.autocast)
+        given = torch.amp.autocast_mode._cast(given, device, dtype)
+        with torch.autocast(device, enabled=False):
+            return operation(*given, **choices.named())
     # In forward mode what a tensor is of it cannot be asked inside a batch.
     transformed = torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    if not transformed and is_watched(given):
+        return operator_of(operation, choices).overload(*given)
     recording = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if not transformed and not recording:
         return NotImplemented
     operator = operator_of(operation, choices)
-    given = as_tensors(operation.function, arguments)
     if recording:
         wrt = operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given])
         if not transformed and operation.registration.backward is None:
@@ -66,11 +69,6 @@ def traced(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: 
 def _qualified(operation: Derivable, target: str | None, options: Any, unchecked: bool) -> str:
     checked = None if options is None else MappingOptions.of(options)
     return operator_of(operation, Choices(target, checked, bool(unchecked))).qualified
-
-
-def _is_foreign(tensor: torch.Tensor) -> bool:
-    """Subclasses, tensors without memory, and those of the older ``vmap`` that gradcheck uses."""
-    return type(tensor) not in _PLAIN or tensor.is_meta or torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
 def _check_out(operation: Derivable, arguments: tuple[Any, ...], out: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
 from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
@@ -90,7 +91,7 @@ def _single(plan: Plan) -> dict[str, Any]:
         return result
 
     def backward(ctx: Any, cotangent: Any) -> Any:
-        given = cotangent if cotangent.is_contiguous() else _spread(cotangent)
+        given = cotangent if cotangent.is_contiguous() and not cotangent.is_neg() else spread(cotangent)
         results = backward_pass(*ctx.saved_tensors, given, **choices)
         return arrange((None, results)) if is_single else arrange((None, *results))
 
@@ -131,7 +132,7 @@ def _general(plan: Plan) -> dict[str, Any]:
         if not any(c is not None for c in cotangents):
             return (None,) * (2 + len(plan.places))
         if len(cotangents) == 1:
-            given = [_spread(cotangents[0])]
+            given = [spread(cotangents[0])]
         else:
             given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], ctx.results, strict=False)]
             given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]
@@ -198,13 +199,4 @@ def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any
 def _made(cotangent: Any, result: tuple[Any, Any, Any]) -> Any:
     """A cotangent; zeros where there is none."""
     shape, dtype, device = result
-    return torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else _spread(cotangent)
-
-
-def _spread(cotangent: Any) -> Any:
-    """A cotangent whose elements are all in memory: that of a sum is one element, which would need its own kernel."""
-    if cotangent.is_contiguous():
-        return cotangent
-    if any(s == 0 and n > 1 for s, n in zip(cotangent.stride(), cotangent.shape, strict=True)):
-        return cotangent.contiguous()
-    return cotangent
+    return torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else spread(cotangent)

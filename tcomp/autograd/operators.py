@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Once, overload_of
+from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
 from tcomp.autograd.registration import Choices
 from tcomp.derivatives.batch import is_batched
@@ -87,7 +88,7 @@ class Operator:
             raise TcompError(f"torch cannot register {self.qualified}: {error}") from None
         library.impl(name, self._run_plain, "CompositeExplicitAutograd")
         torch.library.register_fake(self.qualified, Fake(self.function), lib=library)
-        torch.library.register_autograd(self.qualified, self._backward, setup_context=self._setup, lib=library)
+        enter(library, self)
         torch.library.register_vmap(self.qualified, self._vmap, lib=library)
         if self.operation.registration.autocast is not None:
             dtype = getattr(torch, self.operation.registration.autocast)
@@ -103,7 +104,14 @@ class Operator:
         """Run on tensors with memory, without a record."""
         return self.operation.run(arguments, None, self.choices)
 
+    def run_seen(self, arguments: tuple[Any, ...]) -> Any:
+        """The same, through torch's dispatcher where somebody is to see it: a tracer, or what tensors stand for."""
+        return self.overload(*arguments) if is_watched(arguments) else self.run(arguments)
+
     def _run_plain(self, *arguments: Any) -> Any:
+        found = self.operation.run_again(arguments, self.choices)
+        if found is not None:
+            return found
         with torch.no_grad():
             return self.run(arguments)
 
@@ -131,12 +139,12 @@ class Operator:
         tensors = iter(ctx.saved_tensors)
         return [next(tensors) if save else other for save, other in zip(ctx.is_saved, ctx.others, strict=True)]
 
-    def _setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else (output,)
         ctx.wrt = self.backward.check(ctx.needs_input_grad[: len(self.function.inputs)])
         self.save(ctx, (*inputs, *outputs))
 
-    def _backward(self, ctx: Any, *cotangents: Any) -> Any:
+    def pull_back(self, ctx: Any, *cotangents: Any) -> Any:
         flat = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
         given = [c.contiguous() for t, c in zip(self.function.outputs, flat, strict=True) if t.dtype.is_float]
         results = self.backward_operator.gradients(ctx.wrt, self.saved(ctx), given)

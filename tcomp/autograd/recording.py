@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 
 
@@ -17,7 +18,7 @@ class Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(operator: Operator, *arguments: Any) -> Any:
-        return operator.run(arguments)
+        return operator.run_seen(arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -36,7 +37,7 @@ class Recorded(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         operator: Operator = ctx.operator
         given = [
-            torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else _spread(cotangent)
+            torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else spread(cotangent)
             for cotangent, (shape, dtype, device) in zip(cotangents, ctx.results, strict=True)
             if dtype.is_floating_point
         ]
@@ -51,7 +52,7 @@ class Recorded(torch.autograd.Function):
         is_tensor = [t.role != "const" for t in operator.function.inputs]
         values = [next(tensors) if is_one else other for is_one, other in zip(is_tensor, ctx.others, strict=False)]
         tangent = operator.tangent(tuple(moving))
-        results = tangent(*values, *map(_spread, moving.values()), **operator.choices.named())
+        results = tangent(*values, *map(spread, moving.values()), **operator.choices.named())
         found = iter(results if isinstance(results, tuple) else (results,))
         moved = tuple(next(found) if t.dtype.is_float else None for t in operator.function.outputs)
         return moved if len(moved) > 1 else moved[0]
@@ -60,10 +61,3 @@ class Recorded(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], operator: Operator, *arguments: Any) -> tuple[Any, Any]:
         choices = operator.choices.named()
         return operator.vmap(in_dims[1:], arguments, lambda operation, given: operation(*given, **choices))
-
-
-def _spread(cotangent: Any) -> Any:
-    """A cotangent whose elements are all in memory: that of a sum is one element, which would need its own kernel."""
-    if any(s == 0 and n > 1 for s, n in zip(cotangent.stride(), cotangent.shape, strict=True)):
-        return cotangent.contiguous()
-    return cotangent

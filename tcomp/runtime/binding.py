@@ -175,6 +175,11 @@ class Binding:
         direct = self._run.direct(layout)
         return None if direct is None else self._direct_binding(direct)
 
+    def matched_run(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
+        """The same where nobody records the call, and where only the library of the arrays can tell."""
+        matched = self.matched(arguments, results, recorded=None)
+        return None if matched is None else matched.direct()
+
     def matched(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None) -> MatchedRun | None:
         """The same for a library that says by itself whether arrays are like these; see ``ArrayKind.matcher``."""
         kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
@@ -294,16 +299,28 @@ class QuickCalls:
         self.recent: tuple[tuple[tuple[Hashable, ...], DirectBinding], ...] = ()
 
     def remember(
-        self, chosen: tuple[Hashable, ...], layouts: tuple[Hashable, ...], binding: Binding,
-        arguments: tuple[Any, ...], results: Outputs,
+        self, chosen: tuple[Hashable, ...], layouts: tuple[Hashable, ...],
+        make: Callable[[tuple[Any, ...], Outputs], DirectBinding | None], arguments: tuple[Any, ...], results: Outputs,
     ) -> None:  # fmt: skip
-        """Next time try first what runs a call that has just run, on arrays read and written in place."""
+        """Next time try first what runs a call that has just run, on arrays read and written in place.
+
+        ``make`` makes it of arguments and results.
+        """
         key = (*chosen, *layouts)
         found = self._known.get(key)
         if key not in self._known:
-            found = self._known[key] = binding.direct(arguments, results)
+            found = self._known[key] = make(arguments, results)
         if found is not None:
             self.add(chosen, found)
+
+    def again(self, target: object, options: object, unchecked: object, arguments: tuple[Any, ...]) -> Any:
+        """What one of the last few calls gives where the same was chosen and these arguments fit; else None."""
+        for chosen, direct in self.recent:
+            if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
+                result = direct(arguments, None)
+                if result is not None:
+                    return result
+        return None
 
     def add(self, chosen: tuple[Hashable, ...], direct: DirectBinding) -> None:
         """Try a call first from now on."""

@@ -75,7 +75,7 @@ class Kernel:
         if binding is not None:
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
-                self._quick.remember((), layouts, binding, arguments, results)
+                self._quick.remember((), layouts, binding.direct, arguments, results)
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is

@@ -153,3 +153,46 @@ def test_older_tracers_see_calls(ops: tc.Module) -> None:
 
     for traced in (make_fx(f)(first), torch.jit.trace(f, first), torch.fx.symbolic_trace(f)):
         torch.testing.assert_close(traced(second), second @ second + second)
+
+
+def test_what_torch_func_traces(ops: tc.Module) -> None:
+    """Tangents and batches are in the graph, which was made of other values; tangents were zeros once."""
+    x, v, other = (t.detach() for t in doubles((3, 4), (3, 4), (3, 4)))
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, 1)
+
+    expected = torch.func.jvp(theirs, (other,), (v * 3,))[1]
+    traced = make_fx(lambda x, t: torch.func.jvp(ops.softmax, (x,), (t,))[1])(x, v)
+    torch.testing.assert_close(traced(other, v * 3), expected)
+    torch.testing.assert_close(torch.func.linearize(ops.softmax, other)[1](v * 3), expected)
+    for transform in (torch.vmap, lambda f: torch.func.grad(lambda x: f(x).pow(2).sum())):
+        batch = torch.stack([x, v])
+        f = transform(ops.softmax)
+        given, later = (batch, batch.flip(1)) if transform is torch.vmap else (x, other)
+        torch.testing.assert_close(make_fx(f)(given)(later), transform(lambda x: torch.softmax(x, -1))(later))
+
+
+def test_operators_lose_no_tangents(ops: tc.Module) -> None:
+    """``torch.ops`` in forward mode is right or raises."""
+    x, v = (t.detach() for t in doubles((3, 4), (3, 4)))
+    overload = operator_of(ops.softmax).overload
+    with torch.autograd.forward_ad.dual_level():
+        moved = torch.autograd.forward_ad.unpack_dual(overload(torch.autograd.forward_ad.make_dual(x, v)))
+    torch.testing.assert_close(moved.tangent, torch.func.jvp(lambda x: torch.softmax(x, 1), (x,), (v,))[1])
+    for f in (overload, lambda x: torch.vmap(overload)(x[None])):
+        with pytest.raises(tc.DerivativeError, match="in forward mode"):
+            torch.func.jvp(f, (x,), (v,))
+
+
+def test_operators_by_name_are_recorded(ops: tc.Module) -> None:
+    overload = operator_of(ops.softmax).overload
+    for _ in range(3):
+        (x,) = doubles((3, 4))
+        torch.testing.assert_close(
+            torch.autograd.grad(overload(x).pow(2).sum(), x)[0],
+            torch.autograd.grad(torch.softmax(x, 1).pow(2).sum(), x)[0],
+        )
+        with torch.no_grad():
+            assert not overload(x).requires_grad
+    assert torch.autograd.gradgradcheck(overload, doubles((3, 4)))

@@ -167,3 +167,10 @@ def test_memory_that_was_given_back_is_not_read(ops: tc.Module) -> None:
         b.untyped_storage().resize_(0)
         with pytest.raises(tc.ShapeError, match="given back"):
             result.sum().backward()
+
+
+def test_cotangents_that_torch_negates(ops: tc.Module) -> None:
+    for _ in range(2):
+        a, b, cotangent = torch.rand(4, 3, requires_grad=True), torch.rand(3, 5), torch.rand(4, 5)
+        ops.mm(a, b).backward(torch._neg_view(cotangent))
+        torch.testing.assert_close(a.grad, -cotangent @ b.T)

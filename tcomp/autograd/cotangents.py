@@ -1,0 +1,20 @@
+"""Cotangents as kernels read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def spread(cotangent: Any) -> Any:
+    """A cotangent whose elements are all in memory as they are.
+
+    That of a sum is one element, which would need a kernel of its own; that of an imaginary part may be one that torch
+    negates when it reads it.
+    """
+    if cotangent.is_neg():
+        return cotangent.resolve_neg()
+    if cotangent.is_contiguous():
+        return cotangent
+    if any(s == 0 and n > 1 for s, n in zip(cotangent.stride(), cotangent.shape, strict=True)):
+        return cotangent.contiguous()
+    return cotangent
