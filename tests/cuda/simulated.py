@@ -340,6 +340,31 @@ extern "C" __global__ void sums(const float *__restrict__ A, float *__restrict__
     _running,
 )
 
+STAGES = Example(
+    "three stages with one barrier each",
+    """
+extern "C" __global__ void sums(const float *__restrict__ A, float *__restrict__ S) {
+  __shared__ __align__(16) float row[3][64];
+  const int t = threadIdx.x;
+  float sum = 0.0f;
+  for (int k = 0; k < 2; ++k) {
+    if (t < 16) tc_copy_async16(&row[k][4 * t], &A[k * 64 + 4 * t]);
+    tc_copy_async_commit();
+  }
+  for (int k = 0; k < 8; ++k) {
+    tc_copy_async_wait<1>();
+    __syncthreads();  // the row is there, and the one before is used
+    if (t < 16) tc_copy_async16(&row[(k + 2) % 3][4 * t], &A[(k + 2) * 64 + 4 * t], k < 6 ? 16 : 0);
+    tc_copy_async_commit();
+    sum += row[k % 3][63 - t];
+  }
+  S[t] = sum;
+}
+""",
+    (Launch("sums", (1, 1, 1), (64, 1, 1), 0, ("A", "S")),),
+    _running,
+)
+
 
 def _copy() -> tuple[list[Tensor], list[Array]]:
     a = whole((2048,), 9)
@@ -400,6 +425,7 @@ EXAMPLES = (
     DYNAMIC,
     DOUBLE_BUFFER,
     ASYNC_BUFFER,
+    STAGES,
     VECTOR_COPY,
     TWO_KERNELS,
 )

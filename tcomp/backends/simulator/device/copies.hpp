@@ -4,13 +4,17 @@
 #include "threads.hpp"
 
 extern "C" {
-void tc_sim_copy_async(void *shared, const void *global, u32 bytes) {
+// Copies ``read`` bytes and fills up with zeros; of 0 bytes it reads nothing, whatever the address is.
+void tc_sim_copy_async(void *shared, const void *global, u32 bytes, u32 read) {
   u32 site = TC_CALLER;
   Thread &self = *run.self;
-  load((address_t)global, bytes, site);
-  store((address_t)shared, bytes, STORE, IS_PENDING, site);
   Copy copy = {(address_t)shared, {}, bytes, self.copy_group};
-  memcpy(copy.bytes, global, bytes);
+  if (read) {
+    if (read == bytes) load((address_t)global, bytes, site);
+    else range((address_t)global, read, false, site);
+    memcpy(copy.bytes, global, read);
+  }
+  store((address_t)shared, bytes, STORE, IS_PENDING, site);
   self.copies.push(copy);
 }
 
@@ -28,7 +32,7 @@ void tc_sim_copy_async_wait(int newest) {
       self.copies[kept++] = copy;
       continue;
     }
-    store(copy.shared, copy.size, STORE, 0, site);
+    store(copy.shared, copy.size, STORE, IS_LANDING, site);
     memcpy((void *)copy.shared, copy.bytes, copy.size);
   }
   self.copies.count = kept;

@@ -34,7 +34,7 @@ void tc_sim_barrier(int site);
 unsigned long long tc_sim_collective(int kind, unsigned mask, unsigned long long bits, int operand, int width, int site);
 unsigned tc_sim_active_lanes(int site);
 void tc_sim_executed(unsigned line);
-void tc_sim_copy_async(void *shared, const void *global, unsigned bytes);
+void tc_sim_copy_async(void *shared, const void *global, unsigned bytes, unsigned read);
 void tc_sim_copy_async_commit();
 void tc_sim_copy_async_wait(int newest);
 }
@@ -226,9 +226,15 @@ static __forceinline__ unsigned short tc_to_float16(double value) {
 }
 
 // Asynchronous copies arrive when they are waited for, not before.
-static __forceinline__ void tc_copy_async16(void *shared, const void *global) { tc_sim_copy_async(shared, global, 16); }
-static __forceinline__ void tc_copy_async8(void *shared, const void *global) { tc_sim_copy_async(shared, global, 8); }
-static __forceinline__ void tc_copy_async4(void *shared, const void *global) { tc_sim_copy_async(shared, global, 4); }
+static __forceinline__ void tc_copy_async16(void *shared, const void *global, int read = 16) {
+  tc_sim_copy_async(shared, global, 16, (unsigned)read);
+}
+static __forceinline__ void tc_copy_async8(void *shared, const void *global, int read = 8) {
+  tc_sim_copy_async(shared, global, 8, (unsigned)read);
+}
+static __forceinline__ void tc_copy_async4(void *shared, const void *global, int read = 4) {
+  tc_sim_copy_async(shared, global, 4, (unsigned)read);
+}
 static __forceinline__ void tc_copy_async_commit() { tc_sim_copy_async_commit(); }
 template <int N>
 static __forceinline__ void tc_copy_async_wait() { tc_sim_copy_async_wait(N); }

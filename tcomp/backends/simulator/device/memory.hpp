@@ -15,6 +15,7 @@ enum : u16 {
   MANY_THREADS = 0x2000,   // atomics of several threads of the block; reads of several lanes of one warp
   MANY_BLOCKS = 0x1000,
   MANY_WARPS = 0x0800,     // reads only
+  IS_LANDING = 0x0400,     // the end of an asynchronous copy; a cell keeps no such flag
 };
 
 static void leave_block();
@@ -150,9 +151,18 @@ static TC_COLD void check_write_slowly(const Buffer *buffer, Cell *cell, u32 siz
   }
 }
 
+// What is on its way may land before or after another write, whoever makes that, until its thread has waited.
+static TC_COLD void check_pending(const Buffer *buffer, Cell *cell, u32 size, u32 access, u32 flags, u32 site) {
+  bool own = (cell->writer & THREAD_BITS) == run.self->index;
+  if (!(own && (flags & IS_LANDING)) && cell->write_time >= run.block_first)
+    report_race(false, buffer, cell, size, access, site, true);
+}
+
 static TC_HOT void write_cell(const Buffer *buffer, Cell *cell, u32 size, u32 access, u32 flags, u32 site) {
   const Thread &self = *run.self;
-  u32 who = self.index | flags;
+  u32 who = self.index | (flags & ~IS_LANDING);
+  if (TC_UNLIKELY(cell->writer & IS_PENDING) && cell->write_time >= buffer->scope_first)
+    check_pending(buffer, cell, size, access, flags, site);
   if (TC_UNLIKELY(cell->write_time >= buffer->scope_first || cell->read_time >= buffer->scope_first)) {
     bool before = cell->write_time >= run.block_first && cell->write_time < run.now &&
                   (cell->read_time < buffer->scope_first ||
