@@ -17,7 +17,6 @@ from tcomp.backends.cuda.text.lanes import lanes_of
 from tcomp.backends.cuda.text.memory import registers_of
 from tcomp.backends.cuda.text.spelling import Fetched
 from tcomp.backends.cuda.text.statements import speller
-from tcomp.backends.cuda.text.wholesteps import may_run_beyond
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.grammar.tree.function import Index, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
@@ -42,6 +41,7 @@ from tcomp.loops.ir import (
     variables,
     walk,
 )
+from tcomp.mapping.gpu.wholesteps import may_run_beyond
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Deal, Phase
 from tcomp.model.scop import ScopStatement
