@@ -31,7 +31,28 @@ def cpu_tiling(machine: Machine) -> Tiling:
         overflows=functools.partial(_overflows, machine),
         prepares=True,
         rereads=functools.partial(_rereads, machine),
+        leaves=True,
+        kept_bytes=int(FUSION.kept_share * machine.middle_cache),
+        fewer_rows=functools.partial(_fewer_rows, machine),
     )
+
+
+def _fewer_rows(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Tile sizes with half of the rows, those of the longest side across vectors; None where there is no such side.
+
+    A contraction needs its rows, to use what it reads of the other operand for all of them.
+    """
+    main = main_statement(scop, cluster)
+    if operands_of(main) is not None:
+        return None
+    vector = column_position(scop, cluster, machine.vector_bytes)
+    across = [d for d, m in enumerate(members) if sizes[d] > 1 and cluster.coordinates[main.name][m] != vector]
+    if not across:
+        return None
+    longest = max(across, key=lambda d: sizes[d])
+    return (*sizes[:longest], (sizes[longest] + 1) // 2, *sizes[longest + 1 :])
 
 
 def _rereads(machine: Machine, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> bool:

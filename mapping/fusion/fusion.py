@@ -4,16 +4,21 @@ Working backwards, every cluster whose consumers all belong to a group is a cand
 instance belongs to two tiles it joins for free; where neighbours overlap, tile members on which the footprint does not
 depend are given up (the grid shrinks, nothing is recomputed), and what overlap is left must stay under
 ``recompute_limit``.  Otherwise the intermediate is stored.
+
+Where a target lets results leave, some consumers are enough: if each element is computed in one tile, what reads it
+outside finds it in memory, and the cluster has no pass over memory of its own (``order.py`` sees that groups can run
+one after another).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.mapping.fusion.order import in_order, leads_into
+from tcomp.mapping.fusion.reading import bytes_read_again
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -45,6 +50,8 @@ class Tiling:
     ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
     Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.  ``rereads``
     says whether tiles of a contraction, of some extents, are too low for what each reads of its other operand.
+    ``leaves`` lets a cluster join some of its consumers.  What two clusters of a tile read from memory is read once
+    where it takes no more than ``kept_bytes``; ``fewer_rows`` makes tiles smaller for that.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -56,6 +63,9 @@ class Tiling:
     overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
     prepares: bool = False
     rereads: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
+    leaves: bool = False
+    kept_bytes: int | None = None
+    fewer_rows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = lambda *_: None
 
 
 class _Fuser:
@@ -84,19 +94,21 @@ class _Fuser:
         self.notes: list[str] = []
         self._handed_on: dict[int, dict[str, isl.Map]] = {}
         self._bytes: dict[Footprint, int] = {}
-        self._known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
 
-    def grow(self, root: int, free: set[int]) -> Group:
-        """The group of ``root`` with every producer among ``free`` that may join."""
+    def grow(self, root: int, free: set[int], formed: list[Group]) -> Group:
+        """The group of ``root`` with every producer among ``free`` that may join, where some are ``formed``."""
         cluster = self.clusters[root]
+        self._known = {}
         members = tuple(range(cluster.rank))
         current = self._root_group(root, members, self.tiling.sizes(self.scop, cluster, members, self.options))
         if self.options.fusion_strategy == "min":
             return current
         inside = {root}
         for candidate in sorted(free - {root}, reverse=True):
-            consumers = self.successors[candidate]
-            if not consumers or not consumers <= inside:
+            consumers = self.successors[candidate] & inside
+            leaving = self.successors[candidate] - inside
+            if not consumers or (leaving and not self._may_leave(candidate, leaving, inside, formed)):
                 continue
             if self._is_packed(candidate, consumers):
                 self._note(candidate, "what reads it packs it, strides or boundaries included")
@@ -106,18 +118,27 @@ class _Fuser:
                 continue
             if self._is_stored(candidate) or any((candidate, c) in self.conflicts for c in inside):
                 continue
-            joined = self._join(current, candidate)
+            joined = self._join(current, candidate, bool(leaving))
             if isinstance(joined, Group):
                 current = joined
                 inside = {*current.clusters}
             else:
                 self._note(candidate, joined)
         stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
-        return self.grow(root, free - stray) if stray else current
+        return self.grow(root, free - stray, formed) if stray else current
 
     def _note(self, candidate: int, why: str) -> None:
         names = " ".join(self.clusters[candidate].statements)
         self.notes.append(f"{names} stays outside the tiles of its consumers: {why}")
+
+    def _may_leave(self, candidate: int, leaving: set[int], inside: set[int], formed: list[Group]) -> bool:
+        """Whether a cluster may join a group beside which others read it: what they compute is not needed there.
+
+        A contraction keeps the tiles that were made for it.
+        """
+        if not self.tiling.leaves or recognise_contraction(main_statement(self.scop, self.clusters[candidate])):
+            return False
+        return not leads_into(leaving, inside, formed, self.successors)
 
     def _is_packed(self, number: int, consumers: set[int]) -> bool:
         """Whether one of its consumers packs what a cluster computes: panels are made of what is in global memory."""
@@ -142,8 +163,11 @@ class _Fuser:
         tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()
         return Group((root,), members, sizes, {root: Footprint(tiles, True, 1.0, ())})
 
-    def _join(self, current: Group, candidate: int) -> Group | str:
-        """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join."""
+    def _join(self, current: Group, candidate: int, leaving: bool) -> Group | str:
+        """The group with ``candidate``, its grid shrunk and its tiles fitted as needed; else why it may not join.
+
+        For one whose results leave the group, which have their place in memory anyway, tiles are not fitted.
+        """
         order = (candidate, *current.clusters)
         members, sizes = current.members, current.sizes
         few = self._would_idle(current, candidate)
@@ -166,19 +190,22 @@ class _Fuser:
                 if growing and self.tiling.overflows(self.scop, self.clusters[order[-1]], members, sizes):
                     return "no cache holds what their tiles would share"
                 continue
-            if not all(self._keeps_outputs(number, f) for number, f in trial.items()):
-                return "an output would be written by several tiles, or in part"
+            if not all(self._keeps_outputs(number, f, order) for number, f in trial.items()):
+                return "what others read would be written by several tiles, or in part"
             limit = self.options.recompute_limit
             if worst(trial) > limit:
-                grown = self._grown(order, members, sizes, worst(trial)) if growing else None
+                grown = self._grown(order, members, sizes, worst(trial)) if growing and not leaving else None
                 if grown is None:
                     return f"its instances would run {worst(trial):.2f} times (recompute_limit is {limit:g})"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
-                return self._too_small(trial, candidate, order[-1]) or Group(order, members, sizes, trial)
+                fewer = self._fewer_rows(trial, members, sizes, candidate) if growing else None
+                if fewer is None:
+                    return self._too_small(trial, candidate, order[-1]) or Group(order, members, sizes, trial)
+                sizes = fewer
             else:
                 growing = False
-                smaller = _halved(sizes)
+                smaller = None if leaving else _halved(sizes)
                 if smaller is None:
                     return f"a tile of it takes {self.tile_bytes(trial)} bytes, more than {self.tiling.tile_bytes}"
                 sizes = smaller
@@ -192,6 +219,17 @@ class _Fuser:
                 if self.tiling.rereads(self.scop, self.clusters[number], _extents_of_tile(trial[number])):
                     return "tiles of both would be too low for the operand that all of them read"
         return None
+
+    def _fewer_rows(
+        self, trial: Mapping[int, Footprint], members: tuple[int, ...], sizes: tuple[int, ...], candidate: int
+    ) -> tuple[int, ...] | None:
+        """Smaller sizes, if a tile reads more than a cache keeps of what a cluster and the others both read."""
+        most, root = self.tiling.kept_bytes, max(trial)
+        smaller = self.tiling.fewer_rows(self.scop, self.clusters[root], members, sizes)
+        if most is None or smaller is None:
+            return None
+        again = bytes_read_again(self.scop, self.clusters, trial, candidate, most)
+        return smaller if again > most else None
 
     def _grown(
         self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], ratio: float
@@ -217,7 +255,7 @@ class _Fuser:
         A cluster joins only after all of its consumers, so its footprint stays what it is while the group grows.
         """
         root = order[-1]
-        known = self._known.setdefault((root, members, sizes), {})
+        known = self._known.setdefault((members, sizes), {})
         if root not in known:
             known[root] = self._root_group(root, members, sizes).footprints[root]
         full = self._extents(root)
@@ -266,9 +304,9 @@ class _Fuser:
     def _extents(self, root: int) -> tuple[int, ...]:
         return extents(self.coordinates[root])
 
-    def _keeps_outputs(self, number: int, footprint: Footprint) -> bool:
-        """Whether each output element that the cluster writes is written by exactly one tile."""
-        if not self._writes_output(number):
+    def _keeps_outputs(self, number: int, footprint: Footprint, order: tuple[int, ...]) -> bool:
+        """Whether each element that the cluster writes, and that is read outside, is written by exactly one tile."""
+        if not self._writes_output(number) and self.successors[number] <= {*order}:
             return True
         return footprint.partition and bool(self.coordinates[number].is_subset(footprint.tiles.range()))
 
@@ -343,35 +381,9 @@ def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tu
     """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not."""
     fuser = _Fuser(tiling, plan, options)
     free = {c.number for c in plan.clusters}
-    found = []
+    found: list[Group] = []
     while free:
-        group = fuser.grow(max(free), free)
+        group = fuser.grow(max(free), free, found)
         found.append(group)
         free -= set(group.clusters)
-    return tuple(_in_order(found, fuser.successors)), tuple(fuser.notes)
-
-
-def _in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[Group]:
-    """Groups so that producers come before consumers; where nothing decides, in textual order."""
-    home = {c: position for position, g in enumerate(groups) for c in g.clusters}
-    needs: dict[int, set[int]] = {position: set() for position in range(len(groups))}
-    for cluster, consumers in successors.items():
-        for consumer in consumers:
-            if home[consumer] != home[cluster]:
-                needs[home[consumer]].add(home[cluster])
-    after: dict[int, list[int]] = {}
-    for position, needed in needs.items():
-        for other in needed:
-            after.setdefault(other, []).append(position)
-    ready = [(groups[p].root, p) for p, needed in needs.items() if not needed]
-    heapq.heapify(ready)
-    ordered: list[Group] = []
-    while ready:
-        _, first = heapq.heappop(ready)
-        ordered.append(groups[first])
-        for position in after.get(first, ()):
-            needs[position].discard(first)
-            if not needs[position]:
-                heapq.heappush(ready, (groups[position].root, position))
-    assert len(ordered) == len(groups)
-    return ordered
+    return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)

@@ -1,0 +1,37 @@
+"""What the clusters of a tile read from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from tcomp.mapping.plan.values import Cluster, Footprint
+from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, volume
+from tcomp.model.scop import Scop, storage_of, union_map
+
+
+def bytes_read_again(
+    scop: Scop, clusters: tuple[Cluster, ...], footprints: Mapping[int, Footprint], number: int, most: int
+) -> int:
+    """Bytes that a tile reads in one cluster of what its others read, too, of tensors of the caller with more than
+    ``most`` bytes."""
+    others = {storage for n in footprints if n != number for storage in _inputs(scop, clusters[n])}
+    again = sorted(s for s in _inputs(scop, clusters[number]) & others if scop.storages[s].bytes > most)
+    return sum(bytes_read(scop, clusters[number], footprints[number], storage) for storage in again)
+
+
+def bytes_read(scop: Scop, cluster: Cluster, footprint: Footprint, storage: str) -> int:
+    """How much of a storage a cluster reads in a tile, as a box."""
+    reads = [r for s in cluster.statements for r in scop.by_name[s].reads if storage_of(r) == storage]
+    instances = isl.UnionMap.from_map(footprint.tiles).apply_range(coordinate_map(scop, cluster).reverse())
+    elements = instances.apply_range(union_map([r.reset_tuple_id(isl.dim_type.out) for r in reads]))
+    rank = len(scop.storages[storage].box.extent)
+    tile = as_map(elements, footprint.tiles.dim(isl.dim_type.in_), rank)
+    return volume(box_hull(tile).shape) * scop.storages[storage].dtype.itemsize
+
+
+def _inputs(scop: Scop, cluster: Cluster) -> set[str]:
+    """What a cluster reads of the caller's tensors that are not written."""
+    reads = {storage_of(r) for s in cluster.statements for r in scop.by_name[s].reads}
+    return {r for r in reads if scop.storages[r].role == "input"}
