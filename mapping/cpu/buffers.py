@@ -7,10 +7,11 @@ place can hold is a global array in the arena.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from tcomp.mapping.contraction.columns import columns_of
+from tcomp.mapping.cpu.packing import packed_from_memory
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
@@ -28,8 +29,10 @@ def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
     for place in reversed(available):
         for statement in place.prefixes:
             around.setdefault(statement, []).append(place)
-    buffers = {s.name: _smallest(plan.scop, s, around) for s in temporaries}
     running = [plan.clusters[number] for group in plan.groups for number in group.clusters]
+    several = any(group.shared for group in plan.groups)
+    packed = {name for c in running if several for name in packed_from_memory(machine, plan.scop, c)}
+    buffers = {s.name: _smallest(plan.scop, s, around, packed) for s in temporaries}
     turned = {name: order for cluster in running for name, order in _turned(plan.scop, cluster, machine.vector_bytes)}
     for name, order in turned.items():
         if buffers[name].space == "tile":
@@ -48,11 +51,14 @@ def _turned(scop: Scop, cluster: Cluster, vector_bytes: int) -> Iterator[tuple[s
         yield main.target, (*(d for d in dimensions if d != along), along)
 
 
-def _smallest(scop: Scop, storage: Storage, around: Mapping[str, list[Place]]) -> Buffer:
+def _smallest(scop: Scop, storage: Storage, around: Mapping[str, list[Place]], packed: Container[str]) -> Buffer:
+    """The buffer of a storage.  What another group of a nest makes panels of stays in memory."""
     users = scop.users[storage.name]
     writers = [s for s in users if s.target == storage.name]
     if writers:
         for place in around.get(writers[0].name, ()):
+            if place.mark.startswith("nest") and storage.name in packed:
+                continue
             if all(s.name in place.prefixes for s in users) and place.holds(scop.values_through[storage.name]):
                 return boxed(storage, place, writers)
     return Buffer(storage.name, storage.dtype, "global", storage.box.extent, storage.box.origin, None, "")

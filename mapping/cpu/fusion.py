@@ -10,8 +10,9 @@ from tcomp.mapping.contraction.blocking import rows_of
 from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
 from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.fusion.fusion import Tiling
+from tcomp.mapping.fusion.nesting import Nesting
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.machines.fitted.cpufusion import FUSION
+from tcomp.mapping.machines.fitted.cpufusion import FUSION, NESTING
 from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, SHARING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
@@ -33,8 +34,15 @@ def cpu_tiling(machine: Machine) -> Tiling:
         rereads=functools.partial(_rereads, machine),
         leaves=True,
         kept_bytes=int(FUSION.kept_share * machine.middle_cache),
+        nesting=Nesting(functools.partial(_suffice, machine), int(NESTING.share * machine.middle_cache)),
         fewer_rows=functools.partial(_fewer_rows, machine),
     )
+
+
+def _suffice(machine: Machine, points: int) -> bool:
+    """Whether threads that share points have several of them, and nearly as many of them each."""
+    most = -(-points // machine.threads)
+    return most >= NESTING.least_points and points >= NESTING.balance * most * machine.threads
 
 
 def _fewer_rows(

@@ -27,7 +27,7 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import extents_of_a_run, unfolded_access
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.mapping.plan.values import Cluster, Copy, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.strides import coefficient
@@ -39,6 +39,22 @@ def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     marks = {p.mark: p for p in places(plan.tree)}
     numbers = [number for group in plan.groups for number in group.clusters]
     return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks, machine)))
+
+
+def packed_from_memory(machine: Machine, scop: Scop, cluster: Cluster) -> frozenset[str]:
+    """What panels of a cluster are made of, and must therefore lie in memory, as far as one can tell before."""
+    columns, turned = columns_of(scop, cluster, machine.vector_bytes), turned_reads(scop, cluster)
+    found = set() if turned is None else {r.tensor for r in turned.reads}
+    if columns is None or columns.panel is None:
+        return frozenset(found)
+    main = main_statement(scop, cluster)
+    steps, rows = steps_in_order(scop, cluster, columns), rows_of(main, columns)
+    if columns.packed or is_read_afar(scop, cluster, columns, machine):
+        found.add(columns.panel.tensor)
+    if rows is not None and (rows.boundary is not None or steps_collide(scop, main, rows, steps)):
+        found.add(rows.tensor)
+    dot = dot_product(scop, cluster, columns, machine)
+    return frozenset(found if dot is None else found | {dot.panel.read.tensor, dot.other.read.tensor})
 
 
 def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) -> Iterator[Copy]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.mapping.fusion.nesting import Nesting, Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
 from tcomp.mapping.fusion.reading import bytes_read_again
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
@@ -51,7 +52,8 @@ class Tiling:
     Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.  ``rereads``
     says whether tiles of a contraction, of some extents, are too low for what each reads of its other operand.
     ``leaves`` lets a cluster join some of its consumers.  What two clusters of a tile read from memory is read once
-    where it takes no more than ``kept_bytes``; ``fewer_rows`` makes tiles smaller for that.
+    where it takes no more than ``kept_bytes``; ``fewer_rows`` makes tiles smaller for that.  ``nesting`` lets groups
+    share loops.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -65,6 +67,7 @@ class Tiling:
     rereads: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
     leaves: bool = False
     kept_bytes: int | None = None
+    nesting: Nesting | None = None
     fewer_rows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = lambda *_: None
 
 
@@ -386,4 +389,8 @@ def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tu
         group = fuser.grow(max(free), free, found)
         found.append(group)
         free -= set(group.clusters)
-    return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)
+    ordered = in_order(found, fuser.successors)
+    if tiling.nesting is None or options.fusion_strategy == "min":
+        return tuple(ordered), tuple(fuser.notes)
+    nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts)
+    return nests.shared(ordered), tuple(fuser.notes)

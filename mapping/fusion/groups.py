@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from tcomp.mapping.plan.schedule import sunk_form
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tiles.expand import expand, tile_rows
-from tcomp.model.scop import Scop, union_set
+from tcomp.model.scop import Scop, maps_of, union_map, union_set
 
 
 def fuse(tiling: Tiling, plan: Plan, options: MappingOptions) -> Plan:
@@ -28,28 +29,56 @@ def fuse(tiling: Tiling, plan: Plan, options: MappingOptions) -> Plan:
 def group_tree(plan: Plan, subtree: Callable[[Cluster, Footprint], Subtree]) -> isl.Schedule:
     """The schedule of all groups, with ``subtree`` for each cluster below the tiles.
 
-    The mark "parallel<n>" stands above the tiles of group n, "group<n>" below them.
+    The mark "parallel<n>" stands above the tiles of group n, "group<n>" below them.  Where groups from n on share
+    loops, "parallel<n>" stands above these, and "nest<n>" below them.
     """
-    children = tuple(
-        (_instances(plan.scop, plan.clusters, group.clusters), _tiles(plan, number, group, subtree))
-        for number, group in enumerate(plan.groups)
-    )
-    return plant(plan.scop.domain, Sequence(children))
+    nests = tuple(_nest(plan, nest, subtree) for nest in plan.nests)
+    return plant(plan.scop.domain, Sequence(nests))
 
 
 def _instances(scop: Scop, clusters: tuple[Cluster, ...], chosen: Iterable[int]) -> isl.UnionSet:
     return union_set([scop.by_name[s].domain for c in chosen for s in clusters[c].statements])
 
 
-def _tiles(plan: Plan, number: int, group: Group, subtree: Callable[[Cluster, Footprint], Subtree]) -> Subtree:
+def _nest(plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtree]) -> tuple[isl.UnionSet, Subtree]:
+    """The loops of a group, or those of several with what they share outside."""
+    groups = [plan.groups[number] for number in nest]
+    shared = groups[-1].shared
+    tiles = [_tiles(plan, number, plan.groups[number], shared, subtree) for number in nest]
+    own = [_instances(plan.scop, plan.clusters, group.clusters) for group in groups]
+    domain = functools.reduce(isl.UnionSet.union, own)
+    if not shared:
+        (only,), (group,) = tiles, groups
+        return domain, only if not group.members else Mark(f"parallel{nest[0]}", only)
+    band = union_map([rows for group in groups for rows in maps_of(_rows(plan, group, range(shared)))])
+    below = Mark(f"nest{nest[0]}", Sequence(tuple(zip(own, tiles, strict=True))))
+    return domain, Mark(f"parallel{nest[0]}", Band(band, shared, below))
+
+
+def _tiles(
+    plan: Plan, number: int, group: Group, shared: int, subtree: Callable[[Cluster, Footprint], Subtree]
+) -> Subtree:
+    """The loops over the tiles of a group that it does not share, and what is in a tile."""
     children = tuple(
         (_instances(plan.scop, plan.clusters, (c,)), subtree(plan.clusters[c], group.footprints[c]))
         for c in group.clusters
     )
     below = Mark(f"group{number}", Sequence(children))
-    if not group.members:
-        return below
+    own = range(shared, len(group.members))
+    return Band(_rows(plan, group, own), len(own), below) if own else below
+
+
+def _rows(plan: Plan, group: Group, members: range) -> isl.UnionMap:
+    """Instance to tile, along some members of the loops over tiles."""
     band = isl.UnionMap("{ }")
     for c in group.clusters:
         band = band.union(tile_rows(plan.scop, plan.clusters[c], group.footprints[c], group.sizes))
-    return Mark(f"parallel{number}", Band(band, len(group.members), below))
+    if len(members) == len(group.members):
+        return band
+    behind = len(group.members) - members.stop
+    return union_map(
+        [
+            m.project_out(isl.dim_type.out, members.stop, behind).project_out(isl.dim_type.out, 0, members.start)
+            for m in maps_of(band)
+        ]
+    )

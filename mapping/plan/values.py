@@ -64,13 +64,15 @@ class Group:
     """Clusters that share the tiles of the last one, the root, in execution order.
 
     ``members`` are the coordinates of the root that the tile loops run over, ``sizes`` their tile sizes;
-    ``footprints`` give what each cluster runs in a tile.
+    ``footprints`` give what each cluster runs in a tile.  The loops of the first ``shared`` members are one with those
+    of the group before: both run in one nest, one after another at each point of these loops.
     """
 
     clusters: tuple[int, ...]
     members: tuple[int, ...]
     sizes: tuple[int, ...]
     footprints: Mapping[int, Footprint]
+    shared: int = 0
 
     @property
     def root(self) -> int:
@@ -320,3 +322,9 @@ class Plan:
     copies: tuple[Copy, ...] = ()
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+
+    @property
+    def nests(self) -> tuple[range, ...]:
+        """The numbers of the groups of each nest, in order."""
+        starts = [number for number, group in enumerate(self.groups) if not group.shared]
+        return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(self.groups)], strict=True))

@@ -29,7 +29,7 @@ def prove(plan: Plan, step: str) -> None:
     _prove_order(scop, plan.tree, step)
     marks = {p.mark: p for p in places(plan.tree)}
     for place in marks.values():
-        if place.mark.startswith("group"):
+        if place.mark.startswith(("group", "nest")):
             _prove_tiles_independent(scop, place, step)
     for buffer in plan.buffers.values():
         _prove_room(plan, buffer, marks.get(buffer.mark), step)

@@ -186,7 +186,10 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
         raise PlanError(f"{row.where} has no mark group{number} in the tree")
     footprints = {c: _footprint(plan.scop, plan.clusters[c], place.prefixes, ratios.ratio(str(c))) for c in clusters}
     ratios.done()
-    return Group(clusters, row.numbers("members"), row.numbers("sizes"), footprints)
+    members, shared = row.numbers("members"), row.number("shared", 0)
+    if shared > len(members) or (shared and not number):
+        raise PlanError(f"{row.where} shares {shared} loops with the group before it, which is not possible")
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared)
 
 
 def _footprint(scop: Scop, cluster: Cluster, prefixes: Mapping[str, isl.Map], ratio: float) -> Footprint:

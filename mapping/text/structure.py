@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
 import islpy as isl
 
@@ -90,15 +91,17 @@ def _check_groups(plan: Plan) -> None:
         _require(count == 1, f"{statement.name} belongs to {count} clusters of groups, not to one")
     _require(set(homes) <= set(plan.scop.by_name), "a cluster has statements that the tree does not run")
     tops = _tops(plan.tree.get_root().child(0))
-    _require(len(tops) == len(plan.groups), f"the tree has {len(tops)} nests for {len(plan.groups)} groups")
-    for number, (top, group) in enumerate(zip(tops, plan.groups, strict=True)):
-        inner = _tile_of_group(top, number, len(group.members))
-        found = {s.get_tuple_name() for s in sets_of(inner.get_domain())}
-        own = {s for c in group.clusters for s in plan.clusters[c].statements}
-        _require(found == own, f"below group{number} the tree has {', '.join(sorted(found))}")
+    _require(len(tops) == len(plan.nests), f"the tree has {len(tops)} nests for groups with {len(plan.nests)}")
+    for top, nest in zip(tops, plan.nests, strict=True):
+        for number, node, members in _groups_of_nest(plan, top, nest):
+            inner = _tile_of_group(node, number, members)
+            found = {s.get_tuple_name() for s in sets_of(inner.get_domain())}
+            own = {s for c in plan.groups[number].clusters for s in plan.clusters[c].statements}
+            _require(found == own, f"below group{number} the tree has {', '.join(sorted(found))}")
+    kinds = ("group", "parallel", "nest")
     for node in nodes_of(plan.tree):
-        if node.get_type() == _KINDS.mark and _mark(node).startswith(("group", "parallel")):
-            known = _mark(node) in {f"{kind}{n}" for n in range(len(plan.groups)) for kind in ("group", "parallel")}
+        if node.get_type() == _KINDS.mark and _mark(node).startswith(kinds):
+            known = _mark(node) in {f"{kind}{n}" for n in range(len(plan.groups)) for kind in kinds}
             _require(known, f"there is no group for the mark {_mark(node)}")
 
 
@@ -109,14 +112,37 @@ def _tops(node: isl.ScheduleNode) -> list[isl.ScheduleNode]:
     return [node.child(n).child(0) for n in range(node.n_children())]
 
 
+def _groups_of_nest(plan: Plan, top: isl.ScheduleNode, nest: range) -> Iterator[tuple[int, isl.ScheduleNode, int]]:
+    """The groups of a nest, below what they share: their numbers, where they begin, and how many loops they have."""
+    first, shared = nest[0], plan.groups[nest[-1]].shared
+    _require(all(plan.groups[n].shared == shared for n in nest[1:]), f"groups of nest {first} share different loops")
+    loops = shared or len(plan.groups[first].members)
+    node = top
+    if loops:
+        _require(_is_mark(node, f"parallel{first}"), f"nest {first} must begin with the mark parallel{first}")
+        node = node.child(0)
+        _require(_members(node) == loops, f"below parallel{first} there must be a band of {loops} members")
+        node = node.child(0)
+    if not shared:
+        yield first, node, 0
+        return
+    _require(_is_mark(node, f"nest{first}"), f"the mark nest{first} must stand below what groups share")
+    tops = _tops(node.child(0))
+    _require(len(tops) == len(nest), f"nest {first} has {len(tops)} parts for {len(nest)} groups")
+    for number, part in zip(nest, tops, strict=True):
+        yield number, part, len(plan.groups[number].members) - shared
+
+
+def _members(node: isl.ScheduleNode) -> int:
+    """The members of a band; 0 if a node is none."""
+    return node.band_n_member() if node.get_type() == _KINDS.band else 0
+
+
 def _tile_of_group(top: isl.ScheduleNode, number: int, members: int) -> isl.ScheduleNode:
-    """The node of the mark of a group, below its band of tiles."""
+    """The node of the mark of a group, below so many loops of its own over tiles."""
     node = top
     if members:
-        _require(_is_mark(node, f"parallel{number}"), f"nest {number} must begin with the mark parallel{number}")
-        node = node.child(0)
-        tiles = node.band_n_member() if node.get_type() == _KINDS.band else 0
-        _require(tiles == members, f"below parallel{number} there must be a band of {members} members")
+        _require(_members(node) == members, f"group {number} must have a band of {members} members for itself")
         node = node.child(0)
     _require(_is_mark(node, f"group{number}"), f"the mark group{number} must stand below the tiles of nest {number}")
     inside = [_mark(n) for n in below(node)[1:] if n.get_type() == _KINDS.mark]

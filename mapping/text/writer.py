@@ -64,6 +64,8 @@ def _split(plan: Plan, storage: str) -> dict[str, Value]:
 
 def _group(group: Group) -> dict[str, Value]:
     row: dict[str, Value] = {"clusters": group.clusters, "members": group.members, "sizes": group.sizes}
+    if group.shared:
+        row["shared"] = group.shared
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row

@@ -41,8 +41,12 @@ def lay_out(plan: Plan) -> Arena:
     """The arena of a plan whose buffers are placed; vectors may reach past the end of a panel, but not of its room."""
     lives = group_lives(plan)
     used = [b for b in plan.buffers.values() if b.storage in lives]
+    nest_of = {group: number for number, nest in enumerate(plan.nests) for group in nest}
+    # Threads are at different groups of a nest at the same time, but each is at one after another.
     shared, shared_bytes, shared_alone = _pack(
-        (b.storage, b.bytes, lives[b.storage]) for b in used if b.space == "global"
+        (b.storage, b.bytes, (nest_of[lives[b.storage][0]], nest_of[lives[b.storage][1]]))
+        for b in used
+        if b.space == "global"
     )
     large = [(b.storage, b.bytes, lives[b.storage]) for b in _off_the_stack(used)]
     home = home_groups(plan)

@@ -57,6 +57,36 @@ FUSION = Fusion()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Sharing:
+    """Which nests run as one over the outer loops that they share."""
+
+    share: float = fitted(
+        0.75,
+        "of the second cache",
+        "What several of the nests touch at one point of these loops takes no more.",
+        machine="Zen 4 (AVX-512, second caches of 1 MiB), two threads",
+        how="TODO",
+    )
+    least_points: int = fitted(
+        4,
+        "points a thread",
+        "With fewer threads wait for the last one.",
+        machine="Zen 4 (AVX-512, second caches of 1 MiB), two threads",
+        how="TODO",
+    )
+    balance: float = fitted(
+        0.9,
+        "of the time",
+        "So much of it all threads have something to do.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
+
+
+NESTING = Sharing()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Inlining:
     """When a value is computed where it is read."""
 

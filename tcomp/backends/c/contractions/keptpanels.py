@@ -47,8 +47,13 @@ class KeptPanel:
 
 
 def kept_panels(plan: Plan, loops: Sequence[For], tile: LoopNode) -> list[KeptPanel]:
-    """The panels that are the same for all iterations of some loops over tiles, and of tensors that no tile writes."""
+    """The panels that are the same for all iterations of some loops over tiles, and of tensors that no tile writes.
+
+    Groups that share loops share memory for panels, too, so that none of them is kept there.
+    """
     scop, below = plan.scop, [*walk(tile)]
+    if sum(isinstance(n, Scope) and n.name.startswith("group") for n in below) > 1:
+        return []
     written = {scop.by_name[n.statement].target for n in below if isinstance(n, Execute)}
     iterators = {loop.iterator for loop in loops}
     moving = {loop.iterator for loop in loops if constant_extent(loop.lower, loop.upper) != loop.step}
