@@ -1,7 +1,8 @@
 """Lesson 5: subscripts from data, reads outside a tensor, and what mistakes look like.
 
-An index may be read from a tensor; it is checked while the kernel runs.  A read that may fall outside says what to find
-there; it limits no index, so ``where`` gives the range.  ``const`` parameters are fixed when a kernel is compiled.
+An index may be read from a tensor; it is checked while the kernel runs.  On the left, it says where a reduction goes.
+A read that may fall outside says what to find there; it limits no index, so ``where`` gives the range.  ``const``
+parameters are fixed when a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import tcomp as tc
 PROGRAM = """
 def bag(float(V,D) table, int32(B,L) word) -> (sum) {
   sum(b,d) +=! table(word(b,l), d)
+}
+def frequency(int32(B,L) word, const int V) -> (int32(V) count) {
+  count(word(b,l)) +=! 1
 }
 def smooth(float(N) x, const int R) -> (y) {
   y(i) +=! repeat_edge(x)(i+r) / (2*R+1) where i in 0:N, r in -R:R+1
@@ -61,6 +65,14 @@ def main() -> None:
     assert np.allclose(ops.bag(table, word), table[word].sum(axis=1), atol=1e-5)
     print(f"bag: {word.shape} indices into {table.shape} -> {(32, 16)}")
 
+    assert (ops.frequency(word, 1000) == np.bincount(word.reshape(-1), minlength=1000)).all()
+    gradient = ops.bag.gradient()
+    print(f"frequency: {word.shape} indices -> (1000,); the gradient of bag goes where it read:\n{gradient}")
+    cotangent = rng.standard_normal((32, 16), np.float32)
+    expected_table = np.zeros_like(table)
+    np.add.at(expected_table, word, cotangent[:, None])
+    assert np.allclose(gradient(table, word, cotangent), expected_table, atol=1e-5)
+
     x = rng.standard_normal(100, np.float32)
     padded = np.pad(x, 3, mode="edge")
     expected = np.convolve(padded, np.full(7, 1 / 7, np.float32), mode="valid")
@@ -85,6 +97,7 @@ def main() -> None:
     show("a read outside, for these sizes", lambda: ops.ahead(x, 3))
     word[3, 1] = 1000
     show("an index outside the table", lambda: ops.bag(table, word))
+    show("a place outside the result", lambda: ops.frequency(word, 1000))
 
 
 if __name__ == "__main__":
