@@ -84,7 +84,7 @@ def normal(expr: Expr) -> Expr:
 
 def factor(terms: Sequence[Product]) -> Product | list[Product]:
     """A sum with its common factors taken out, again in what is left; a list where there are none."""
-    kept = _counted(terms)
+    kept = _chosen_together(_counted(terms))
     if len(kept) == 1:
         return kept[0]
     shared = common(kept)
@@ -113,6 +113,32 @@ def sum_text(terms: Sequence[Product]) -> Expr:
         text = replace(term, negative=False).text()
         result = syntax.Binary("-" if term.negative else "+", result, text)
     return result
+
+
+def _chosen_together(terms: Sequence[Product]) -> list[Product]:
+    """Terms that are chosen on one condition, and 0 otherwise, as one choice."""
+    together: dict[Expr, list[Product]] = {}
+    for position, term in enumerate(terms):
+        match term:
+            case Product(over=(syntax.Conditional(condition=condition, otherwise=otherwise),), under=()):
+                key: Expr = condition if otherwise == ZERO else name(f"{position}")
+            case _:
+                key = name(f"{position}")
+        together.setdefault(key, []).append(term)
+    return [_choice(condition, same) if len(same) > 1 else same[0] for condition, same in together.items()]
+
+
+def _choice(condition: Expr, terms: Sequence[Product]) -> Product:
+    chosen = [
+        replace(part, negative=part.negative != term.negative)
+        for term in terms
+        for choice in term.over
+        if isinstance(choice, syntax.Conditional)
+        for part in terms_of(choice.then)
+    ]
+    factored = factor(chosen)
+    then = factored.text() if isinstance(factored, Product) else sum_text(factored)
+    return Product((syntax.Conditional(condition, then, ZERO),))
 
 
 def _counted(terms: Sequence[Product]) -> list[Product]:

@@ -12,12 +12,23 @@ from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.solutions import Indices, Solved, Solver
-from tcomp.derivatives.text import ZERO, Expr, conjunction, linear_text, name, names_in, substitute, with_children
+from tcomp.derivatives.text import (
+    ZERO,
+    Expr,
+    conjunction,
+    linear_text,
+    name,
+    names_in,
+    shortest,
+    substitute,
+    with_children,
+)
 from tcomp.grammar.ranges.linear import Linear, Rounded, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Index, Read, Statement, depends_on_data, is_indirect, walk
+from tcomp.values.operators import INTRINSICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,11 @@ class _Gather:
             low, high = (substitute(linear_text(bound), self.places) for bound in place.dependent[index])
             return [syntax.Binary("<=", low, at), syntax.Binary("<=", at, high)]
         first, last = place.ranges[index]
+        match self.solved.places[index]:
+            case Linear(terms=((str() as own, coefficient),), constant=offset) if coefficient.constant == 1:
+                # `D <= d` says what `0 <= d - D` does.
+                at, first, last = name(own), first - offset, last - offset
+                reached = None if reached is None else (reached[0] - offset, reached[1] - offset)
         tests: list[Expr] = []
         if reached is None or not (reached[0] - first).is_nonnegative():
             tests.append(syntax.Binary("<=", first.syntax(), at))
@@ -251,21 +267,14 @@ def _replaced(expr: Expr, known: Mapping[Expr, Expr], places: Mapping[str, Expr]
         return known[expr]
     if isinstance(expr, syntax.Name):
         return places.get(expr.name, expr)
-    return _added_up(with_children(expr, [_replaced(child, known, places) for child in syntax.children(expr)]))
-
-
-def _added_up(expr: Expr) -> Expr:
-    """``i + 9 - 7`` as ``i + 2``."""
-    match expr:
-        case syntax.Binary(
-            op="+" | "-",
-            lhs=syntax.Binary(op="+" | "-", rhs=syntax.Number() as first) as inner,
-            rhs=syntax.Number() as second,
-        ) if first.text.isdigit() and second.text.isdigit():
-            offset = int(first.text) * (1 if inner.op == "+" else -1) + int(second.text) * (1 if expr.op == "+" else -1)
-            number = syntax.Number(str(abs(offset)))
-            return inner.lhs if offset == 0 else syntax.Binary("+" if offset > 0 else "-", inner.lhs, number)
-    return expr
+    moved = with_children(expr, [_replaced(child, known, places) for child in syntax.children(expr)])
+    match moved:
+        case syntax.Apply() if moved.function.name not in INTRINSICS:
+            return replace(moved, arguments=tuple(map(shortest, moved.arguments)))
+        case syntax.Boundary():
+            return replace(moved, subscripts=tuple(map(shortest, moved.subscripts)))
+        case _:
+            return moved
 
 
 def _scatter(adjoint: Adjoint, place: Place) -> Contribution:

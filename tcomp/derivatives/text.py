@@ -11,6 +11,7 @@ import numpy as np
 
 from tcomp.grammar.parsing.parser import parse
 from tcomp.grammar.ranges.linear import Linear, Rounded
+from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.tree import function, syntax
 from tcomp.values.operators import FLOAT32, FLOAT64, INTRINSICS, DType
 
@@ -132,6 +133,34 @@ def total(lhs: Expr, rhs: Expr) -> Expr:
     if isinstance(rhs, syntax.Unary) and rhs.op == "-":
         return syntax.Binary("-", lhs, rhs.operand)
     return syntax.Binary("+", lhs, rhs)
+
+
+def shortest(expr: Expr) -> Expr:
+    """A subscript without what cancels: ``i + 9 - 7`` as ``i + 2``, ``D + (d - D)`` as ``d``."""
+    if not isinstance(expr, syntax.Binary) or expr.op not in ("+", "-"):
+        return expr
+    form = _polynomial(expr)
+    added_up = None if form is None else form.syntax()
+    return expr if added_up is None or len(str(added_up)) >= len(str(expr)) else added_up
+
+
+def _polynomial(expr: Expr) -> Polynomial | None:
+    """None where there is anything but names, integers, sums and products."""
+    match expr:
+        case syntax.Number() if expr.text.isdigit():
+            return Polynomial.of(int(expr.text))
+        case syntax.Name():
+            return Polynomial.of(expr.name)
+        case syntax.Unary(op="-"):
+            inner = _polynomial(expr.operand)
+            return None if inner is None else -inner
+        case syntax.Binary(op="+" | "-" | "*"):
+            lhs, rhs = _polynomial(expr.lhs), _polynomial(expr.rhs)
+            if lhs is None or rhs is None:
+                return None
+            return lhs * rhs if expr.op == "*" else lhs + rhs if expr.op == "+" else lhs - rhs
+        case _:
+            return None
 
 
 def conjunction(tests: Sequence[Expr]) -> Expr:

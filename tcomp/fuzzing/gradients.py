@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.derivatives.content import with_content_as_inputs
 from tcomp.engine import define
 from tcomp.errors import DerivativeError, TcompError
 from tcomp.fuzzing.programs.choices import Choices
@@ -93,13 +94,15 @@ def try_seed(seed: int) -> tuple[str, Verdict]:
     """A random program, with doubles for floats, and what became of it."""
     program = generate(Choices(random.Random(seed).randint))
     text = in_doubles(str(program.definition))
-    # What the caller passes has no derivative, and nearly half of all programs add to it.
-    text = re.sub(r" (\+|\*|min|max)=(?!!)", r" \1=!", text)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             operations = define(text, f"<seed {seed}>")
             operation = operations[next(iter(operations))]
+            if operation.function.needs_content:
+                # Nearly half of all programs go on from what the caller passes, which is an input here.
+                text = with_content_as_inputs(operation.function)
+                operation = define(text, f"<seed {seed}>")[operation.name]
             return text, check(operation, program.sizes, seed)
     except DerivativeError as error:
         return text, Verdict("refused", _kind(error.diagnostics[0].message))
