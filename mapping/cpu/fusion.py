@@ -34,7 +34,9 @@ def cpu_tiling(machine: Machine) -> Tiling:
         rereads=functools.partial(_rereads, machine),
         leaves=True,
         kept_bytes=int(FUSION.kept_share * machine.middle_cache),
-        nesting=Nesting(functools.partial(_suffice, machine), int(NESTING.share * machine.middle_cache)),
+        nesting=Nesting(
+            functools.partial(_suffice, machine), int(NESTING.share * machine.middle_cache), NESTING.most_groups
+        ),
         fewer_rows=functools.partial(_fewer_rows, machine),
     )
 

@@ -18,20 +18,18 @@ from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, coor
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop, extents, storage_of, union_map
 
-MOST_GROUPS = 16
-"""Groups of one nest: where there are more, what they touch would have to be looked at again for each."""
-
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
     """What a target asks of loops that groups share.
 
     ``suffice`` says whether so many points of them are work for all threads.  What several groups touch at one point
-    may take ``most_bytes``.
+    may take ``most_bytes``, and there are ``most_groups`` of them.
     """
 
     suffice: Callable[[int], bool]
     most_bytes: int
+    most_groups: int
 
 
 class Nests:
@@ -82,7 +80,7 @@ class Nests:
         loops = min(most, alike)
         while loops and not all(self._stays_inside(before, group, loops) for before in nest):
             loops -= 1
-        if not loops or len(nest) == MOST_GROUPS or not self.nesting.suffice(self._points(group, loops)):
+        if not loops or len(nest) == self.nesting.most_groups or not self.nesting.suffice(self._points(group, loops)):
             return 0
         if not all(self._move(g, loops) for g in (*nest, group)):
             return 0
