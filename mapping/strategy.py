@@ -18,6 +18,7 @@ from tcomp.mapping.cpu.packing import pack_panels
 from tcomp.mapping.cpu.sharing import share_reductions
 from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
+from tcomp.mapping.fusion.merging import merge_indices
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
 from tcomp.mapping.gpu.barriers import synchronise
@@ -47,6 +48,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),

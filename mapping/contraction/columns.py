@@ -57,9 +57,18 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
 
     An update that is no contraction has some only if there is something to pack.  Vectors have ``vector_bytes``.
     """
+    return _chosen(scop, cluster, vector_bytes)[1]
+
+
+def step_cost(scop: Scop, cluster: Cluster, vector_bytes: int) -> float:
+    """What a step of the update that a cluster runs costs for each vector of results; infinite for plain loops."""
+    return _chosen(scop, cluster, vector_bytes)[0]
+
+
+def _chosen(scop: Scop, cluster: Cluster, vector_bytes: int) -> tuple[float, Columns | None]:
     main = main_statement(scop, cluster)
     if main.kind != "update" or not main.plain:
-        return None
+        return math.inf, None
     lanes = max(1, vector_bytes // scop.storages[main.target].dtype.itemsize)
     operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
     sizes = main.extents
@@ -80,10 +89,11 @@ def columns_of(scop: Scop, cluster: Cluster, vector_bytes: int) -> Columns | Non
             )
             cost += COLUMNS.turned * lanes / max(1, steps)
             found.append((cost, -position, replace(columns, results=along)))
+    sums = _dot_cost(scop, cluster, main, operands, steps, lanes)
     if not found:
-        return None
+        return sums, None
     cost, _, columns = min(found, key=lambda entry: entry[:2])
-    return columns if cost <= _dot_cost(scop, cluster, main, operands, steps, lanes) else None
+    return (cost, columns) if cost <= sums else (sums, None)
 
 
 def _along_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> int | None:

@@ -50,7 +50,7 @@ def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) ->
     for name in plan.scop.by_name:
         trial, parts = scop, list[tuple[str, int]]()
         for part in _operands(scop, scop.by_name[name]):
-            found = _place_of(trial.by_name[name], part)
+            found = place_of(trial.by_name[name], part)
             trial, parts = outlined(trial, name, found), [*parts, (name, found)]
         if parts and recognise_contraction(trial.by_name[name]) is not None:
             scop, done = trial, done + parts
@@ -61,20 +61,23 @@ def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) ->
     return plan if not done else replace(scheduled_anew(plan, scop), outlined=tuple(done))
 
 
-def can_outline(scop: Scop, name: str, place: int) -> bool:
-    """Whether what stands at a place of the value of a statement can be computed ahead of it."""
+def can_outline(scop: Scop, name: str, place: int, order: Sequence[str] = ()) -> bool:
+    """Whether what stands at a place of the value of a statement can be computed ahead of it.
+
+    ``order`` names all indices that it depends on, if they are not to be in the order of the statement.
+    """
     parts = [*walk(scop.by_name[name].value)]
-    return place < len(parts) and _Outline.of(scop, scop.by_name[name], parts[place]) is not None
+    return place < len(parts) and _Outline.of(scop, scop.by_name[name], parts[place], order) is not None
 
 
-def outlined(scop: Scop, name: str, place: int) -> Scop:
+def outlined(scop: Scop, name: str, place: int, order: Sequence[str] = ()) -> Scop:
     """The program in which a statement reads what stood at a place of its value, counted as ``walk`` does.
 
-    Raises LegalityError if it would read anything else than before.
+    ``order`` is as for ``can_outline``.  Raises LegalityError if it would read anything else than before.
     """
     statement = scop.by_name[name]
     part = [*walk(statement.value)][place]
-    outline = _Outline.of(scop, statement, part)
+    outline = _Outline.of(scop, statement, part, order)
     assert outline is not None
     producer, storage = outline.producer(scop), outline.storage(scop)
     boxes = {s.name: s.box for s in (*scop.storages.values(), storage)}
@@ -103,8 +106,8 @@ class _Outline:
     domain: isl.Set
 
     @classmethod
-    def of(cls, scop: Scop, statement: ScopStatement, part: Expr) -> _Outline | None:
-        """The outline of a part; None where there is none."""
+    def of(cls, scop: Scop, statement: ScopStatement, part: Expr, order: Sequence[str] = ()) -> _Outline | None:
+        """The outline of a part, its indices in an ``order`` if there is one; None where there is none."""
         reads = [e for e in walk(part) if isinstance(e, Read)]
         inside = _unconditional(statement.value)
         if not reads or not any(part is e for e in inside) or part.dtype.bits < 32 or statement.tile_rank:
@@ -114,6 +117,11 @@ class _Outline:
         if any(r.tensor == statement.target for r in reads) or statement.domain.is_empty():
             return None
         instances = _of_instances(statement, part)
+        if order:
+            own = {s.name: s for s in instances if isinstance(s, Index)}
+            if not isinstance(part, Read) or sorted(order) != sorted(own):
+                return None
+            instances = tuple(own[i] for i in order)
         for subscripts in (instances,) if isinstance(part, Read) else (_of_elements(part, reads), instances):
             if subscripts is None:
                 continue
@@ -278,7 +286,7 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
         return None
     results = statement.indices[: statement.coordinates]
     written = {i: access_stride(scop, statement.target, statement.subscripts, i, scop.sizes) for i in results}
-    chosen = columns_of(scop, _alone(scop, statement), machine.vector_bytes)
+    chosen = columns_of(scop, alone(scop, statement), machine.vector_bytes)
     columns = {i for i, stride in written.items() if stride == 1} if chosen is None else {results[chosen.position]}
     reads = [r for r in (value.lhs, value.rhs) if isinstance(r, Read)]
     rows = [r for r in reads if not columns & indices_in(r)]
@@ -286,7 +294,7 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
         return None
     for read in (*rows, *(r for r in reads if r is not rows[0])):
         if _is_worth_turning(machine, scop, statement, bundles, read, is_row=read is rows[0]):
-            return _place_of(statement, read)
+            return place_of(statement, read)
     return None
 
 
@@ -309,7 +317,7 @@ def _is_worth_turning(
     return _Outline.of(scop, statement, read) is not None
 
 
-def _alone(scop: Scop, statement: ScopStatement) -> Cluster:
+def alone(scop: Scop, statement: ScopStatement) -> Cluster:
     """The cluster that an update makes with what starts and finishes its elements."""
     names = tuple(n for n in (f"{statement.name}i", statement.name, f"{statement.name}f") if n in scop.by_name)
     return Cluster(0, names, dict.fromkeys(names, tuple(range(statement.coordinates))))
@@ -325,7 +333,8 @@ def _is_one_run(indices: Sequence[str], strides: Mapping[str, int], extents: Map
     return True
 
 
-def _place_of(statement: ScopStatement, part: Expr) -> int:
+def place_of(statement: ScopStatement, part: Expr) -> int:
+    """Where a part stands in the value of a statement, counted as ``walk`` does."""
     known = [e for e in _unconditional(statement.value) if e == part]
     return next(n for n, e in enumerate(walk(statement.value)) if e is known[0])
 
@@ -343,5 +352,5 @@ def _expensive(scop: Scop, statement: ScopStatement) -> int | None:
             continue
         outline = _Outline.of(scop, statement, part)
         if outline is not None and outline.is_worth_it(scop):
-            return _place_of(statement, part)
+            return place_of(statement, part)
     return None

@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.errors import PlanError
 from tcomp.mapping.fusion.inlining import can_inline, inlined
+from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import references
@@ -81,6 +82,13 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
 def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     """The program as passes rewrote it before they scheduled it."""
     outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
+    windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
+    for row in source.rows("unfolded"):
+        scop, window = _unfolded(scop, row)
+        windows.append(window)
+    for row in source.rows("merged"):
+        scop, pair = _merged(scop, row)
+        merged_pairs.append(pair)
     for row in source.rows("outlined"):
         scop, part = _outlined(scop, row)
         outlined_parts.append(part)
@@ -94,8 +102,11 @@ def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("apart"):
         scop, name = _apart(scop, row)
         apart.append(name)
-    parts, names = tuple(outlined_parts), tuple(inlined_names)
-    return Plan(scop, scop, tree, (), outlined=parts, inlined=names, stored=frozenset(stored), apart=tuple(apart))
+    pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
+    return Plan(
+        scop, scop, tree, (), unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
+        stored=frozenset(stored), apart=tuple(apart),
+    )  # fmt: skip
 
 
 def _check_numbers(text: str, what: str) -> None:
@@ -130,6 +141,20 @@ def _atomic(tree: isl.Schedule) -> isl.Schedule:
         return node
 
     return tree.map_schedule_node_bottom_up(close)
+
+
+def _unfolded(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int, tuple[str, ...]]]:
+    name, place, order = row.text("statement"), row.number("place"), row.texts("order")
+    if name not in scop.by_name or not order or not can_outline(scop, name, place, order):
+        raise PlanError(f"{row.where}: what {name} reads at {place} cannot be copied ahead of it in this order")
+    return outlined(scop, name, place, order), (name, place, order)
+
+
+def _merged(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
+    name, outer, inner = row.text("statement"), row.text("outer"), row.text("inner")
+    if name not in scop.by_name or not can_merge(scop, name, outer, inner):
+        raise PlanError(f"{row.where}: {outer} and {inner} of {name} cannot be one index")
+    return merged(scop, name, (outer, inner)), (name, outer, inner)
 
 
 def _outlined(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int]]:

@@ -39,6 +39,8 @@ def tree_text(tree: isl.Schedule) -> str:
 
 def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
     return {
+        "unfolded": [{"statement": name, "place": place, "order": order} for name, place, order in plan.unfolded],
+        "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],

@@ -32,13 +32,22 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One version of a tensor.  ``role`` is "input", "output", "inout" or "temporary"; ``strides`` are in elements."""
+    """One version of a tensor.  ``role`` is "input", "output", "inout" or "temporary"; ``strides`` are in elements.
+
+    ``called`` is the storage as the caller has it, where its dimensions are others here.
+    """
 
     name: str
     dtype: DType
     box: Box
     role: str
     strides: tuple[int, ...]
+    called: Storage | None = None
+
+    @property
+    def argument(self) -> Storage:
+        """The storage with the dimensions that the caller's array has."""
+        return self.called or self
 
     @property
     def bytes(self) -> int:

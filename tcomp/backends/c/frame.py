@@ -75,7 +75,7 @@ class KernelFrame:
     def _arguments(self) -> list[Argument]:
         names = [t.name for t in self.function.inputs if t.role == "input"]
         names += [t.name for t in self.function.outputs]
-        storages = [self.plan.scop.storages[n] for n in names]
+        storages = [self.plan.scop.storages[n].argument for n in names]
         return [Argument(s.name, s.dtype, s.box.extent, s.strides, s.role) for s in storages]
 
     def _global_declarations(self) -> list[str]:

@@ -139,9 +139,12 @@ def unfused(compilation: Compilation) -> Plan:
 
 
 def tiles_of_model(compilation: Compilation) -> tuple[int, ...]:
-    """The tile sizes of the last group for every loop of the longest band; 0 where it is not tiled."""
+    """The tile sizes of the last group for every loop of the longest band; 0 where it is not tiled.
+
+    All are 0 where the model merged indices: no sizes of those that the program has give its tiles.
+    """
     rank = max((c.rank for c in unfused(compilation).clusters), default=0)
-    groups = compilation.plan.groups
+    groups = () if compilation.plan.merged else compilation.plan.groups
     sizes = dict(zip(groups[-1].members, groups[-1].sizes, strict=True)) if groups else {}
     return tuple(sizes.get(d, 0) for d in range(rank))
 
@@ -157,7 +160,7 @@ def tiles_of_bands(compilation: Compilation) -> tuple[tuple[int, ...], ...]:
         for number in group.clusters:
             tiles = group.footprints[number].tiles
             found[number] = extents(tiles.intersect_domain(tiles.domain().lexmin()).range())
-    if len(plan.clusters) == len(bands) == len(found):
+    if len(plan.clusters) == len(bands) == len(found) and not plan.merged:
         return tuple(found[c.number] for c in bands)
     start = tiles_of_model(compilation)
     return tuple(start[: c.rank] for c in bands)

@@ -1,0 +1,80 @@
+"""Pass: make one index of several that run together through all that a contraction touches.
+
+``C(a,b,n) +=! A(a,b,k) * B(k,n)`` with ``a`` of 48 and ``b`` of 56 values becomes ``C(j,n) +=! A(j,k) * B(k,n)`` with
+``j`` of 2688: register tiles run along one index of each side, and short ones fill neither vectors nor tiles.
+Where a window alone is in the way, it is unfolded first (``unfolding.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.mapping.fusion.merges import Merge, Pair
+from tcomp.mapping.fusion.outlining import outlined
+from tcomp.mapping.fusion.unfolding import Unfolded, is_worth_unfolding, window_of
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.mapping.plan.schedule import scheduled_anew
+from tcomp.mapping.plan.values import Plan
+from tcomp.model.scop import Scop, ScopStatement
+
+
+def merge_indices(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Merge indices of contractions on each of their sides, unless the caller's tile sizes count them."""
+    if options.tile_sizes is not None:
+        return plan
+    scop, unfolded = plan.scop, list[Unfolded]()
+    for name in plan.scop.by_name:
+        window = window_of(scop, scop.by_name[name])
+        if window is not None:
+            trial = outlined(scop, *window)
+            if is_worth_unfolding(machine, scop, _merged(trial, name)[0], name):
+                scop, unfolded = trial, [*unfolded, window]
+    done: list[tuple[str, str, str]] = []
+    for name in plan.scop.by_name:
+        scop, pairs = _merged(scop, name)
+        done += pairs
+    if not done:
+        return plan
+    return replace(scheduled_anew(plan, scop), merged=tuple(done), unfolded=tuple(unfolded))
+
+
+def _merged(scop: Scop, name: str) -> tuple[Scop, list[tuple[str, str, str]]]:
+    """The program with all indices of a contraction merged that can be, and which."""
+    done: list[tuple[str, str, str]] = []
+    while (found := _found(scop, scop.by_name[name])) is not None:
+        scop, done = found.apply(scop), [*done, (name, *found.seed)]
+    return scop, done
+
+
+def _found(scop: Scop, statement: ScopStatement) -> Merge | None:
+    """The first merge of two indices of a contraction, if a side of it has several of more than one value."""
+    bundles = recognise_contraction(statement) if statement.kind == "update" else None
+    if bundles is None:
+        return None
+    extents = dict(zip(statement.indices, statement.extents, strict=True))
+    for side in (bundles.batch, bundles.m, bundles.n, bundles.k):
+        if sum(extents[i] > 1 for i in side) < 2:
+            continue
+        for pair in ((a, b) for a in side for b in side if a != b):
+            found = Merge.of(scop, statement.name, pair)
+            if found is not None:
+                return found
+    return None
+
+
+def can_merge(scop: Scop, name: str, outer: str, inner: str) -> bool:
+    """Whether two indices of a statement can become one."""
+    known = scop.by_name[name].indices
+    return outer != inner and {outer, inner} <= {*known} and Merge.of(scop, name, (outer, inner)) is not None
+
+
+def merged(scop: Scop, name: str, pair: Pair) -> Scop:
+    """The program in which two indices of a statement, which ``can_merge``, are one.
+
+    Raises LegalityError if an instance would touch anything else.
+    """
+    found = Merge.of(scop, name, pair)
+    assert found is not None
+    return found.apply(scop)
