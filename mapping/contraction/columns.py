@@ -267,7 +267,8 @@ def _dot_cost(
     best = math.inf
     if any(read.boundary is not None for read in operands):
         return best
-    sides = sum_sides(scop, cluster, operands) if recognise_contraction(main) is not None else None
+    products = recognise_contraction(main) is not None
+    sides = sum_sides(scop, cluster, operands) if products else None
     if sides is not None and sides.row is not None:
         own = {cluster.coordinates[main.name][side] for side in (sides.row, sides.column)}
         apart = _neighbouring_results(scop, cluster, main) not in {*own, None}
@@ -277,7 +278,8 @@ def _dot_cost(
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
             cost, extent = 1.0 + 2 * COLUMNS.load, main.extents[position]
-            added = COLUMNS.summed if extent == steps else COLUMNS.summed_each
+            whole = extent == steps and not (products and steps < lanes)
+            added = COLUMNS.summed if whole else COLUMNS.summed_each
             best = min(best, cost * _unfilled(extent, lanes) + added / max(1, extent))
     return best
 
