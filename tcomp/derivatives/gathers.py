@@ -191,8 +191,8 @@ class _Gather:
 
         ``outside`` are the indices that may leave their ranges.  None where that says less than the tests do.
         """
-        factors, divisors = _factors(value)
-        before, _ = _factors(self.adjoint.value)
+        factors, divisors = factors_of(value)
+        before, _ = factors_of(self.adjoint.value)
         if len(before) != len(factors):
             return None
         if any(_mentions(divisor, {self.places[i] for i in outside}) for divisor in divisors):
@@ -229,16 +229,16 @@ def _combines(subscript: Expr, place: Place) -> bool:
     return not isinstance(subscript, syntax.Name) and bool(names_in(subscript) & set(place.indices))
 
 
-def _factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
+def factors_of(value: Expr) -> tuple[list[Expr], list[Expr]]:
     """The factors and the divisors of a product."""
     match value:
         case syntax.Unary(op="-"):
-            return _factors(value.operand)
+            return factors_of(value.operand)
         case syntax.Binary(op="*"):
-            (left, under), (right, below) = _factors(value.lhs), _factors(value.rhs)
+            (left, under), (right, below) = factors_of(value.lhs), factors_of(value.rhs)
             return left + right, under + below
         case syntax.Binary(op="/"):
-            left, under = _factors(value.lhs)
+            left, under = factors_of(value.lhs)
             return left, [*under, value.rhs]
         case _:
             return [value], []

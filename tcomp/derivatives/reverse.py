@@ -20,8 +20,9 @@ from tcomp.derivatives.derivation import (
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
+from tcomp.derivatives.firstsums import first_sum
 from tcomp.derivatives.folds import FOLDS, folded
-from tcomp.derivatives.gathers import Contribution, Place, contribution, rigid_indices
+from tcomp.derivatives.gathers import Contribution, Place, contribution, range_of, rigid_indices
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
@@ -282,9 +283,23 @@ class _Reverse(Reductions):
             if boundary is not None and boundary.kind in FOLDS:
                 self._fold(boundary.kind, adjoint, place, read)
                 continue
-            part = contribution(adjoint, place, self.box(adjoint.read.tensor), frozenset(self.taken))
+            left, where = self._summed_first(adjoint, place)
+            part = contribution(left, where, self.box(adjoint.read.tensor), frozenset(self.taken))
             self.positive |= part.positive
             self.sums.setdefault(read, []).append(part)
+
+    def _summed_first(self, adjoint: Adjoint, place: Place) -> tuple[Adjoint, Place]:
+        """What an adjoint adds once the sums that may come first are written down, and where from."""
+        found = first_sum(adjoint, place)
+        if found is None or any(t.dtype.is_float and t.dtype.bits < 32 for t in self.function.tensors.values()):
+            return adjoint, place  # A sum of 16 bits would be rounded to them.
+        own = self.fresh(f"each_d_{adjoint.read.tensor}")
+        ranges = tuple(range_of(index, place, {}) for index in place.indices)
+        group = Group(f"{own}: what each element adds to the adjoint of {adjoint.read.tensor}", is_adjoint=True)
+        subscripts = tuple(map(name, found.indices))
+        group.statements.append(statement_of(own, subscripts, "+=!", adjoint.value, ranges))
+        self.groups.append(group)
+        return found.adjoint(adjoint, own), found.place(place, own)
 
     def _fold(self, kind: str, adjoint: Adjoint, place: Place, read: str) -> None:
         """The adjoint at logical coordinates, and what it adds to that of the tensor, a dimension at a time."""
