@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
-from tcomp.derivatives.gathers import Place, range_of
+from tcomp.derivatives.gathering.gathers import Place, range_of
 from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, constant, element, name, names_in, to_syntax
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of

@@ -20,9 +20,9 @@ from tcomp.derivatives.derivation import (
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.firstsums import first_sum
-from tcomp.derivatives.folds import FOLDS, folded
-from tcomp.derivatives.gathers import Contribution, Place, contribution, range_of, rigid_indices
+from tcomp.derivatives.gathering.firstsums import first_sum
+from tcomp.derivatives.gathering.folds import FOLDS, folded
+from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, range_of, rigid_indices
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.gathers import Place, factors_of
+from tcomp.derivatives.gathering.gathers import Place, factors_of
 from tcomp.derivatives.text import Expr, element, name, names_in
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.tree import syntax

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tcomp.derivatives.gathers import Contribution
+from tcomp.derivatives.gathering.gathers import Contribution
 from tcomp.derivatives.text import ZERO, Expr, conjunction, element, name
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest
 from tcomp.grammar.ranges.symbolic import Span

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.solutions import Indices, Solved, Solver
+from tcomp.derivatives.gathering.solutions import Indices, Solved, Solver
 from tcomp.derivatives.text import (
     ZERO,
     Expr,
