@@ -7,6 +7,7 @@ tile, ``buffers`` where temporaries live, ``operations`` which subtrees are opaq
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -331,4 +332,4 @@ class Plan:
     def nests(self) -> tuple[range, ...]:
         """The numbers of the groups of each nest, in order."""
         starts = [number for number, group in enumerate(self.groups) if not group.shared]
-        return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(self.groups)], strict=True))
+        return tuple(range(a, b) for a, b in itertools.pairwise([*starts, len(self.groups)]))

@@ -160,3 +160,7 @@ def test_groups_of_a_nest_are_at_work_at_the_same_time() -> None:
     assert lay_out(apart).shared_bytes == 3 * size
     alone = replace(apart, groups=tuple(replace(g, shared=0) for g in plan.groups))
     assert lay_out(alone).shared_bytes == 2 * size
+
+
+def test_a_program_that_runs_nothing_has_no_nests() -> None:
+    assert nests(compiled(TWICE, N=0)) == []
