@@ -50,7 +50,7 @@ ABOVE = (
     Storey("fuzzing", "random programs", _of("fuzzing", "programs")),
 )
 WAY = (
-    Storey("grammar", "text to a checked tree", _of("grammar", "parsing tree checking ranges")),
+    Storey("grammar", "text to a checked tree", _of("grammar", "parsing tree checking ranges calls")),
     Storey("model", "what is computed:\nstatements, accesses,\ndependences"),
     Storey(
         "mapping",
@@ -64,7 +64,7 @@ WAY = (
 BELOW = (
     Storey("arrays", "NumPy, CuPy, PyTorch"),
     Storey("values", "types, reductions, functions", _of("values", "vectormath")),
-    Storey("derivatives", "gradients as program text"),
+    Storey("derivatives", "gradients as program text", _of("derivatives", "gathering")),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),
 )

@@ -445,7 +445,7 @@ def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_th
     chain = toolchain.find()
     if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
         pytest.skip("about gcc's code for x86-64")
-    f = tc.define("def f(float(D,C,F,E) A, float(F,E,B,N) X) -> (O) { O(d,c,b,n) +=! A(d,c,f,e) * X(f,e,b,n) }")["f"]
+    f = tc.define("def f(float(D,C,F,E) A, float(F,E,B,N) X) -> (O) { O(d,b,c,n) +=! A(d,c,f,e) * X(f,e,b,n) }")["f"]
     columns = 72 if this_machine().vector_bytes == 64 else 56
     source = f.compile(sizes={"D": 20, "C": 48, "F": 48, "E": 48, "B": 4, "N": columns}).source
     assert "not all rows and columns" in source and "= {0};" not in source

@@ -31,7 +31,7 @@ def several(double(N) X, int(N) I, double a) -> (Y, J, Z) {
     J(i) = 2 * I(i)
     Z(i) = sin(X(i)) * I(i)
 }
-def gamma(float(N) X) -> (Y) { Y(i) = lgamma(X(i)) }
+def after(float(N) X) -> (Y) { Y(i) = nextafter(X(i), 2.0) }
 """
 
 
@@ -224,11 +224,11 @@ def test_out_goes_with_no_gradient(ops: tc.Module) -> None:
 
 def test_without_a_derivative_it_says_so_before_it_computes(ops: tc.Module) -> None:
     x = torch.ones(4)
-    ops.gamma(x)
+    ops.after(x)
     with torch.no_grad():
-        ops.gamma(x.requires_grad_())
-    with pytest.raises(tc.DerivativeError, match="lgamma has no derivative"):
-        ops.gamma(x)
+        ops.after(x.requires_grad_())
+    with pytest.raises(tc.DerivativeError, match="nextafter has no derivative"):
+        ops.after(x)
 
 
 def test_subclasses_stay_what_they_are(ops: tc.Module) -> None:

@@ -38,7 +38,7 @@ print(str(every))
 
 
 def test_a_built_in_function_is_a_row(tmp_path: Path) -> None:
-    row = 'Intrinsic("lgamma", 1, _lgamma),'
+    row = 'Intrinsic("lgamma", 1, _lgamma, partials=("digamma(a)",)),'
     program = """
 import numpy as np, tcomp as tc
 cubed = tc.define("def f(float(N) A) -> (B) { B(i) = cubed(A(i)) }").f
