@@ -273,13 +273,22 @@ def _may_stay(scop: Scop, statement: ScopStatement, storage: str, d: int, access
 
     That is so for what an assignment reads of the caller's tensors: nobody asks there which subscript moves.  Updates
     choose their columns by that, and what is read of temporaries says which statements share a loop.  A copy into a
-    temporary that cannot merge itself may stay, too: it is made for who reads it.
+    temporary that cannot merge itself may stay, too: it is made for who reads it.  So may a sum that gathers elements
+    of a temporary beyond its borders: it has no columns to choose, and shares no loop with who writes them.
     """
     subscripts, read = access
     role = scop.storages[storage].role
     copies = role == "temporary" and read is None and isinstance(statement.value, Read)
     known = copies or (role == "input" and read is not None and read.boundary is None)
-    return statement.kind == "assign" and known and _stays_inside(scop, statement, storage, subscripts, d)
+    gathers = role == "temporary" and read is not None and read.boundary is not None and _is_gather(statement)
+    return (gathers or (statement.kind == "assign" and known)) and _stays_inside(
+        scop, statement, storage, subscripts, d
+    )
+
+
+def _is_gather(statement: ScopStatement) -> bool:
+    """Whether a statement does nothing but reduce elements, as they are read."""
+    return statement.kind == "update" and statement.plain and isinstance(statement.value, Read)
 
 
 def _stays_inside(scop: Scop, statement: ScopStatement, storage: str, subscripts: tuple[Expr, ...], d: int) -> bool:

@@ -297,3 +297,28 @@ def test_the_proof_refuses_other_reads_and_instances() -> None:
     for changed in wrong:
         with pytest.raises(tc.LegalityError, match="other elements than before"):
             merges.prove_merged(before, changed, instances, elements)
+
+
+FOLDED = """def f(float(N,F,H) G, float(H,F,C,3) K) -> (D) {
+  each(h,n,c,kh) +=! G(n,f,h) * K(h,f,c,kh)
+  D(n,c,h) +=! constant_exterior(each, 0.0)(h-kh,n,c,kh) where n in 0:N, c in 0:C, h in 0:H+2, kh in 0:3
+}"""
+
+
+def test_a_sum_may_gather_what_is_merged() -> None:
+    """The gradient of a locally connected layer: what each place adds is a product of matrices with 3 C columns."""
+    sizes = {"N": 8, "F": 16, "H": 10, "C": 16}
+    compilation = compiled(FOLDED, sizes)
+    assert "c_kh" in compilation.plan.scop.by_name["S0"].indices
+    assert compilation.plan.scop.by_name["S1"].indices == ("n", "c", "h", "kh")
+    G, K = integers(8, 16, 10), integers(10, 16, 16, 3)
+    each = np.einsum("nfh,hfck->hnck", G, K)
+    expected = np.zeros((8, 16, 12), np.float32)
+    for k in range(3):
+        expected[:, :, k : k + 10] += each[..., k].transpose(1, 2, 0)
+    np.testing.assert_array_equal(tc.define(FOLDED).f(G, K), expected)
+
+
+def test_sums_of_what_is_merged_keep_their_indices_where_they_share_loops() -> None:
+    text = FOLDED.replace("constant_exterior(each, 0.0)(h-kh,n,c,kh)", "each(h,n,c,kh)").replace(", h in 0:H+2", "")
+    assert "c_kh" not in compiled(text, {"N": 8, "F": 16, "H": 10, "C": 16}).plan.scop.by_name["S0"].indices
