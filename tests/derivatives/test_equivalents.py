@@ -58,6 +58,7 @@ def assert_close(found: Any, expected: Any, what: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=scale, atol=scale, err_msg=what)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives(name: str) -> None:
     """The outputs; the gradients, whatever is saved; and how far the outputs move, against the gradients."""

@@ -15,6 +15,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("save", [(), "all", "statistics"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_gradients_are_the_same(program: str, save: Any) -> None:

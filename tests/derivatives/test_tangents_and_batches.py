@@ -51,6 +51,7 @@ def test_a_tangent_is_a_def_like_any_other() -> None:
     assert "t_C(m, n) +=! t_A(m, k) * B(k, n)" in str(tangent)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("which", ["all", "first", "last"])
 def test_batches(program: str, which: str) -> None:
