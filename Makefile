@@ -21,7 +21,7 @@ demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, r
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five minutes on two cores
+test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five to ten minutes on two cores
 	$(PYTEST) -m "not long"
 
 test-long: $(VENV)/.dev ## run the tests that `make test` leaves out
