@@ -47,6 +47,11 @@ CACHE_SIZE = Variable(
     "MiB or 0",
     "keep at most so many MiB of compiled kernels, 1024 if not set; those used least recently go; 0 sets no limit",
 )
+KEPT = Variable(
+    "TCOMP_KEPT",
+    "MiB",
+    "keep at most so much memory of results for the next results, 512 if not set; 0 gives all back at once",
+)
 PRINT_TUNING = Variable(
     "TCOMP_PRINT_TUNING",
     "1",
@@ -56,10 +61,11 @@ TUNED = Variable(
     "TCOMP_TUNED", "file or 0", "keep and look for tuned options in this file, not beside the cache; 0 knows none"
 )
 
-VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, PRINT_TUNING, TUNED)
+VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, KEPT, PRINT_TUNING, TUNED)
 
 
 _DEFAULT_MIB = 1024
+_DEFAULT_KEPT_MIB = 512
 
 
 def level() -> int:
@@ -99,10 +105,12 @@ def cache_directory() -> Path | None:
 
 def cache_limit() -> int | None:
     """How many bytes of compiled kernels are kept on disk; None sets no limit."""
-    text = os.environ.get(CACHE_SIZE.name, "") or str(_DEFAULT_MIB)
-    if not re.fullmatch("[0-9]{1,12}", text):
-        raise TcompError(f"{CACHE_SIZE.name} is {text!r}; it must be a number of MiB")
-    return int(text) << 20 or None
+    return _mebibytes(CACHE_SIZE, _DEFAULT_MIB) or None
+
+
+def kept_limit() -> int:
+    """How many bytes of memory are kept for the results of later calls."""
+    return _mebibytes(KEPT, _DEFAULT_KEPT_MIB)
 
 
 def print_tuning() -> bool:
@@ -119,6 +127,13 @@ def tuned_file() -> Path | None:
     """The file that the user chose for tuned options; None leaves it beside the cache."""
     text = os.environ.get(TUNED.name)
     return Path(text) if text and text != "0" else None
+
+
+def _mebibytes(variable: Variable, default: int) -> int:
+    text = os.environ.get(variable.name, "") or str(default)
+    if not re.fullmatch("[0-9]{1,12}", text):
+        raise TcompError(f"{variable.name} is {text!r}; it must be a number of MiB")
+    return int(text) << 20
 
 
 def _switch(variable: Variable) -> bool:

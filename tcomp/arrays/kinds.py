@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -15,15 +15,12 @@ import numpy as np
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
 from tcomp.arrays.matching import Matcher, tensor_matcher
+from tcomp.arrays.pieces import NumpyPieces, TorchPieces
 from tcomp.errors import ShapeError
 from tcomp.model.evaluation import numpy_dtype
-from tcomp.model.scop import contiguous_strides
 from tcomp.values.operators import DTYPES, DType
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
-
-ALIGNMENT = 64
-"""Bytes; new arrays of a cache line or more start at a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +125,9 @@ class ArrayKind(ABC):
 class NumpyKind(ArrayKind):
     """NumPy arrays and their subclasses, but for masked arrays."""
 
+    def __init__(self) -> None:
+        self._pieces = NumpyPieces()
+
     def layout(self, array: NumpyArray) -> Hashable:
         return array.dtype, array.shape, array.strides
 
@@ -149,17 +149,7 @@ class NumpyKind(ArrayKind):
         array.view(np.ndarray)[...] = values
 
     def maker(self, shape: tuple[int, ...], dtype: DType, place: Place) -> Callable[[], NumpyArray]:
-        element = numpy_dtype(dtype)
-        count = math.prod(shape) * element.itemsize
-        if count < ALIGNMENT:
-            return functools.partial(np.empty, shape, element)
-
-        def make() -> NumpyArray:
-            memory = np.empty(count + ALIGNMENT, np.uint8)
-            start = -data_address(memory) % ALIGNMENT
-            return memory[start : start + count].view(element).reshape(shape)
-
-        return make
+        return self._pieces.maker(shape, numpy_dtype(dtype))
 
     def from_numpy(self, array: NumpyArray, place: Place = MAIN) -> NumpyArray:
         return array
@@ -184,9 +174,10 @@ class TorchKind(ArrayKind):
         self._names = {known: t for t, known in self._dtypes.items()}
         self._raw_stream = _torch_stream(torch)
         self._classes = {torch.Tensor, torch.nn.Parameter}
-        # What torch's own compiler calls; a third of the time of torch.empty, and no default device changes it.
-        self._empty_strided: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-        self._empty_strided = getattr(self._empty_strided, "_empty_strided_cpu", None)
+        self._pieces: TorchPieces | None = None
+        with suppress(AttributeError):
+            # A third of the time of torch.empty, and no default device changes it.
+            self._pieces = TorchPieces(torch)
         self._is_transformed = torch._C._are_functorch_transforms_active
         self._modes = torch._C._len_torch_dispatch_stack
         self._tracing = torch._C._get_tracing_state
@@ -248,8 +239,8 @@ class TorchKind(ArrayKind):
         array.detach().copy_(self.from_numpy(values))
 
     def maker(self, shape: tuple[int, ...], dtype: DType, place: Place) -> Callable[[], Any]:
-        if place.memory is Memory.MAIN and self._empty_strided is not None:
-            return functools.partial(self._empty_strided, shape, contiguous_strides(shape), self._dtypes[dtype])
+        if place.memory is Memory.MAIN and self._pieces is not None:
+            return self._pieces.maker(shape, self._dtypes[dtype])
         device = self._torch.device("cpu" if place.memory is Memory.MAIN else str(place))
         return functools.partial(self._torch.empty, shape, dtype=self._dtypes[dtype], device=device)
 

@@ -12,7 +12,8 @@ import pytest
 
 from tcomp.arrays.arrays import KINDS, fetched, in_place, is_frozen, layout_of, like
 from tcomp.arrays.devices import MAIN
-from tcomp.arrays.kinds import ALIGNMENT, NUMPY, ArrayError, View
+from tcomp.arrays.kinds import NUMPY, ArrayError, View
+from tcomp.arrays.pieces import ALIGNMENT
 from tcomp.errors import ShapeError, SourceText, Span
 from tcomp.grammar.tree.function import Tensor
 from tcomp.runtime.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
