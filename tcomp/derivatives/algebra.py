@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, negated, substitute, with_children
+from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, names_in, negated, substitute, with_children
 from tcomp.grammar.tree import syntax
+from tcomp.values.operators import INTRINSICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,30 @@ class Product:
         return Product(_left(self.over, other.over), _left(self.under, other.under), self.negative != other.negative)
 
     def text(self) -> Expr:
+        """Factors that vary no more than the divisors are divided first: ``a / z(n) * exp(X(n, c))`` has one quotient a
+        row."""
+        used = frozenset[str]().union(*map(_indices_of, self.under))
+        steady = [factor for factor in self.over if _indices_of(factor) <= used]
+        if not any(not isinstance(factor, syntax.Number) for factor in steady):
+            steady = []
+        varying = [factor for factor in self.over if factor not in steady]
+        first, rest = (steady, varying) if steady and varying else (self.over, [])
         result: Expr = ONE
-        for factor in self.over:
+        for factor in first:
             result = factor if result == ONE else syntax.Binary("*", result, factor)
         for divisor in self.under:
             result = syntax.Binary("/", result, divisor)
+        for factor in rest:
+            result = syntax.Binary("*", result, factor)
         return negated(result) if self.negative else result
+
+
+def _indices_of(expr: Expr) -> frozenset[str]:
+    """The names in the subscripts of what an expression reads."""
+    own = [names_in(a) for a in expr.arguments] if isinstance(expr, syntax.Apply) else []
+    if isinstance(expr, syntax.Apply) and expr.function.name in INTRINSICS:
+        own = []
+    return frozenset[str]().union(*own, *map(_indices_of, syntax.children(expr)))
 
 
 def terms_of(expr: Expr) -> list[Product]:

@@ -45,6 +45,15 @@ def test_softmax_is_that_of_the_textbooks() -> None:
     assert gradient.saved == ("Y",) and gradient.forward is tc.library.softmax
 
 
+def test_what_a_row_shares_is_divided_before_it_meets_the_row() -> None:
+    """One quotient a row, and none an element; a sum of a row over its length is left as it was written."""
+    text = tc.library.cross_entropy.gradient().text
+    shared = [line for line in text.splitlines() if "/" in line and "exp" in line]
+    assert len(shared) == 1 and shared[0].index("/") < shared[0].index("exp")
+    f = tc.define("def f(float(N,D) X, float(N) z) -> (Y) { Y(n,d) = X(n,d) * X(n,d) / z(n) }").f
+    assert "2.0 * d_Y(n, d) * X(n, d) / z(n)" in f.gradient("X").text
+
+
 def test_attention_is_that_of_flash_attention() -> None:
     lines = tc.library.attention.gradient().text.splitlines()
     assert "    d_total(b, h, l) +=! d_O(b, h, l, e) * O(b, h, l, e)" in lines
