@@ -10,6 +10,7 @@ statement that reads its own target elsewhere computes into a temporary first.  
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -28,10 +29,11 @@ from tcomp.grammar.tree.function import (
     Tensor,
     map_children,
     walk,
+    with_indices,
 )
 from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
 from tcomp.model.scattering import Points, gathered, points_of
-from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements
+from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements, storage_of
 from tcomp.model.shares import Shares, shares_of
 from tcomp.values.operators import INT64, REDUCTIONS, DType
 
@@ -169,9 +171,10 @@ class _Builder:
             REDUCTIONS[statement.reduction].identity(statement.accumulator), statement.accumulator, statement.span
         )
         if not statement.initialise:
-            start = _convert(
-                Read(self.current[tensor.name], subscripts, tensor.dtype, statement.span), statement.accumulator
-            )
+            read = Read(self.current[tensor.name], subscripts, tensor.dtype, statement.span)
+            start = _convert(read, statement.accumulator)
+            if statement.scatters and start is read:
+                start = self._made_here(read, init_domain, [value, *statement.subscripts])
         self._add(f"S{number}i", "init", init_domain, indices, accumulator, subscripts, start, number)
         self._add(
             f"S{number}", "update", domain.domain, statement.indices, accumulator, statement.subscripts, value, number,
@@ -185,6 +188,27 @@ class _Builder:
             number, accumulator, target, version, tensor.dtype, None if not plain else (element_domain, indices)
         )
         self.current[tensor.name] = target
+
+    def _made_here(self, read: Read, elements: isl.Set, others: Sequence[Expr]) -> Expr:
+        """What stands for the read of all elements of a storage; where one statement makes them for it, what that does.
+
+        The accumulator of a scatter holds whole rows, which would be written twice.
+        """
+        storage = self.storages[read.tensor]
+        makers = [s for s in self.statements if s.target == storage.name]
+        used = [e for expr in others for e in walk(expr) if isinstance(e, Read) and e.tensor == storage.name]
+        used += [r for s in self.statements for r in s.all_reads if storage_of(r) == storage.name]
+        if storage.role != "temporary" or len(makers) != 1 or used:
+            return read
+        maker = makers[0]
+        rank = len(read.subscripts)
+        if maker.kind != "assign" or not maker.plain or len(maker.indices) != rank or maker.value.dtype != read.dtype:
+            return read
+        if not elements.reset_tuple_id().is_equal(maker.write.range().reset_tuple_id()):
+            return read
+        self.statements.remove(maker)
+        del self.storages[storage.name]
+        return with_indices(maker.value, dict(zip(maker.indices, read.subscripts, strict=True)))
 
     def _shared(
         self, number: int, shares: Shares, domain: StatementDomain, version: _Version, value: Expr
@@ -228,7 +252,7 @@ class _Builder:
 
         Elsewhere an accumulator is a register or a part of a tile; of this one, all elements are needed at once.
         """
-        return statement.scatters and statement.initialise and statement.target not in self.current.values()
+        return statement.scatters and statement.target not in self.current.values()
 
     def _scattered(
         self, number: int, statement: Statement, points: Points, version: _Version, value: Expr

@@ -120,6 +120,22 @@ def test_what_was_there_is_kept_and_added_to() -> None:
     np.testing.assert_array_equal(before, expected)
 
 
+MADE_FOR_IT = "def f(float(N,D) V, int32(N) I) -> (O) { O(i,d) = 2 * V(i,d)  O(i,I(i)) += V(i,0) }"
+READ_AGAIN = MADE_FOR_IT.replace("V(i,0)", "O(i,0)")
+IN_PART = "def f(float(N,D) V, int32(N) I) -> (O) { O(i,d) = V(i,d)  O(i,0) = V(i,1)  O(i,I(i)) += V(i,0) }"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("text", [MADE_FOR_IT, READ_AGAIN, IN_PART], ids=["made for it", "read again", "in part"])
+def test_what_is_added_to_rows_just_made(text: str, target: str) -> None:
+    """They are made where they lie; what another statement reads of them is what was there before."""
+    f = tc.define(text).f
+    given = [np.random.default_rng(0).integers(-4, 4, (9, 7)).astype(np.float32), np.arange(9, dtype=np.int32) % 7]
+    np.testing.assert_array_equal(f(*given, target=target), f.reference(*given))
+    if text == MADE_FOR_IT:
+        assert "buffer" not in f.compile(*given, target=target).explain()
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("reduction", ["+=!", "max=!", "*=!"])
 @pytest.mark.parametrize("where", ["", " where i in 3:N"])
