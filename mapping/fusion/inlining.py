@@ -36,7 +36,7 @@ from tcomp.mapping.tiles.strides import access_stride, strides_along
 from tcomp.model.accesses import Frame, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement, storage_of, union_map
 
-_EXTREMA = ("fmax", "fmin", "relu", "abs", "fabs")
+EXTREMA = ("fmax", "fmin", "relu", "abs", "fabs")
 """Functions that are a comparison or two."""
 
 _ARITHMETIC = ("+", "-", "*", "/", "min", "max")
@@ -128,7 +128,7 @@ def operations(expr: Expr) -> int:
         case Constant() | Index() | Size() | Cast(operand=Constant() | Index() | Size()):
             return 0
         case Call():
-            own = INLINING.extremum if expr.intrinsic in _EXTREMA else INLINING.function
+            own = INLINING.extremum if expr.intrinsic in EXTREMA else INLINING.function
         case Binary(op="/"):
             own = INLINING.division
         case _:
@@ -144,7 +144,7 @@ def _is_arithmetic(expr: Expr) -> bool:
         case Binary():
             known = expr.op in _ARITHMETIC and (expr.op != "/" or expr.dtype.is_float)
         case Call():
-            known = expr.intrinsic in _EXTREMA
+            known = expr.intrinsic in EXTREMA
         case _:
             known = isinstance(expr, Constant | Index | Size | Unary | Cast)
     return known and all(_is_arithmetic(child) for child in children(expr))

@@ -125,8 +125,8 @@ class Speller:
     """Spells expressions of one statement instance; ``indices`` gives each index its C text.
 
     ``known`` names the variables that hold subscripts which were computed, and checked, before; ``panels`` are the
-    copies in which some reads are found, and ``held`` what has the values of some.  ``reported`` are the indices of the
-    program that a failed check tells.
+    copies in which some reads are found, and ``held`` what has the values of some expressions.  ``reported`` are the
+    indices of the program that a failed check tells.
     """
 
     scop: Scop
@@ -138,11 +138,14 @@ class Speller:
     dialect: Dialect = HOST_C
     known: Mapping[Gather, str] = field(default_factory=dict, kw_only=True)
     panels: Mapping[Read, CopiedBox] = field(default_factory=dict, kw_only=True)
-    held: Mapping[Read, str] = field(default_factory=dict, kw_only=True)
+    held: Mapping[Expr, str] = field(default_factory=dict, kw_only=True)
     reported: tuple[tuple[str, Expr], ...] = field(default=(), kw_only=True)
 
     def value(self, expr: Expr) -> str:
         """The expression as a value of its type."""
+        return self.held[expr] if self.held and expr in self.held else self._computed(expr)
+
+    def _computed(self, expr: Expr) -> str:
         match expr:
             case Constant():
                 return constant_text(expr.value, expr.dtype, self.dialect)
@@ -274,8 +277,6 @@ class Speller:
 
     def read(self, expr: Read) -> str:
         """A tensor element as a value, boundary rules and run-time checks included."""
-        if expr in self.held:
-            return self.held[expr]
         dtype = expr.dtype
         storage = self.scop.storages[expr.tensor]
         panel = self.panels.get(expr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -131,3 +132,35 @@ def test_results_are_right(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, in
     np.testing.assert_allclose(tc.define(SOFTMAX)["f"](X), e / e.sum(1, keepdims=True), rtol=1e-5)
     root = np.sqrt((exact * exact).mean(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(tc.define(RMS_NORM)["f"](X), exact / root, rtol=1e-5)
+
+
+EXPONENTIALS = "def f(float(N,D) X, float(N) m) -> (Y) { Y(n,d) = exp(X(n,d) - m(n)) }"
+SAVED = "def f(float(N,D) X, float(N) m, int64(N) at) -> (Y) { Y(n,d) = exp(X(n,d) - m(n))  Y(n,at(n)) += -1.0 }"
+HALF_OF_ROWS = "def f(float(N,D) X, float(N) m) -> (Y) { Y(n,d) = exp(X(n,2*d) - m(n)) where d in 0:D/2 }"
+
+
+@pytest.mark.parametrize("text", [EXPONENTIALS, SAVED], ids=["streamed", "added to"])
+def test_rows_of_functions_fetch_what_they_read(text: str) -> None:
+    assert fetched(text, {"N": 4096, "D": 1000}) == {("X", 1024)}
+    assert fetched(text, {"N": 16, "D": 1000}) == set(), "all of it stays in the caches"
+
+
+def test_rows_fetch_nothing_in_vain() -> None:
+    plain = EXPONENTIALS.replace("exp(X(n,d) - m(n))", "X(n,d) - exp(m(n))")
+    assert fetched(plain, {"N": 4096, "D": 1000}) == set(), "nothing keeps the processor from looking far"
+    assert fetched(HALF_OF_ROWS, {"N": 4096, "D": 1000}) == set(), "no neighbours"
+
+
+@pytest.mark.parametrize("sizes", [(600, 1000), (70, 10_007), (4096, 130)])
+def test_rows_that_fetch_are_right_to_the_end(sizes: tuple[int, int], machine: Callable[..., None]) -> None:
+    machine(last_cache=1 << 16, middle_cache=1 << 12)
+    rows, columns = sizes
+    X = np.random.default_rng(0).standard_normal((rows, columns)).astype("f4")
+    m, at = X.max(1), np.arange(rows) * 7 % columns
+    for text, arrays in ((EXPONENTIALS, (X, m)), (SAVED, (X, m, at))):
+        f = tc.define(text).f
+        assert "__builtin_prefetch" in f.compile(*arrays).source
+        expected = np.exp(X.astype("f8") - m[:, None])
+        if text == SAVED:
+            expected[np.arange(rows), at] -= 1
+        np.testing.assert_allclose(f(*arrays), expected, rtol=3e-6, atol=1e-6)

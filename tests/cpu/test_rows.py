@@ -472,6 +472,27 @@ def test_what_a_row_reads_alike_is_read_before_it() -> None:
     np.testing.assert_allclose(f(X, m, r, dY), t - t.sum(1, keepdims=True), rtol=1e-4, atol=1.0)
 
 
+@pytest.mark.parametrize("value", ["a / z(n) * exp(X(n,d) - m(n))", "X(n,d) * sqrt(a * z(n)) + (m(n) - a)"])
+def test_what_a_row_computes_alike_is_computed_before_it(value: str) -> None:
+    f = tc.define(f"def f(float(N,D) X, float(N) m, float(N) z, float a) -> (Y) {{ Y(n,d) = {value} }}")["f"]
+    X, m, z, a = integers(3, 2000), integers(3), integers(3) ** 2 + 1, np.float32(3)
+    source = f.compile(X, m, z, a).source
+    steady = re.findall(r"const float (tc_same\d+) = (.*);", source)
+    assert steady and any("/" in text or "sqrt" in text for _, text in steady)
+    inside = [line for line in source.splitlines() if "v_X[" in line and "=" in line and "const" not in line]
+    assert inside and not any("v_z[" in line or "v_m[" in line for line in inside)
+    np.testing.assert_allclose(f(X, m, z, a), f.reference(X, m, z, a), rtol=2e-6, atol=1e-6)
+
+
+def test_what_is_computed_in_a_row_for_some_elements_is_left_there() -> None:
+    """A quotient of integers may fail, and a branch may not be taken."""
+    text = "def f(int32(N,D) X, int32(N) z) -> (Y) { Y(n,d) = X(n,d) > 0 ? X(n,d) * (100 / z(n)) : 0 }"
+    f = tc.define(text)["f"]
+    X, z = integers(3, 500).astype(np.int32), np.array([3, 0, -7], np.int32)
+    X[1] = -1
+    np.testing.assert_array_equal(f(X, z), f.reference(X, z))
+
+
 def test_what_may_change_in_a_row_is_read_there() -> None:
     """An element that the row writes itself, and one that only some iterations may read."""
     f = tc.define("""

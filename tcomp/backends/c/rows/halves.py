@@ -15,7 +15,7 @@ from tcomp.backends.c.vectors.values import VectorSpeller, neighbours
 from tcomp.backends.c.vectors.widening import narrowed, widened
 from tcomp.backends.dialect import store
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.grammar.tree.function import Cast, Read
+from tcomp.grammar.tree.function import Cast, Expr, Read
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, Variable, substitute
 from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
@@ -76,8 +76,9 @@ class HalfRow:
             for number, read in enumerate(reads):
                 element = vectors.first(read)
                 yield f"    *({kind} *)&wide{number}[{offset}] = {widened(f'&{element}', FLOAT16, self.lanes)};"
-        held = {read: f"wide{number}[l]" for number, read in enumerate(reads)}
-        inside = replace(self._at(Operation("+", (Variable(i), Variable("l")))), held=held)
+        speller = self._at(Operation("+", (Variable(i), Variable("l"))))
+        held: dict[Expr, str] = {read: f"wide{number}[l]" for number, read in enumerate(reads)}
+        inside = replace(speller, held={**speller.held, **held})
         result = "value[l]" if rounds else self._element(inside)
         value = self._value(inside)
         if rounds:

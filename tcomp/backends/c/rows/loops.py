@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -12,17 +12,19 @@ from tcomp.backends.c.contractions.accumulators import Accumulation
 from tcomp.backends.c.loops.nests import may_have, nest_of
 from tcomp.backends.c.loops.pieces import pieces
 from tcomp.backends.c.loops.stages import copied_by, start_of
+from tcomp.backends.c.rows.ahead import FetchedReads, in_blocks
 from tcomp.backends.c.rows.folds import RowFolds, one_reduction
-from tcomp.backends.c.rows.gathers import all_gathers, steady_gathers, unconditional_reads
+from tcomp.backends.c.rows.gathers import all_gathers, steady_gathers
 from tcomp.backends.c.rows.halves import HalfRow
 from tcomp.backends.c.rows.nextrows import next_rows
 from tcomp.backends.c.rows.reductions import Reduction
 from tcomp.backends.c.rows.short import ShortRows
+from tcomp.backends.c.rows.steady import steady_values
 from tcomp.backends.c.rows.streaming import StreamedRow, streamed_statements
 from tcomp.backends.c.vectors.values import moves_target
-from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, mangle
+from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, bare, mangle
 from tcomp.backends.spelling import Gather, Speller, loop_text
-from tcomp.grammar.tree.function import Cast, Read, depends_on_data
+from tcomp.grammar.tree.function import Cast, Expr, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expr
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import (
@@ -30,6 +32,7 @@ from tcomp.loops.ir import (
     For,
     If,
     Let,
+    LoopExpr,
     LoopNode,
     Number,
     Operation,
@@ -72,7 +75,7 @@ def may_repeat(statements: list[ScopStatement]) -> bool:
 class RowLoops:
     """Spells innermost loops of a plan.
 
-    ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some reads,
+    ``known`` are the subscripts computed in front of the one under way, ``held`` what has the values of some parts,
     and ``reduced_by`` the lines that stand for some reductions, by their marks.
 
     ``plain`` spells a loop as it stands, ``spelled`` any node as it is spelled elsewhere.
@@ -84,7 +87,7 @@ class RowLoops:
     plain: Callable[[For], list[str]]
     spelled: Callable[[LoopNode], list[str]]
     known: Mapping[Gather, str] = field(default_factory=dict)
-    held: Mapping[str, Mapping[Read, str]] = field(default_factory=dict)
+    held: Mapping[str, Mapping[Expr, str]] = field(default_factory=dict)
     reduced_by: Mapping[str, list[str]] = field(default_factory=dict)
     streamed: frozenset[str] = field(init=False)
 
@@ -203,7 +206,7 @@ class RowLoops:
         rest = self.plain(replace(loop, lower=Variable(rows.first))) if left else []
         return ["{", *("  " + line for line in (*rows.lines(spelled), *rest)), "}"]
 
-    def _beside(self, loop: For, held: Mapping[str, Mapping[Read, str]]) -> list[str]:
+    def _beside(self, loop: For, held: Mapping[str, Mapping[Expr, str]]) -> list[str]:
         """A loop over whole vectors with some reads held."""
         before, self.held = self.held, held
         lines = [SIMD, *self.plain(loop)]
@@ -253,54 +256,81 @@ class RowLoops:
         return True
 
     def _vectors(self, loop: For) -> list[str]:
-        """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short.
+        """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short."""
 
-        What all its iterations read alike is read in front of it: gcc, which must expect that what the loop stores
-        changes it, would load it anew at the end of each iteration, and then finds no vectors.
+        def inner() -> list[str]:
+            lines = self._known_before(loop) or self.plain(loop)
+            return [SIMD, *lines] if lines[0].startswith("for (") else lines
+
+        return self._with_steady(loop, inner)
+
+    def _with_steady(self, loop: For, inner: Callable[[], list[str]]) -> list[str]:
+        """A loop with what all its iterations have alike computed in front of it.
+
+        gcc, which must expect that what the loop stores changes what it reads, would load that anew at the end of each
+        iteration, and then finds no vectors; and it divides in each lane by what it loads.
         """
-        steady = self._steady_reads(loop)
         before, self.held = self.held, {**self.held}
-        declared = []
-        for number, (name, read, text) in enumerate(steady):
-            declared.append(f"  const {C_VALUE_TYPES[read.dtype.name]} tc_same{number} = {text};")
-            self.held[name] = {**self.held.get(name, {}), read: f"tc_same{number}"}
-        lines = self._known_before(loop) or self.plain(loop)
-        lines = [SIMD, *lines] if lines[0].startswith("for (") else lines
+        declared: list[str] = []
+        for name, value, text in self._steady_values(loop):
+            if value not in self.held.get(name, {}):
+                variable = f"tc_same{sum(map(len, self.held.values()))}"
+                declared.append(f"  const {C_VALUE_TYPES[value.dtype.name]} {variable} = {text};")
+                self.held[name] = {**self.held.get(name, {}), value: variable}
+        lines = inner()
         self.held = before
-        return ["{", *declared, *("  " + line for line in lines), "}"] if declared else lines
+        if not declared:
+            return lines
+        extent = constant_extent(loop.lower, loop.upper)
+        runs = "{" if extent is not None else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"
+        return [runs, *declared, *("  " + line for line in lines), "}"]
 
-    def _steady_reads(self, loop: For) -> list[tuple[str, Read, str]]:
-        """The reads of memory that are the same in all iterations, each with its statement and its text."""
+    def _steady_values(self, loop: For) -> list[tuple[str, Expr, str]]:
+        """What is the same in all iterations, each with its statement and its text."""
         calls = [n for n in walk(loop.body) if isinstance(n, Execute)]
         written = {self.scop.by_name[call.statement].target for call in calls}
-        found: list[tuple[str, Read, str]] = []
+        found: list[tuple[str, Expr, str]] = []
         for call in calls:
             statement = self.scop.by_name[call.statement]
             arguments = dict(zip(statement.indices, call.arguments, strict=True))
             copied = {read for c in self.plan.copies if c.statement == statement.name for read in c.reads}
+            moving = frozenset(name for name, a in arguments.items() if loop.iterator in variables(a))
+
+            def is_steady(read: Read, copied: Set[Read] = copied, moving: Set[str] = moving) -> bool:
+                changes = read.boundary is not None or read.tensor in written or read in copied
+                return not (changes or moving & indices_in(read) or any(map(depends_on_data, read.subscripts)))
+
             speller = self._speller(statement, {n: loop_text(a) for n, a in arguments.items()})
-            for read in dict.fromkeys(unconditional_reads(statement.value)):
-                moving = any(loop.iterator in variables(arguments[name]) for name in indices_in(read))
-                if moving or read.tensor in written or read in copied or any(map(depends_on_data, read.subscripts)):
-                    continue
-                if not self._is_register(read.tensor) and read not in self.held.get(statement.name, {}):
-                    found.append((statement.name, read, speller.read(read)))
+            for value in dict.fromkeys(steady_values(statement.value, is_steady, moving)):
+                if not (isinstance(value, Read) and self._is_register(value.tensor)):
+                    found.append((statement.name, value, bare(speller.value(value))))
         return found
 
     def _row(self, loop: For, call: Execute) -> list[str]:
+        return self._with_steady(loop, lambda: self._own_row(loop, call))
+
+    def _own_row(self, loop: For, call: Execute) -> list[str]:
         """In streaming stores where they pay, float16 in blocks, else plain."""
         statement = self.scop.by_name[call.statement]
         dtype = self.scop.storages[statement.target].dtype
         speller = functools.partial(self._speller, statement)
+        fetched = FetchedReads.of(self.plan, self.machine, loop, call)
         if call.statement in self.streamed:
-            streamed = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, speller).lines()
+            streamed = StreamedRow(loop, call, statement, dtype, self.machine.vector_bytes, speller, fetched).lines()
             if streamed is not None:
                 return [*streamed]
         lanes = self.machine.vector_bytes // FLOAT32.itemsize
         lines = HalfRow(loop, call, statement, dtype, lanes, speller).lines() if self.machine.widens else None
         if lines is None and self._updates_neighbours(loop, call, statement):
             return [SIMD, *self.plain(loop)]
-        return self.plain(loop) if lines is None else lines
+        if lines is None:
+
+            def at(iteration: LoopExpr) -> Speller:
+                moved = (substitute(a, loop.iterator, iteration) for a in call.arguments)
+                return speller({n: loop_text(a) for n, a in zip(statement.indices, moved, strict=True)})
+
+            lines = in_blocks(loop, fetched, at, lambda inner: [SIMD, *self.plain(inner)])
+        return lines or self.plain(loop)
 
     def _updates_neighbours(self, loop: For, call: Execute, statement: ScopStatement) -> bool:
         """Whether a loop reduces neighbours into neighbours: gcc does not see that they are no others than it reads."""

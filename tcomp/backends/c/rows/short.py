@@ -35,7 +35,7 @@ class ShortRows:
     vector_bytes: int
     speller: Callable[[str, Mapping[str, str]], Speller]
 
-    def lines(self, spelled: Callable[[For, Mapping[str, Mapping[Read, str]]], list[str]]) -> list[str] | None:
+    def lines(self, spelled: Callable[[For, Mapping[str, Mapping[Expr, str]]], list[str]]) -> list[str] | None:
         """The C text of the rows that come in groups; those that are left begin at the iterator ``first``.
 
         None if rows are not worth that, or not one behind the other.  ``spelled`` gives the text of a loop over
@@ -126,10 +126,10 @@ class ShortRows:
         self,
         apart: Mapping[tuple[str, Read], tuple[int, int]],
         lanes: int,
-        spelled: Callable[[For, Mapping[str, Mapping[Read, str]]], list[str]],
+        spelled: Callable[[For, Mapping[str, Mapping[Expr, str]]], list[str]],
     ) -> Iterator[str]:
         arguments = {call.statement: call.arguments for call in self.calls}
-        held: dict[str, dict[Read, str]] = {}
+        held: dict[str, dict[Expr, str]] = {}
         repeated, spread = list[str](), list[str]()
         low, i = self.row.lower, self.row.iterator
         assert isinstance(low, Number)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.backends.c.rows.ahead import FetchedReads, behind
 from tcomp.backends.c.rows.reductions import VALUE_BYTES
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.c.vectors.values import ELEMENTS, VectorSpeller, neighbours
@@ -88,7 +89,7 @@ def streamed_statements(plan: Plan, machine: Machine) -> frozenset[str]:
 class StreamedRow:
     """The innermost loop of a statement that writes neighbouring elements of an output.
 
-    ``speller`` spells expressions where indices have the C text given.
+    ``speller`` spells expressions where indices have the C text given; ``fetched`` is what is fetched ahead.
     """
 
     loop: For
@@ -97,6 +98,7 @@ class StreamedRow:
     dtype: DType
     vector_bytes: int
     speller: Callable[[Mapping[str, str]], Speller]
+    fetched: FetchedReads
 
     def lines(self) -> Iterator[str] | None:
         """The loop in C; None if it does not write neighbouring elements, or too few."""
@@ -127,6 +129,7 @@ class StreamedRow:
         yield f"    {i} += first;"
         yield "  }"
         yield f"  for (; {i} + {count} <= {upper}; {i} += {count}) {{"
+        yield from ("    " + text for text in self.fetched.lines(lambda n: self._at(behind(i, n)), count))
         yield from ("    " + text for text in values)
         for offset in range(0, LINE, size):
             yield f"    tc_stream_{size}((char *)&{here} + {offset}, (const char *)value + {offset});"
