@@ -73,6 +73,7 @@ def page(folder: Path) -> str:
     for section in sections:
         lines += ["", f"## {section.title}", "", *section.lines]
     lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
+    lines += [line for run in _latest(found, lambda run: _is(run, "threads")) for line in _threads(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
     return _HEAD + "\n" + "\n".join(lines) + "\n"
 
@@ -288,6 +289,20 @@ def _gradients(run: Run) -> Iterator[str]:
     yield from ("", "A product of 8x6 by 6x5, microseconds of a call, the least of many:", "")
     calls = ((what, *(f"{t:.1f}" for t in times.values())) for what, times in run.found["calls"].items())
     yield from table(("call", "tcomp", "torch.mm"), calls)
+
+
+def _threads(run: Run) -> Iterator[str]:
+    machine, columns = run.found["machine"], run.found["columns"]
+    yield from ("", f"## Threads around kernels, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python benchmarks/threads.py`: {machine['threads']} threads, numpy {machine['numpy']}, torch "
+        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 convolution, "
+        "64 channels, 56x56, medians; a rest is 60 ms."
+    )
+    yield ""
+    situations = next(iter(columns.values()))
+    rows = ((what, *(f"{times[what]:.2f}" for times in columns.values())) for what in situations)
+    yield from table(("situation", *columns), rows)
 
 
 def _overhead(run: Run) -> Iterator[str]:

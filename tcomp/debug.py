@@ -52,6 +52,7 @@ KEPT = Variable(
     "MiB",
     "keep at most so much memory of results for the next results, 512 if not set; 0 gives all back at once",
 )
+THREADS = Variable("TCOMP_THREADS", "openmp", "run kernels on OpenMP's threads, not on tcomp's own")
 PRINT_TUNING = Variable(
     "TCOMP_PRINT_TUNING",
     "1",
@@ -61,7 +62,7 @@ TUNED = Variable(
     "TCOMP_TUNED", "file or 0", "keep and look for tuned options in this file, not beside the cache; 0 knows none"
 )
 
-VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, KEPT, PRINT_TUNING, TUNED)
+VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, KEPT, THREADS, PRINT_TUNING, TUNED)
 
 
 _DEFAULT_MIB = 1024
@@ -111,6 +112,14 @@ def cache_limit() -> int | None:
 def kept_limit() -> int:
     """How many bytes of memory are kept for the results of later calls."""
     return _mebibytes(KEPT, _DEFAULT_KEPT_MIB)
+
+
+def openmp_threads() -> bool:
+    """Whether kernels run on OpenMP's threads, though there are others."""
+    text = os.environ.get(THREADS.name, "")
+    if text not in ("", "openmp"):
+        raise TcompError(f"{THREADS.name} is {text!r}; it must be openmp or nothing")
+    return bool(text)
 
 
 def print_tuning() -> bool:

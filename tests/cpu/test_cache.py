@@ -58,9 +58,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     found = Counts()
     begin_compiling, lower = toolchain.compiling, specialisation.lower
 
-    def compiling(*arguments: object) -> object:
+    def compiling(*arguments: object, **choices: object) -> object:
         found.compiled += 1
-        return begin_compiling(*arguments)
+        return begin_compiling(*arguments, **choices)
 
     def lowering(*arguments: object, **options: object) -> object:
         found.lowered += 1

@@ -394,9 +394,9 @@ def test_many_threads_compile_each_kernel_once(monkeypatch: pytest.MonkeyPatch) 
     compiled: list[str] = []
     original = toolchain.compiling
 
-    def counting(compiler: toolchain.Toolchain, text: str, flags: tuple[str, ...], name: str) -> object:
+    def counting(compiler: toolchain.Toolchain, text: str, *rest: object, **choices: object) -> object:
         compiled.append(text)
-        return original(compiler, text, flags, name)
+        return original(compiler, text, *rest, **choices)
 
     monkeypatch.setenv("TCOMP_CACHE", "0")
     monkeypatch.setattr(toolchain, "compiling", counting)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends.host import native, toolchain
+from tcomp.backends.host import images, native, toolchain
 from tcomp.backends.source import Argument, Source
 from tcomp.errors import TargetError
 from tcomp.values.operators import INT32
@@ -264,7 +264,7 @@ def test_every_loaded_kernel_is_its_own() -> None:
         text = DOUBLE.replace("2 *", f"{number} *")
         functions.append(native.load(source(text)))
     assert [double(f, 3) for f in functions] == [3 * n for n in range(20)]
-    paths = {native._unique_path(7) for _ in range(200)}
+    paths = {images._unique_path(7) for _ in range(200)}
     assert len(paths) == 200 and all(os.path.normpath(p) == "/proc/self/fd/7" for p in paths)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tcomp import debug
 from tcomp.arrays.kinds import NumpyArray
-from tcomp.backends.host import native, toolchain
+from tcomp.backends.host import images, toolchain
 from tcomp.backends.runtime import CallLayout
 from tcomp.errors import TcompError
 from tcomp.storage.cache import store
@@ -134,7 +134,7 @@ def _made() -> Entry | None:
     if sys.implementation.name != "cpython" or not _fields_are_known():
         return None
     try:
-        library = native.open_image(_image())
+        library = images.open_image(_image())
     except (OSError, TcompError) as error:
         debug.log(1, f"no direct calls: {error}")
         return None

@@ -5,18 +5,15 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import hashlib
-import itertools
 import json
 import os
-import struct
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from tcomp import debug
-from tcomp.backends.host import toolchain
+from tcomp.backends.host import threads, toolchain
+from tcomp.backends.host.images import open_image
 from tcomp.backends.host.toolchain import Toolchain
 from tcomp.backends.source import Argument, Source
 from tcomp.errors import TargetError
@@ -45,7 +42,8 @@ def load(source: Source) -> NativeFunction:
 
 def kernel_key(source: Source, compiler: Toolchain) -> str:
     """The name of a compiled kernel: a digest of everything on which its machine code depends."""
-    facts = (ABI, source.entry, source.text, compiler.arguments(source.text, source.flags), compiler.identity)
+    arguments = compiler.arguments(source.text, source.flags, own_threads=threads.serve(source.text, compiler))
+    facts = (ABI, source.entry, source.text, arguments, compiler.identity)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -72,7 +70,8 @@ def loading(source: Source) -> Iterator[None]:
     if function is not None:
         yield
     else:
-        with toolchain.compiling(compiler, source.text, source.flags, source.entry) as image:
+        own = threads.serve(source.text, compiler)
+        with toolchain.compiling(compiler, source.text, source.flags, source.entry, own_threads=own) as image:
             yield
             function = _compiled(source, image(), key)
     made = function
@@ -87,7 +86,8 @@ def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
         function = _kept(source, key)
         if function is not None:
             return function
-        image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry)
+        own = threads.serve(source.text, compiler)
+        image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry, own_threads=own)
         return _compiled(source, image, key)
 
 
@@ -116,6 +116,8 @@ def _compiled(source: Source, image: bytes, key: str) -> NativeFunction:
 
 def _bind(image: bytes, source: Source) -> NativeFunction:
     """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
+    compiler = toolchain.find()
+    openmp = threads.ask_openmp(compiler) if threads.serve(source.text, compiler) else None
     library = open_image(image)
     # As an attribute the function would be kept by the library that it keeps.
     function: NativeFunction = library[source.entry]
@@ -123,29 +125,8 @@ def _bind(image: bytes, source: Source) -> NativeFunction:
     count = len(source.arguments) + 2
     function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
     function.restype = ctypes.c_int32  # type: ignore[attr-defined]
-    _FORKED.watch(library)
+    _FORKED.watch(openmp or library)
     return function
-
-
-def open_image(image: bytes) -> ctypes.CDLL:
-    """A shared object from memory: whatever happens to files later, what runs is what was checked.
-
-    Through an anonymous file where the system has them, which also serves with a full disk and where temporary files
-    may not be executed; else through a temporary file.  Raises OSError.
-    """
-    _check_whole(image)
-    with suppress(OSError, AttributeError):
-        descriptor = os.memfd_create("tcomp-kernel")
-        try:
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                file.write(image)
-            return ctypes.CDLL(_unique_path(descriptor))
-        finally:
-            os.close(descriptor)
-    with tempfile.TemporaryDirectory(prefix="tcomp-") as directory:
-        path = Path(directory, "kernel.so")
-        path.write_bytes(image)
-        return ctypes.CDLL(str(path))
 
 
 def unload_with(library: ctypes.CDLL) -> None:
@@ -158,47 +139,11 @@ def unload_with(library: ctypes.CDLL) -> None:
         weakref.finalize(library, _ctypes.dlclose, library._handle).atexit = False
 
 
-_ELF_64 = b"\x7fELF\x02\x01"
-_HEADER = struct.Struct("<32xQ14xHH")
-_SEGMENT = struct.Struct("<IxxxxQQQQ")
-_LOADED_SEGMENT = 1
-
-
-def _check_whole(image: bytes) -> None:
-    """Raises OSError for an image that was cut short: the dynamic linker maps what is missing, and the process dies.
-
-    The layout is that of "Tool Interface Standard: Executable and Linking Format", for 64 bits, low byte first.
-    """
-    if not image.startswith(_ELF_64):
-        return
-    try:
-        start, size, count = _HEADER.unpack_from(image)
-        segments = [_SEGMENT.unpack_from(image, start + number * size) for number in range(count)]
-    except struct.error:
-        raise OSError("it was cut short") from None
-    for kind, offset, _, _, length in segments:
-        if kind == _LOADED_SEGMENT and offset + length > len(image):
-            raise OSError("it was cut short")
-
-
-_SERIAL = itertools.count(2)
-
-
-def _unique_path(descriptor: int) -> str:
-    """A spelling of ``/proc/self/fd/N`` that was never used before.
-
-    The dynamic linker takes a path that it has seen for the library that it had then, though the descriptor is
-    another file by now.  Single and double slashes mean the same to the kernel, so they can spell a serial number.
-    """
-    slashes = "".join("/./" if bit == "1" else "//" for bit in f"{next(_SERIAL):b}")
-    return f"/proc/self/fd{slashes}{descriptor}"
-
-
 class _ForkGuard:
-    """Keeps kernels from hanging in forked children.
+    """Keeps kernels, and torch beside them, from hanging in forked children.
 
     GNU OpenMP believes that a forked child has the worker threads of its parent, and waits for them for ever.  The
-    thread that comes out of a fork therefore runs its kernels alone; threads that the child starts have workers.
+    thread that comes out of a fork therefore runs its regions alone; threads that the child starts have workers.
     """
 
     def __init__(self) -> None:
@@ -207,7 +152,7 @@ class _ForkGuard:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def watch(self, library: ctypes.CDLL) -> None:
-        """Remember the OpenMP library that a kernel is linked with, if it is GNU's."""
+        """Remember the OpenMP library of the process, if it is GNU's."""
         if self._set_nesting is None and hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call"):
             self._set_nesting = library.omp_set_max_active_levels
 

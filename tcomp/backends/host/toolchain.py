@@ -136,19 +136,24 @@ class Toolchain:
     openmp: bool
     identity: str
 
-    def arguments(self, text: str, flags: tuple[str, ...]) -> tuple[str, ...]:
-        """Flags for one kernel, ``flags`` of its own last."""
-        parallel = self.openmp and _uses_threads(text)
+    def arguments(self, text: str, flags: tuple[str, ...], *, own_threads: bool = False) -> tuple[str, ...]:
+        """Flags for one kernel, ``flags`` of its own last; its regions run on tcomp's own threads or on OpenMP's."""
+        parallel = self.openmp and uses_threads(text)
+        libraries = _OWN_THREADS if own_threads else self.family.openmp_libraries
         return (
             *_COMMON_FLAGS,
             *self.family.flags,
             *(self.family.openmp_flags if parallel else ("-fopenmp-simd",)),
             *flags,
             *("-x", "c", "-"),
-            *(self.family.openmp_libraries if parallel else ()),
+            *(libraries if parallel else ()),
             *self.family.libraries,
         )
 
+
+_WRAPPED = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
+_OWN_THREADS = (f"-Wl,{','.join(f'--wrap={name}' for name in _WRAPPED)}",)
+"""Lets the linker put in place of GNU OpenMP's functions those that ``threads.c`` has."""
 
 _OPENMP_STUBS = """
 __attribute__((visibility("hidden"))) int omp_get_thread_num(void) { return 0; }
@@ -158,7 +163,8 @@ __attribute__((visibility("hidden"))) int omp_get_max_threads(void) { return 1; 
 """What kernels call of OpenMP, for compilers that have none: the loops then run on one thread."""
 
 
-def _uses_threads(text: str) -> bool:
+def uses_threads(text: str) -> bool:
+    """Whether a kernel asks for threads."""
     return "#pragma omp parallel" in text or "omp_get_" in text
 
 
@@ -171,23 +177,27 @@ def find() -> Toolchain:
     )
 
 
-def compile_shared(toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str) -> bytes:
+def compile_shared(
+    toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str, *, own_threads: bool = False
+) -> bytes:
     """The shared object that the compiler makes of a C text; ``name`` is the kernel's, for messages.
 
     Raises TargetError if the compiler fails or takes longer than ``COMPILE_SECONDS``.
     """
-    with compiling(toolchain, text, flags, name) as image:
+    with compiling(toolchain, text, flags, name, own_threads=own_threads) as image:
         return image()
 
 
 @contextmanager
-def compiling(toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str) -> Iterator[Callable[[], bytes]]:
+def compiling(
+    toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str, *, own_threads: bool = False
+) -> Iterator[Callable[[], bytes]]:
     """The compiler at work during the block, at whose end it is stopped.
 
     What is given waits for the shared object, and raises what ``compile_shared`` does.
     """
-    arguments = toolchain.arguments(text, flags)
-    if _uses_threads(text) and not toolchain.openmp:
+    arguments = toolchain.arguments(text, flags, own_threads=own_threads)
+    if uses_threads(text) and not toolchain.openmp:
         text += _OPENMP_STUBS
     debug.log(4, shlex.join((*toolchain.command, *arguments)))
     with work_directory() as directory:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tcomp import debug
 from tcomp.backends.cuda.text.blocks import LARGEST_GRID
-from tcomp.backends.host import native
+from tcomp.backends.host import images, native
 from tcomp.backends.host.native import NativeFunction
 from tcomp.backends.simulator import compiler, ffi
 from tcomp.backends.simulator.arena import CHUNK_SHIFT, SHARED, Arena
@@ -65,7 +65,7 @@ class _Library:
     """A compiled text in this process: one run at a time, as its state is its own."""
 
     def __init__(self, image: bytes) -> None:
-        library = native.open_image(image)
+        library = images.open_image(image)
         native.unload_with(library)
         self.runtime = ffi.Runtime(library)
         self.lock = threading.Lock()
