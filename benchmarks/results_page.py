@@ -296,8 +296,8 @@ def _threads(run: Run) -> Iterator[str]:
     yield from ("", f"## Threads around kernels, {machine['processor']}, {run.date[:10]}", "")
     yield (
         f"`python benchmarks/threads.py`: {machine['threads']} threads, numpy {machine['numpy']}, torch "
-        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 convolution, "
-        "64 channels, 56x56, medians; a rest is 60 ms."
+        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 "
+        "convolution, 64 channels, 56x56, medians; a rest is 60 ms."
     )
     yield ""
     situations = next(iter(columns.values()))
