@@ -42,6 +42,7 @@ ABOVE = (
     Storey("engine, operation", "define, and calls with arrays"),
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),
+    Storey("bound", "arguments that\nare bound"),
     Storey(
         "tuner",
         "searches for the fastest options",

@@ -159,6 +159,10 @@ class ShapeError(TcompError):
     """Arguments or sizes do not fit the program: count, rank, element type, size, device, or an access outside."""
 
 
+class ArgumentError(ShapeError, TypeError):
+    """A call has too few or too many arguments, one twice, or one of no parameter's name: a TypeError, too."""
+
+
 class TargetError(TcompError):
     """The target, or a tool that it needs, is not available here."""
 

@@ -13,10 +13,11 @@ from numpy import ndarray
 from tcomp import debug
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
-from tcomp.arrays.kinds import NoMemoryOfItsOwnError, View
+from tcomp.arrays.kinds import NoMemoryOfItsOwnError
 from tcomp.autograd.registration import UNNAMED, Choices, Registration
+from tcomp.bound.operation import BoundOperation
 from tcomp.differentiable import Differentiable
-from tcomp.errors import Diagnostic, PlanError, ShapeError, TargetError
+from tcomp.errors import Diagnostic, PlanError, ShapeError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
@@ -24,13 +25,13 @@ from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
-from tcomp.model.scop import Sizes, contiguous_strides
+from tcomp.model.scop import Sizes
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import memory_of, resolve
-from tcomp.runtime.specialisation import Specialisation
+from tcomp.runtime.specialisation import Specialisation, checked_choices, strides_of
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo, Recent
 from tcomp.tuner.database.identity import device_model
@@ -115,7 +116,7 @@ class Operation(Differentiable):
                 result = direct(arguments, out)
                 if result is not None:
                     return result
-        given, options, unchecked = options, _checked_choices(target, options), bool(unchecked)
+        given, options, unchecked = options, checked_choices(target, options), bool(unchecked)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None and not debug.interpret():
@@ -139,7 +140,7 @@ class Operation(Differentiable):
             return self.reference(*arguments, out=out)
         if out is None and (found := self.run_again(arguments, choices)) is not None:
             return found
-        options = _checked_choices(choices.target, choices.options)
+        options = checked_choices(choices.target, choices.options)
         layouts = (choices.target, options, choices.unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None and out is None:
@@ -167,7 +168,7 @@ class Operation(Differentiable):
 
     def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> MatchedRun | None:
         """The quick way to run calls like one that has been run, of which autograd keeps a record."""
-        options = _checked_choices(choices.target, choices.options)
+        options = checked_choices(choices.target, choices.options)
         binding = self._bindings.get((choices.target, options, choices.unchecked, *layouts_of(arguments, None)))
         if binding is None:
             return None
@@ -203,7 +204,7 @@ class Operation(Differentiable):
             LegalityError: the plan would compute something else; the message says where.
             TargetError: the target, or its compiler, is not available here.
         """
-        options = _checked_choices(target, options)
+        options = checked_choices(target, options)
         if plan is not None and not isinstance(plan, str):
             raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
         arguments = ordered(self.function, arguments, named) if named else arguments
@@ -213,6 +214,17 @@ class Operation(Differentiable):
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         return self._kernel(Sizes(self._check_sizes(sizes)), target, MAIN, options, unchecked, plan)
+
+    def bind(self, **named: Any) -> BoundOperation:
+        """The operation with some arguments bound, by name: called with the others, it does only what is left to do.
+
+        Arrays are copied.  Statements that depend on them alone run once, and on a CPU the panels of bound operands
+        of contractions are packed once.
+
+        Raises:
+            ShapeError: an argument does not fit its parameter, or torch would record a gradient of it.
+        """
+        return BoundOperation(self, named)
 
     def tune(
         self,
@@ -252,7 +264,7 @@ class Operation(Differentiable):
             TcompError: the default options do not work, or a parameter of the search is wrong.
             KeyboardInterrupt: Ctrl-C; the best so far is kept.
         """
-        _checked_choices(target, None)
+        checked_choices(target, None)
         arguments = ordered(self.function, arguments, named) if named else arguments
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
@@ -396,22 +408,9 @@ def _tuned(problem: Problem, seconds: float) -> MappingOptions:
     return result.best
 
 
-def _checked_choices(
-    target: str | None, options: MappingOptions | str | Mapping[str, object] | None
-) -> MappingOptions | None:
-    """The options as such.  Raises TcompError, and TargetError for a target that is no name."""
-    if target is not None and not isinstance(target, str):
-        raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
-    return None if options is None else MappingOptions.of(options)
-
-
 def sizes_of(call: Call) -> Sizes:
     """What the arrays of a call fix: sizes, and the strides of those that are not in C order."""
-    strides = {name: _strides(view) for name, view in call.views.items()}
-    return Sizes(
-        bind_sizes(call.function, call.shapes, call.constants),
-        {name: s for name, s in strides.items() if s != contiguous_strides(call.views[name].shape)},
-    )
+    return Sizes(bind_sizes(call.function, call.shapes, call.constants), strides_of(call.views))
 
 
 def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
@@ -420,14 +419,6 @@ def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
     if not any(depends_on_data(subscript) for _, _, subscript in function.accesses()):
         return None
     return tuple(a if isinstance(a, int) else kind_of(a).to_numpy(a) for a in call.arrays)
-
-
-def _strides(view: View) -> tuple[int, ...]:
-    """The strides of an array; those that no element uses as in C order."""
-    usual = contiguous_strides(view.shape)
-    if 0 in view.shape:
-        return usual
-    return tuple(s if n > 1 else u for s, u, n in zip(view.strides, usual, view.shape, strict=True))
 
 
 def _unknown_size(function: Function, name: str, known: tuple[str, ...]) -> Diagnostic:

@@ -134,6 +134,8 @@ def _as_columns(
         return None
     alone = len(moving) == 1 and recognise_contraction(main) is not None
     packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
+    if alone and not packed and _is_packed_ahead(scop, moving[0][0], index):
+        packed = moving
     if alone and not packed and _is_worth_padding(scop, cluster, main, moving[0][0], position, lanes):
         packed = moving
     outside = [r for r in operands if r.boundary is not None and r not in [p for p, _ in packed[:1]]]
@@ -152,8 +154,15 @@ def _as_columns(
         return None
     rows = _rows(scop, cluster, main, read)
     served = rows if scop.storages[read.tensor].bytes <= COLUMNS.near else min(rows, side)
+    if scop.storages[read.tensor].bound:
+        return cost, Columns(position, read, True, step)
     cost += _packing(scop, cluster, main, read, position, step, rows, lanes) / max(1, served)
     return cost, Columns(position, read, True, step)
+
+
+def _is_packed_ahead(scop: Scop, read: Read, index: str) -> bool:
+    """Whether columns of a bound array can lie in panels that are packed before the kernel is called."""
+    return scop.storages[read.tensor].bound and step_when_packed(scop, read, index) is not None
 
 
 def _rows(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read) -> int:

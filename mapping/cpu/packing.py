@@ -23,6 +23,7 @@ from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.groupedcopies import grouped_copies
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
 from tcomp.mapping.machines.fitted.cpupanels import PACKING
+from tcomp.mapping.memory.corners import corners_of
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import extents_of_a_run, unfolded_access
@@ -32,13 +33,28 @@ from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
+from tcomp.values.operators import BFLOAT16
 
 
 def pack_panels(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give updates the copies of their operands."""
     marks = {p.mark: p for p in places(plan.tree)}
     numbers = [number for group in plan.groups for number in group.clusters]
-    return replace(plan, copies=tuple(copy for number in numbers for copy in _copies(plan, number, marks, machine)))
+    copies = (copy for number in numbers for copy in _copies(plan, number, marks, machine))
+    return replace(plan, copies=tuple(_ahead(plan, copy, marks[copy.mark]) for copy in copies))
+
+
+def _ahead(plan: Plan, copy: Copy, place: Place) -> Copy:
+    """The copy, made before the kernel is called where the array is bound, and all boxes of it take no large room.
+
+    What is told of the elements of a copy is found while it is made.
+    """
+    storage = plan.scop.storages[copy.storage]
+    if not storage.bound or (copy.groups is not None and copy.dtype == BFLOAT16):
+        return copy
+    corners = corners_of(place, copy)
+    room = PACKING.most_ahead * storage.bytes + PACKING.most_panel
+    return replace(copy, ahead=corners is not None and corners.number * copy.bytes <= room)
 
 
 def packed_from_memory(machine: Machine, scop: Scop, cluster: Cluster) -> frozenset[str]:

@@ -201,7 +201,8 @@ class Copy:
     are neighbours in the tensor.  Of the innermost dimension, elements that are ``step`` apart stand side by side: all
     whose distance from the corner divides by it, then those with a rest of 1, and so on.  On a CPU one thread makes the
     copy, in memory of its own; elements may be converted to a ``dtype`` that holds every value of theirs, and steps of
-    a reduction may lie in ``groups``.
+    a reduction may lie in ``groups``.  What is copied of a bound array may be there before the kernel is called, each
+    box in a place of its own: ``ahead``.
     """
 
     storage: str
@@ -216,6 +217,7 @@ class Copy:
     vector: int = 1
     step: int = 1
     groups: StepGroups | None = None
+    ahead: bool = False
 
     @property
     def panel(self) -> str:

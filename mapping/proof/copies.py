@@ -51,6 +51,8 @@ def prove_conversion(plan: Plan, copy: Copy, step: str) -> None:
     converted = copy.dtype != plan.scop.storages[copy.storage].dtype
     if plan.phases and (copy.groups is not None or converted):
         raise LegalityError(f"pass '{step}' fetches {copy.storage} at {copy.mark} in a form that no GPU takes")
+    if copy.ahead and (plan.phases or not plan.scop.storages[copy.storage].bound):
+        raise LegalityError(f"pass '{step}' copies {copy.storage} ahead at {copy.mark}, but it is not bound")
     if converted and copy.groups is None:
         raise LegalityError(f"pass '{step}' converts {copy.storage} at {copy.mark}, but its steps lie in no groups")
     if not holds(plan.scop.storages[copy.storage].dtype, copy.dtype):

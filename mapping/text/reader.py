@@ -339,7 +339,8 @@ def _copy(scop: Scop, row: Row) -> Copy:
     if dtype not in DTYPES:
         raise PlanError(f"{row.where}: dtype must be an element type")
     return Copy(storage.name, DTYPES[dtype], mark, name, reads, shape, lower, order, row.number("padding"),
-                _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")))  # fmt: skip
+                _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")),
+                row.number("ahead", 0) > 0)  # fmt: skip
 
 
 def _groups(row: Row) -> StepGroups | None:

@@ -131,6 +131,8 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
         row["step"] = copy.step
     if copy.dtype != plan.scop.storages[copy.storage].dtype:
         row["dtype"] = copy.dtype.name
+    if copy.ahead:
+        row["ahead"] = 1
     if copy.groups is not None:
         row["groups"] = _groups(copy.groups)
     return row

@@ -50,7 +50,9 @@ def lay_out(plan: Plan) -> Arena:
     )
     large = [(b.storage, b.bytes, lives[b.storage]) for b in _off_the_stack(used)]
     home = home_groups(plan)
-    panels = [(c.panel, c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies]
+    panels = [
+        (c.panel, c.bytes + ALIGNMENT, (home[c.statement], home[c.statement])) for c in plan.copies if not c.ahead
+    ]
     private, slice_bytes, private_alone = _pack((*large, *panels))
     return Arena(shared, private, shared_bytes, slice_bytes, shared_alone | private_alone)
 

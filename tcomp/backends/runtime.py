@@ -52,13 +52,15 @@ class ArrayFacts:
 class CallLayout:
     """What the arguments and outputs of a call must be like, for so many ``arguments``.
 
-    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.
+    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.  ``fixed``
+    are the addresses of what is bound, which follow those of the outputs.
     """
 
     arguments: int
     inputs: tuple[ArrayFacts, ...]
     outputs: tuple[ArrayFacts, ...]
     constants: tuple[tuple[int, int], ...]
+    fixed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class Program(Protocol):
 
     def at(self, site: Site) -> Run:
         """Make it ready to run at a site.  Raises TargetError if it cannot run there."""
+        ...
+
+    def pack(self, addresses: Sequence[int]) -> None:
+        """Fill the panels of bound arrays, of a source with ``packing``; the addresses are those of its bound
+        arguments."""
         ...
 
 

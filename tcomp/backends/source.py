@@ -17,13 +17,17 @@ ANYWHERE = "-DTC_ANYWHERE"
 REPORT = "*report"
 """What a launch calls the report among its arguments: no tensor can have this name."""
 
+PACKED = "*packed"
+"""The name of the last bound argument where panels are packed ahead of calls: the memory that holds them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One tensor pointer of the entry point.
 
     ``shape`` and ``strides`` (in elements) describe the array handed in or out; the pointer addresses the element
-    whose index is all zeros.  ``role`` is "input", "output" or "inout" (an output whose content is read).
+    whose index is all zeros.  ``role`` is "input", "output" or "inout" (an output whose content is read).  What is
+    ``bound`` is the same in every call.
     """
 
     name: str
@@ -31,6 +35,7 @@ class Argument:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     role: str
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +95,11 @@ class Source:
     """Text of a kernel, or of several that are launched one after another.
 
     A CPU kernel is ``int32_t entry(inputs..., outputs..., char *scratch, int64_t *report)``: inputs in parameter order,
-    outputs in order, ``scratch`` 64-byte aligned and ``scratch_bytes`` long (null where that is 0).  It returns 0, or
-    1 after an indirect subscript was outside its tensor; then ``report[0]`` is the position in ``checks``,
-    ``report[1]`` the subscript's value, and from ``report[3]`` on stand the values of the check's indices.
+    outputs in order, then what is bound, ``scratch`` 64-byte aligned and ``scratch_bytes`` long (null where that is 0).
+    Where ``packing`` is the name of a function, it takes the bound arguments, and fills the last one, which is 64-byte
+    aligned, from the others: once, before the first call.  The entry returns 0, or 1 after an indirect subscript was
+    outside its tensor; then ``report[0]`` is the position in ``checks``, ``report[1]`` the subscript's value, and from
+    ``report[3]`` on stand the values of the check's indices.
 
     CUDA text has no entry function but ``launches``, to be run in order; ``temporaries`` lie in the scratch memory.
     A failed check sets ``report[2]``, which is 0 before the first launch.  The ``aligned`` arguments must begin at
@@ -108,6 +115,17 @@ class Source:
     launches: tuple[Launch, ...] = ()
     temporaries: tuple[Temporary, ...] = ()
     aligned: tuple[str, ...] = ()
+    packing: str | None = None
+
+    @property
+    def called(self) -> tuple[Argument, ...]:
+        """The arguments that every call gives: inputs, then outputs."""
+        return tuple(a for a in self.arguments if not a.bound)
+
+    @property
+    def bound(self) -> tuple[Argument, ...]:
+        """The arguments behind these, which are the same in every call."""
+        return tuple(a for a in self.arguments if a.bound)
 
     @property
     def anywhere(self) -> Source:

@@ -32,6 +32,7 @@ from tcomp.grammar.tree.function import (
     with_indices,
 )
 from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
+from tcomp.model.bindingtime import part_of
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements, storage_of
 from tcomp.model.shares import Shares, shares_of
@@ -39,8 +40,12 @@ from tcomp.values.operators import INT64, REDUCTIONS, DType
 
 
 def build(function: Function, sizes: Sizes) -> Scop:
-    """The model of a function at fixed sizes.  Raises ShapeError and CompileError as range inference does."""
-    return _Builder(function, sizes, infer(function, sizes.values)).build()
+    """The model of a function at fixed sizes, or of a part of it.
+
+    Raises ShapeError and CompileError as range inference does.
+    """
+    whole = _Builder(function, sizes, infer(function, sizes.values)).build()
+    return whole if sizes.part is None else part_of(whole, sizes.part)
 
 
 @dataclass(frozen=True, slots=True)

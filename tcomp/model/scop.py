@@ -19,22 +19,36 @@ from tcomp.values.operators import INT64, DType
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a program whose inputs ``bound`` are known before it is called.
+
+    ``once`` is the part that is computed when they are: it takes them and gives what the other part reads of them.
+    """
+
+    bound: tuple[str, ...]
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """What a kernel is specialised to.
 
     ``values`` gives every size symbol and ``const`` parameter; ``strides`` the element strides of tensors that are not
-    in C order (negative and zero strides are allowed).
+    in C order (negative and zero strides are allowed).  ``part`` is the part of the program that the kernel computes,
+    where some arrays are bound (``bindingtime.py``); None is all of it.
     """
 
     values: Mapping[str, int]
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """One version of a tensor.  ``role`` is "input", "output", "inout" or "temporary"; ``strides`` are in elements.
 
-    ``called`` is the storage as the caller has it, where its dimensions are others here.
+    ``called`` is the storage as the caller has it, where its dimensions are others here.  A ``bound`` input is known
+    before the kernel is called, and is the same in every call.
     """
 
     name: str
@@ -43,6 +57,7 @@ class Storage:
     role: str
     strides: tuple[int, ...]
     called: Storage | None = None
+    bound: bool = False
 
     @property
     def argument(self) -> Storage:
@@ -161,7 +176,7 @@ class Scop:
         for s in self.storages.values():
             lines.append(
                 f"  {s.name}: {s.dtype} origin {list(s.box.origin)} extent {list(s.box.extent)}"
-                f" strides {list(s.strides)} ({s.role})"
+                f" strides {list(s.strides)} ({'bound ' if s.bound else ''}{s.role})"
             )
         lines += ["domain:", f"  {self.domain}", "writes:", f"  {self.writes}", "reads:", f"  {self.reads}"]
         lines += ["flow:", f"  {self.flow}", "anti:", f"  {self.anti}", "output:", f"  {self.output}"]

@@ -79,12 +79,12 @@ class Binding:
 
     def __init__(self, source: Source, program: Program, call: Call) -> None:
         """Raises TargetError if the program does not run where the arrays are."""
-        self._run = program.at(_site(call.kind, call.place))
+        self._run = program.at(site_of(call.kind, call.place))
         self._launch = self._run.__call__
         self._checks = source.checks
         self._function = call.function
-        self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.arguments)
-        self._masks = tuple(a.dtype.itemsize - 1 for a in source.arguments)
+        self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.called)
+        self._masks = tuple(a.dtype.itemsize - 1 for a in source.called)
         taken = [
             (position, kind_of(array))
             for position, (tensor, array) in enumerate(zip(call.function.inputs, call.arrays, strict=True))
@@ -95,10 +95,10 @@ class Binding:
         self._notes = tuple(kind.note_change for kind in given)
         self._all_given = all(array is not None for array in call.outputs)
         self._inputs = len(taken)
-        outputs = source.arguments[self._inputs :]
+        outputs = source.called[self._inputs :]
         self._makers = tuple(call.kind.maker(a.shape, a.dtype, call.place) for a in outputs)
         self._views = tuple(
-            call.views.get(a.name, View(a.dtype, a.shape, a.strides, 0, True, call.place)) for a in source.arguments
+            call.views.get(a.name, View(a.dtype, a.shape, a.strides, 0, True, call.place)) for a in source.called
         )
         self._near = _near([byte_range(replace(view, address=0)) for view in self._views], self._inputs)
 
@@ -245,12 +245,17 @@ class Binding:
         )
 
     def _failure(self, report: Sequence[int]) -> TcompError:
-        if not 0 <= report[0] < len(self._checks):
-            return TcompError(f"the kernel reports on check {report[0]} of {len(self._checks)}")
-        check = self._checks[report[0]]
-        place = dict(zip(check.indices, report[3:], strict=False))
-        message = describe_failure(self._function, check, report[1], place)
-        return ShapeError(Diagnostic(message, self._function.source, Span(check.start, check.end)))
+        return failure_of(self._function, self._checks, report)
+
+
+def failure_of(function: Function, checks: Sequence[IndexCheck], report: Sequence[int]) -> TcompError:
+    """The error of a kernel that reports that a check failed."""
+    if not 0 <= report[0] < len(checks):
+        return TcompError(f"the kernel reports on check {report[0]} of {len(checks)}")
+    check = checks[report[0]]
+    place = dict(zip(check.indices, report[3:], strict=False))
+    message = describe_failure(function, check, report[1], place)
+    return ShapeError(Diagnostic(message, function.source, Span(check.start, check.end)))
 
 
 def _addresses(
@@ -328,7 +333,9 @@ class QuickCalls:
         self.recent = ((chosen, direct), *others[: MOST_RECENT - 1])
 
 
-def _site(kind: ArrayKind, place: Place) -> Site:
+def site_of(kind: ArrayKind, place: Place) -> Site:
+    """Where a kernel runs whose arrays are of a library, and lie at a place."""
+
     def allocate(count: int) -> tuple[int, object]:
         memory = kind.empty((count,), UINT8, place)
         return kind.address(memory), memory

@@ -9,7 +9,7 @@ from typing import Any
 from tcomp.arrays.arrays import default_kind, kind_of, layout_of, like
 from tcomp.arrays.devices import MAIN, Memory, Place, current_place
 from tcomp.arrays.kinds import ArrayKind, View
-from tcomp.errors import Diagnostic, ShapeError
+from tcomp.errors import ArgumentError, Diagnostic, ShapeError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.runtime.arguments import constant, is_scalar, misplaced, read_input, read_output
@@ -150,7 +150,7 @@ def _moved(given: _Given, kind: ArrayKind, place: Place) -> _Given:
 def ordered(function: Function, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
     """Arguments in the order of the parameters, of which some were given by position, the others by name.
 
-    Raises ShapeError with every problem found.
+    Raises ArgumentError, which is a TypeError as Python raises it, with every problem found.
     """
     names = [t.name for t in function.inputs]
     if len(arguments) > len(names):
@@ -160,11 +160,20 @@ def ordered(function: Function, arguments: tuple[Any, ...], named: Mapping[str, 
     twice = [Diagnostic(f"{function.name}: {name} is given by position and by name") for name in named if name in given]
     given |= named
     if unknown or twice:
-        raise ShapeError(*unknown, *twice)
+        raise ArgumentError(*unknown, *twice)
     missing = [Diagnostic(f"{function.name}: there is no argument for {name}") for name in names if name not in given]
     if missing:
-        raise ShapeError(*missing)
+        raise ArgumentError(*missing)
     return tuple(given[name] for name in names)
+
+
+def check_names(function: Function, named: Mapping[str, Any], bound: Sequence[str]) -> None:
+    """Raises ArgumentError if arguments that are to be bound have names of no parameters, or are ``bound`` already."""
+    names = [t.name for t in function.inputs]
+    unknown = [_unknown_parameter(function, name) for name in named if name not in names]
+    twice = [Diagnostic(f"{function.name}: {name} is bound already") for name in named if name in bound]
+    if unknown or twice:
+        raise ArgumentError(*unknown, *twice)
 
 
 def _unknown_parameter(function: Function, name: str) -> Diagnostic:
@@ -192,7 +201,7 @@ def _check_count(function: Function, arguments: Sequence[Any]) -> None:
     if len(arguments) != count:
         names = ", ".join(t.name for t in function.inputs)
         message = f"{function.name}: expected {count} input{'s' * (count != 1)} but found {len(arguments)}"
-        raise ShapeError(Diagnostic(message, hint=f"its inputs are ({names})"))
+        raise ArgumentError(Diagnostic(message, hint=f"its inputs are ({names})"))
 
 
 def _outputs_of(function: Function, out: Any, runs: bool) -> Outputs:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tcomp.arrays.kinds import View
 from tcomp.backends.host.native import describe
-from tcomp.backends.source import Argument, Launch
+from tcomp.backends.runtime import Program
+from tcomp.backends.source import PACKED, Argument, Launch, Source
 from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.mapping.options.effects import without_effect
@@ -25,17 +26,29 @@ class Kernel:
     ``kernel(A, B, out=C)`` runs it on arrays that fit, given as to the operation that compiled it.
     """
 
-    def __init__(self, specialisation: Specialisation, begun: Begun | None = None) -> None:
-        """Compile, or find the compiled kernel in the cache; ``begun`` is what was done before.  Raises TcompError."""
+    def __init__(
+        self,
+        specialisation: Specialisation,
+        begun: Begun | None = None,
+        supply: Callable[[Source, Program], Program] | None = None,
+    ) -> None:
+        """Compile, or find the compiled kernel in the cache; ``begun`` is what was done before.
+
+        ``supply`` hands to the program what is bound in every call.  Raises TcompError.
+        """
         self.specialisation = specialisation
+        self._function = specialisation.called
         self._source, self._compilation = specialisation.source(begun)
         runtime = runtime_of(specialisation.target)
         self._memory = runtime.memory
-        self._program = runtime.load(self._source)
+        program = runtime.load(self._source)
+        self._program = program if supply is None else supply(self._source, program)
         self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:
+        if self.specialisation.sizes.part is not None:
+            raise TypeError(f"{self!r} belongs to a bound operation; pickle that")
         return Kernel, (self.specialisation,)
 
     @property
@@ -65,7 +78,7 @@ class Kernel:
     def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """Run on arrays of the sizes, strides and types that the kernel was compiled for; else ShapeError."""
         if named:
-            arguments = ordered(self.specialisation.function, arguments, named)
+            arguments = ordered(self._function, arguments, named)
         for _, direct in self._quick.recent:
             result = direct(arguments, out)
             if result is not None:
@@ -79,7 +92,7 @@ class Kernel:
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
-        call = check_call(self.specialisation.function, arguments, out, memory=self._memory)
+        call = check_call(self._function, arguments, out, memory=self._memory)
         return self.bind(call, layouts).run_call(call)
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
@@ -96,7 +109,7 @@ class Kernel:
         return binding
 
     def _misfits(self, call: Call) -> list[Diagnostic]:
-        function = self.specialisation.function
+        function = self._function
         found: list[Diagnostic] = []
         for name, value in call.constants.items():
             compiled = self.specialisation.sizes.values[name]
@@ -142,7 +155,8 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
     lines += [f"  operation {operation}" for operation in plan.operations.values()]
     lines += [f"  buffer {line}" for line in _buffers(compilation)]
-    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies]
+    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies if not c.ahead]
+    lines += _bound(source, compilation)
     lines += [f"  barrier before {mark}, for the {level}" for mark, level in plan.barriers.items()]
     lines += [f"  note: {note}" for note in plan.notes]
     lines.append(f"  scratch memory: {source.scratch_bytes} bytes")
@@ -172,6 +186,22 @@ def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
     while len(extents) > 1 and extents[-1] == 1:
         extents = extents[:-1]
     return extents
+
+
+def _bound(source: Source, compilation: Compilation) -> list[str]:
+    """What is the same in every call."""
+    program, scop, plan = compilation.function, compilation.scop, compilation.plan
+    lines: list[str] = []
+    for argument in source.bound:
+        copies = [c for c in plan.copies if c.ahead]
+        if argument.name == PACKED:
+            boxes = ", ".join(f"{c.storage} by {c.dtype}{list(c.shape)}" for c in copies)
+            lines.append(f"  packed once: {boxes}, {argument.shape[0]} bytes in all")
+            continue
+        size = scop.storages[argument.name].bytes
+        computed = "" if argument.name in program.tensors and argument.role == "input" else "computed once, "
+        lines.append(f"  bound {argument.name}: {argument.dtype}{list(argument.shape)}, {computed}{size} bytes")
+    return lines
 
 
 def _buffers(compilation: Compilation) -> list[str]:

@@ -10,23 +10,24 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import islpy as isl
 
 from tcomp import debug
+from tcomp.arrays.kinds import View
 from tcomp.backends.host.toolchain import cpu_identity
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
 from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
-from tcomp.errors import CompileError, TcompError
+from tcomp.errors import CompileError, TargetError, TcompError
 from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.scop import Sizes
+from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.registry import backend_of, runtime_of
 from tcomp.storage.cache import store
 from tcomp.storage.forks import ISL
@@ -38,13 +39,13 @@ _REPRO = """\
 from pathlib import Path
 
 from tcomp import MappingOptions, grammar
-from tcomp.model.scop import Sizes
+from tcomp.model.scop import Part, Sizes
 from tcomp.runtime.specialisation import Specialisation
 
 here = Path(__file__).parent
 function = grammar.define((here / "00-input.tc").read_text(encoding="utf-8"))[{name!r}]
 options = MappingOptions.from_json((here / "options.json").read_text(encoding="utf-8"))
-sizes = Sizes({values!r}, {strides!r})
+sizes = Sizes({values!r}, {strides!r}, {part!r})
 plan = {plan!r}
 print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}, plan).lower().source.text)
 """
@@ -63,6 +64,14 @@ class Specialisation:
     target: str
     unchecked: bool
     plan: str | None = None
+
+    @property
+    def called(self) -> Function:
+        """The function as callers of the kernel see it: without the inputs that are bound."""
+        part = self.sizes.part
+        if part is None:
+            return self.function
+        return replace(self.function, inputs=tuple(t for t in self.function.inputs if t.name not in part.bound))
 
     def lower(self, begun: Begun | None = None, announce: Announce = lambda _: None) -> Compilation:
         """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
@@ -116,6 +125,7 @@ class Specialisation:
             name=self.function.name,
             values=dict(self.sizes.values),
             strides=dict(self.sizes.strides),
+            part=self.sizes.part,
             target=self.target,
             unchecked=self.unchecked,
             plan=self.plan,
@@ -128,6 +138,7 @@ class Specialisation:
             _checked_spans(self.function),
             sorted(self.sizes.values.items()),
             sorted(self.sizes.strides.items()),
+            None if self.sizes.part is None else asdict(self.sizes.part),
             self.options.to_json(),
             self.target,
             self.unchecked,
@@ -167,6 +178,28 @@ class Specialisation:
         return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in self.sizes.values.items())})"
 
 
+def checked_choices(
+    target: str | None, options: MappingOptions | str | Mapping[str, object] | None
+) -> MappingOptions | None:
+    """The options of a call as such.  Raises TcompError, and TargetError for a target that is no name."""
+    if target is not None and not isinstance(target, str):
+        raise TargetError(f"target must be a name such as 'cpu', not {type(target).__name__}")
+    return None if options is None else MappingOptions.of(options)
+
+
+def strides_of(views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:
+    """The strides of those arrays that are not in C order; those that no element uses are as there."""
+    found = {name: _strides(view) for name, view in views.items()}
+    return {name: strides for name, strides in found.items() if strides != contiguous_strides(views[name].shape)}
+
+
+def _strides(view: View) -> tuple[int, ...]:
+    usual = contiguous_strides(view.shape)
+    if 0 in view.shape:
+        return usual
+    return tuple(s if n > 1 else u for s, u, n in zip(view.strides, usual, view.shape, strict=True))
+
+
 def _checked_spans(function: Function) -> list[tuple[int, int]]:
     """Where the subscripts stand that are checked when run: the kernel's text says so, though its program does not."""
     return [(s.span.start, s.span.end) for _, _, s in function.accesses() if depends_on_data(s)]
@@ -191,7 +224,7 @@ def _decode(content: bytes) -> Source | None:
     try:
         plain: dict[str, Any] = json.loads(content)
         arguments = tuple(
-            Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"])
+            Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"], a["bound"])
             for a in plain.pop("arguments")
         )
         checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))

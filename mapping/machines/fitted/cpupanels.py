@@ -65,6 +65,13 @@ class Packing:
             "the number was found: not recorded"
         ),
     )
+    most_ahead: int = fitted(
+        2,
+        "times the size of the array",
+        "What the panels of a bound array may take, beside one panel, to be packed ahead.",
+        machine="none",
+        how="2026-11-25: panels overlap where windows do; weights never do, and nothing else was tried",
+    )
     least_colliding: int = fitted(
         4 * 1024,
         "bytes",

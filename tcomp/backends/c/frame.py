@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcomp.backends.arena import Arena
+from tcomp.backends.arguments import arguments_of
+from tcomp.backends.c.contractions.aheadpanels import MEMORY, AheadPanels
 from tcomp.backends.c.contractions.dotinstructions import dot_functions
 from tcomp.backends.c.contractions.groupedpanels import group_functions
 from tcomp.backends.c.contractions.lanesums import lane_sum_functions
@@ -15,12 +17,13 @@ from tcomp.backends.c.vectors.types import vector_declarations
 from tcomp.backends.c.vectors.widening import widening_functions
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.prelude import prelude
-from tcomp.backends.source import Argument, Source
+from tcomp.backends.source import PACKED, Argument, Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.plan.values import Plan
 from tcomp.values.intrinsics import c_declarations
+from tcomp.values.operators import UINT8
 
 _OPENMP = "".join(f"int omp_get_{name}(void);\n" for name in ("thread_num", "num_threads", "max_threads"))
 
@@ -32,7 +35,10 @@ kernels with fewer loops need it, some take twice as long without."""
 
 @dataclass(frozen=True, slots=True)
 class KernelFrame:
-    """The frame of one kernel, whose temporaries lie as the ``arena`` says, for so many ``threads`` of a machine."""
+    """The frame of one kernel, whose temporaries lie as the ``arena`` says, for so many ``threads`` of a machine.
+
+    The panels ``ahead`` lie in memory that a second function fills.
+    """
 
     function: Function
     plan: Plan
@@ -40,20 +46,24 @@ class KernelFrame:
     machine: Machine
     threads: int
     fast_math: bool
+    ahead: AheadPanels
 
     def source(self, lines: list[str], needs: Needs, uses_threads: bool, depth: int) -> Source:
         """The kernel around the lines of its loops, which have those ``needs`` and may ask for their thread.
 
         ``depth`` is how many of the loops are in one another.
         """
-        arguments = self._arguments()
+        arguments = arguments_of(self.function, self.plan.scop)
+        if self.ahead.bytes:
+            arguments += (Argument(PACKED, UINT8, (self.ahead.bytes,), (1,), "input", bound=True),)
         entry = f"tcomp_{self.function.name}"
         head = [f"int {entry}({', '.join(_parameters(arguments))})", "{"]
         head += [f"  {line}" for line in self._global_declarations()]
         if needs.checks:
             head.append("  report[2] = 0;")
         tail = ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
-        text = "\n".join([*head, *lines, *tail]) + "\n"
+        packing = f"{entry}_packing" if self.ahead.bytes else None
+        text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
         declarations = "".join(d.rstrip() + "\n" for d in c_declarations(needs.calls))
         declarations += _OPENMP if uses_threads else ""
         text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
@@ -62,7 +72,17 @@ class KernelFrame:
         text = vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
         flags = (*(("-ffast-math",) if self.fast_math else ()), *(_DEEP_FLAGS if depth > _DEEP else ()))
         scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
-        return Source(f"/* {self._title()} */\n{text}", entry, tuple(arguments), scratch, tuple(needs.checks), flags)
+        return Source(
+            f"/* {self._title()} */\n{text}", entry, arguments, scratch, tuple(needs.checks), flags, packing=packing
+        )
+
+    def _packing(self, name: str | None, arguments: tuple[Argument, ...]) -> list[str]:
+        """The function that packs the panels of bound arrays, where there are some."""
+        if name is None:
+            return []
+        bound = [_parameter(a) for a in arguments if a.bound and a.name != PACKED]
+        head = f"void {name}({', '.join([*bound, f'char *restrict {MEMORY}'])})"
+        return [head, "{", *(f"  {line}" for line in self.ahead.filled(self.machine.vector_bytes)), "}"]
 
     def pointer(self, storage: str) -> str:
         """How the pointer to a storage is declared, after the type of what it points to."""
@@ -72,12 +92,6 @@ class KernelFrame:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.plan.scop.sizes.items())
         return f"{self.function.name}, specialised to {sizes or 'no sizes'}"
 
-    def _arguments(self) -> list[Argument]:
-        names = [t.name for t in self.function.inputs if t.role == "input"]
-        names += [t.name for t in self.function.outputs]
-        storages = [self.plan.scop.storages[n].argument for n in names]
-        return [Argument(s.name, s.dtype, s.box.extent, s.strides, s.role) for s in storages]
-
     def _global_declarations(self) -> list[str]:
         lines = []
         for name, offset in self.arena.shared.items():
@@ -86,9 +100,12 @@ class KernelFrame:
         return lines
 
 
-def _parameters(arguments: list[Argument]) -> list[str]:
-    parameters = []
-    for a in arguments:
-        const = "const " if a.role == "input" else ""
-        parameters.append(f"{const}{C_STORAGE_TYPES[a.dtype.name]} *restrict {mangle(a.name)}")
-    return [*parameters, "char *restrict scratch", "long long *restrict report"]
+def _parameters(arguments: tuple[Argument, ...]) -> list[str]:
+    return [*map(_parameter, arguments), "char *restrict scratch", "long long *restrict report"]
+
+
+def _parameter(argument: Argument) -> str:
+    if argument.name == PACKED:
+        return f"char *restrict {MEMORY}"
+    const = "const " if argument.role == "input" else ""
+    return f"{const}{C_STORAGE_TYPES[argument.dtype.name]} *restrict {mangle(argument.name)}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.c.contractions.aheadpanels import ahead_panels
 from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
@@ -83,7 +84,8 @@ class _Emitter:
         self.needs = Needs()
         self.threads = threads
         self.arena = lay_out(plan)
-        self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math)
+        self.ahead = ahead_panels(plan)
+        self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math, self.ahead)
         self.panels: dict[str, dict[Read, Panel]] = {}
         self.grouped: dict[str, dict[Read, Panel]] = {}
         for c in plan.copies:
@@ -205,14 +207,19 @@ class _Emitter:
         for panel in panels:
             self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
             corner = [loop_text(e) for e in self.corners[panel.name]]
-            memory, source = self._slice(panel.copy.panel), mangle(panel.copy.storage)
-            lines = [*panel.bordered(), *panel.filled(source, self.machine.vector_bytes)]
-            kept = self.kept.get(panel.name)
-            lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
-            for line in (*panel.declared(memory, corner), *lines):
+            for line in self._panel(panel, corner):
                 self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
+
+    def _panel(self, panel: Panel, corner: list[str]) -> list[str]:
+        """The lines that declare a panel and fill it, unless that is done ahead."""
+        if panel.name in self.ahead.by_name:
+            return panel.declared(self.ahead.by_name[panel.name].address(corner), corner)
+        lines = [*panel.bordered(), *panel.filled(mangle(panel.copy.storage), self.machine.vector_bytes)]
+        kept = self.kept.get(panel.name)
+        lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
+        return [*panel.declared(self._slice(panel.copy.panel), corner), *lines]
 
     def _declare(self, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
         c, name = C_STORAGE_TYPES[buffer.dtype.name], mangle(buffer.storage)

@@ -23,6 +23,10 @@ class ProgramForAddresses:
         """Make the program ready; the other one is when its first call comes."""
         return RunForAddresses(self._positions, self._program.at(site), lambda: self._elsewhere().at(site))
 
+    def pack(self, addresses: Sequence[int]) -> None:
+        """See ``Program``."""
+        self._program.pack(addresses)
+
     def _elsewhere(self) -> Program:
         return self._other.get(None, self._make_other)
 

@@ -127,6 +127,10 @@ class CudaProgram:
             message = f"{self._name} cannot be loaded on {device}: {error}"
             raise TargetError(Diagnostic(message, hint=_hint(error))) from None
 
+    def pack(self, addresses: Sequence[int]) -> None:
+        """There is nothing to pack: kernels of a GPU fetch panels as they run."""
+        raise TcompError(f"{self._name} has no panels to be packed")
+
     @property
     def _name(self) -> str:
         return describe(self._source)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.arguments import arguments_of
 from tcomp.backends.cuda.text.kernel import KernelText, write_kernel
 from tcomp.backends.cuda.text.names import identifiers
 from tcomp.backends.cuda.text.prelude import cuda_prelude
 from tcomp.backends.cuda.text.spelling import CUDA_C
 from tcomp.backends.cuda.text.writer import Program
 from tcomp.backends.indexwidth import index_type
-from tcomp.backends.source import Argument, Launch, Source, Temporary
+from tcomp.backends.source import Launch, Source, Temporary
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.ir import Block, LoopNode, Scope
@@ -46,7 +47,7 @@ class CudaBackend:
         dialect = replace(CUDA_C, index=index, suffix="" if index == "int" else "LL", identifiers=names)
         program = Program(function, plan, options, checked, needs, dialect, spelled)
         kernels = [write_kernel(program, number, f"{function.name}_{number}", node) for number, node in _groups(loops)]
-        arguments = self._arguments(function, plan)
+        arguments = arguments_of(function, scop)
         temporaries, scratch = self._temporaries(plan, kernels)
         body = "".join("\n".join(k.lines) + "\n\n" for k in kernels)
         definitions = "".join(d.rstrip() + "\n" for d in cuda_definitions(needs.calls))
@@ -59,12 +60,6 @@ class CudaBackend:
             head + body.rstrip("\n") + "\n", function.name, arguments, scratch, tuple(needs.checks), flags, launches,
             temporaries, tuple(a.name for a in arguments if any(a.name in k.vectors for k in kernels)),
         )  # fmt: skip
-
-    @staticmethod
-    def _arguments(function: Function, plan: Plan) -> tuple[Argument, ...]:
-        names = [t.name for t in function.inputs if t.role == "input"] + [t.name for t in function.outputs]
-        storages = [plan.scop.storages[n] for n in names]
-        return tuple(Argument(s.name, s.dtype, s.box.extent, s.strides, s.role) for s in storages)
 
     @staticmethod
     def _temporaries(plan: Plan, kernels: list[KernelText]) -> tuple[tuple[Temporary, ...], int]:

@@ -53,7 +53,7 @@ void tc_prepare(void *i, void *l, void *r, void *a, void *array_is, void *tuple_
 { item = i; length = l; release = r; acquire = a; array_type = array_is; tuple_type = tuple_is; }
 int tc_call(const fact *f, object *arguments, object *out, void *scratch, void *report)
 {
-  const fact kernel = *f++, given = *f++, inputs = *f++, outputs = *f++, constants = *f++;
+  const fact kernel = *f++, given = *f++, inputs = *f++, outputs = *f++, constants = *f++, fixed = *f++;
   char *at[MOST];
   fact low[MOST], high[MOST];
   if (getenv("INTERPRET") || length(arguments) != given) return DOES_NOT_FIT;
@@ -74,9 +74,10 @@ int tc_call(const fact *f, object *arguments, object *out, void *scratch, void *
     for (fact m = 0; m < n; m++)
       if (low[n] < high[m] && low[m] < high[n]) return DOES_NOT_FIT;
   }
+  for (fact n = 0; n < fixed; n++) at[inputs + outputs + n] = (char *)*f++;
   void *state = release();
   int status = 0;
-  switch (inputs + outputs) {
+  switch (inputs + outputs + fixed) {
 """
     + "".join(
         f"  case {n}: status = ((int (*)({', '.join(['char *'] * n)}, void *, void *))kernel)"
@@ -113,10 +114,12 @@ class DirectCall:
     def __init__(self, function: Any, layout: CallLayout) -> None:
         kernel = ctypes.cast(function, ctypes.c_void_p).value
         arrays = (*layout.inputs, *layout.outputs)
-        assert kernel is not None and 0 < len(arrays) <= MOST_ARRAYS
-        numbers = [kernel, layout.arguments, len(layout.inputs), len(layout.outputs), len(layout.constants)]
+        assert kernel is not None and 0 < len(arrays) + len(layout.fixed) <= MOST_ARRAYS
+        counts = (layout.inputs, layout.outputs, layout.constants, layout.fixed)
+        numbers = [kernel, layout.arguments, *map(len, counts)]
         numbers += [n for position, value in layout.constants for n in (position, id(value))]
         numbers += [n for array in arrays for n in array.numbers()]
+        numbers += layout.fixed
         self._kept = (function, layout)
         self._facts = (ctypes.c_int64 * len(numbers))(*numbers)
         self.address = ctypes.addressof(self._facts)

@@ -10,6 +10,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from tcomp import debug
 from tcomp.backends.host import threads, toolchain
@@ -22,7 +23,8 @@ from tcomp.storage.memo import MOST_KEPT, Memo
 
 NativeFunction = Callable[..., int]
 """The entry point.  Takes one address (int, or None for a null pointer) for each argument of the ``Source``, then those
-of the scratch memory and of the report; runs without the interpreter's lock; returns the kernel's status."""
+of the scratch memory and of the report; runs without the interpreter's lock; returns the kernel's status.  The function
+of the source that packs panels, where there is one, is its attribute ``packing``."""
 
 ABI = 1
 """Changes when the meaning of an entry point's arguments does."""
@@ -49,8 +51,8 @@ def kernel_key(source: Source, compiler: Toolchain) -> str:
 
 def describe(source: Source) -> str:
     """A kernel and its arrays in one line: ``mm(A float32[64,32], B float32[32,16]) -> (C float32[64,16])``."""
-    taken = ", ".join(_describe_argument(a) for a in source.arguments if a.role == "input")
-    given = ", ".join(_describe_argument(a) for a in source.arguments if a.role != "input")
+    taken = ", ".join(_describe_argument(a) for a in source.called if a.role == "input")
+    given = ", ".join(_describe_argument(a) for a in source.called if a.role != "input")
     return f"{source.entry.removeprefix('tcomp_')}({taken}) -> ({given})"
 
 
@@ -125,6 +127,10 @@ def _bind(image: bytes, source: Source) -> NativeFunction:
     count = len(source.arguments) + 2
     function.argtypes = (ctypes.c_void_p,) * count  # type: ignore[attr-defined]
     function.restype = ctypes.c_int32  # type: ignore[attr-defined]
+    if source.packing is not None:
+        packing: Any = library[source.packing]
+        packing.argtypes, packing.restype = (ctypes.c_void_p,) * len(source.bound), None
+        function.packing = packing  # type: ignore[attr-defined]
     _FORKED.watch(openmp or library)
     return function
 

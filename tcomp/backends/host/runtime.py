@@ -118,9 +118,14 @@ class HostProgram:
             raise TcompError(f"the kernel ended with status {status}")
         return tuple(report)
 
+    def pack(self, addresses: Sequence[int]) -> None:
+        """See ``Program``."""
+        self._function.packing(*addresses)  # type: ignore[attr-defined]
+
     def direct(self, layout: CallLayout) -> DirectRun | None:
         """See ``Run``."""
-        enter = entry() if self._native and 0 < len(layout.inputs) + len(layout.outputs) <= MOST_ARRAYS else None
+        arrays = len(layout.inputs) + len(layout.outputs)
+        enter = entry() if self._native and arrays and arrays + len(layout.fixed) <= MOST_ARRAYS else None
         if enter is None:
             return None
         call, count = DirectCall(self._function, layout), self._scratch_bytes

@@ -61,7 +61,7 @@ def kept_panels(plan: Plan, loops: Sequence[For], tile: LoopNode) -> list[KeptPa
     for copy in plan.copies:
         places = [n for n in below if isinstance(n, Scope) and n.name == copy.mark]
         corners = {affine_expressions(copy.lower, place.around) for place in places}
-        if len(corners) != 1 or copy.storage in written:
+        if len(corners) != 1 or copy.storage in written or copy.ahead:
             continue
         (corner,) = corners
         needed = frozenset().union(*map(variables, corner))
