@@ -29,7 +29,7 @@ from tcomp.fuzzing.machinery import machinery
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.exactness import is_exact
 from tcomp.fuzzing.programs.programs import Array, Data, Program
-from tcomp.fuzzing.relations import RELATIONS
+from tcomp.fuzzing.relations import RELATIONS, Variant
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.islbounds import TooComplexError
 from tcomp.operation import Operation, sizes_of
@@ -92,7 +92,10 @@ def _execute(case: Case) -> Outcome:
     expected = _outputs(program, lambda operation, data: operation.reference(*data.arguments, out=_out(data)))
     draws = random.Random(case.variation)
     variant = RELATIONS[case.relation](Choices(draws.randint), program)
-    results, compilation = _compiled(case, variant.program, variant.data)
+    if variant.bound and case.machine is None and not case.on_device:
+        results, compilation = _with_bound(case, variant)
+    else:
+        results, compilation = _compiled(case, variant.program, variant.data)
     difference = describe_difference(variant.restored(results), expected)
     if difference:
         return Outcome(Verdict.FAILED, "wrong value", difference)
@@ -140,6 +143,20 @@ def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array
         runtime = HostRuntime(native.load)
     found = Binding(compilation.source, runtime.load(compilation.source), call).run(call.arrays, call.outputs)
     return _named(operation, call.finish(tuple(found))), compilation
+
+
+def _with_bound(case: Case, variant: Variant) -> tuple[dict[str, Array], Compilation]:
+    """Bind arguments, and call with the others twice: the second call finds what the first one has made."""
+    operation = Operation(variant.program.function)
+    given = {t.name: a for t, a in zip(operation.function.inputs, variant.data.arguments, strict=True)}
+    bound = operation.bind(**{name: given[name] for name in variant.bound})
+    arguments = [a for name, a in given.items() if name not in variant.bound]
+    dirty_scratch()
+    for _ in range(2):
+        out = {name: array.copy() for name, array in variant.data.contents.items()} or None
+        results = bound(*arguments, out=out, target=case.target, options=case.options)
+    kernel = bound.compile(*arguments, out=_out(variant.data), target=case.target, options=case.options)
+    return _named(operation, results), kernel.compilation
 
 
 def describe_difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> str:

@@ -24,6 +24,7 @@ _CPU: Mapping[str, Test] = {
     "register tile": _in_text("tc_c0_0"),
     "edges of register tiles": lambda made: "tc_c0_0" in made.source.text and _has_edges(made.source.text),
     "packed panel": lambda made: bool(made.plan.copies),
+    "panel packed ahead": lambda made: any(c.ahead for c in made.plan.copies),
     "panel transposed in registers": _in_text("tc_transpose_"),
     "dot product instructions": _in_text("tc_dot_"),
     "reduction in vectors": _in_text(" part0 ="),

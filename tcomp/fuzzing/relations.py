@@ -44,12 +44,16 @@ _COMMUTATIVE_FUNCTIONS = frozenset({"min", "max"})
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A program whose output ``new`` is output ``names[new]`` of another, with dimensions permuted by ``axes[new]``."""
+    """A program whose output ``new`` is output ``names[new]`` of another, with dimensions permuted by ``axes[new]``.
+
+    The inputs ``bound`` are bound before it is called.
+    """
 
     program: Program
     data: Data
     names: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, Axes] = field(default_factory=dict)
+    bound: tuple[str, ...] = ()
 
     def restored(self, results: Mapping[str, Array]) -> dict[str, Array]:
         """What the results of the variant say that those of the program are."""
@@ -222,6 +226,12 @@ def with_statements_called(choices: Choices, program: Program) -> Variant:
     return Variant(with_a_call(choices, program), program.data())
 
 
+def with_arguments_bound(choices: Choices, program: Program) -> Variant:
+    """What is known before a call, and computed then, is the same."""
+    names = [tensor.name for tensor in program.function.inputs]
+    return Variant(program, program.data(), bound=tuple(name for name in names if choices.chance(60)))
+
+
 RELATIONS: Mapping[str, Relation] = {
     "same": same,
     "renamed": with_other_names,
@@ -230,5 +240,6 @@ RELATIONS: Mapping[str, Relation] = {
     "transposed": with_dimensions_permuted,
     "swapped": with_operands_swapped,
     "called": with_statements_called,
+    "bound": with_arguments_bound,
 }
 """Every relation by name, that of a program to itself first."""

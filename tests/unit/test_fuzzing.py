@@ -41,7 +41,7 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.islbounds import TooComplexError
-from tcomp.model.scop import Sizes
+from tcomp.model.scop import Part, Sizes
 from tcomp.operation import Operation
 from tcomp.runtime.registry import backend_of
 from tcomp.storage.forks import ISL
@@ -186,6 +186,7 @@ class TestMachinery:
                     "C(m,n) +=! int32(A(m,k)) * int32(B(k,n))",
                     {"M": 200, "N": 300, "K": 200},
                 ),
+                "bound": ("float(M,K) A, float(K,N) W", "C(m,n) +=! A(m,k) * W(k,n)", {"M": 8, "N": 64, "K": 64}),
                 "sum": ("float(M,K) A", "C(m) +=! A(m,k)", {"M": 20, "K": 100}),
                 "stream": ("float(M,K) A", "C(m,k) = A(m,k) + 1", {"M": 512, "K": 1024}),
                 "blur": (
@@ -211,9 +212,11 @@ class TestMachinery:
         for inputs, statements, sizes in wanted[target].values():
             function = grammar.define(f"def f({inputs}) -> (C) {{ {statements} }}")["f"]
             machine = Machine(32, 16, 32, 4, last_cache=1 << 16, dots="avx2")
+            bound = tuple(t.name for t in function.inputs if t.name == "W")
             backend = CpuBackend(machine) if target == "cpu" else backend_of("simulator:sm_80")
             with ISL.value:
-                found |= machinery(lower(function, Sizes(sizes), MappingOptions(), backend), target)
+                made = Sizes(sizes, part=Part(bound) if bound else None)
+                found |= machinery(lower(function, made, MappingOptions(), backend), target)
         assert found == set(MACHINERY[target])
 
 
@@ -228,6 +231,7 @@ class TestRelations:
                 expected, found = results_of(number), interpreted(variant.program, variant.data)
             assert describe_difference(variant.restored(found), expected) == "", variant.program
             changed += variant.program.text != program.text or layouts(variant.data) != layouts(program.data())
+            changed += bool(variant.bound)
         assert (changed > 3) == (name != "same")
 
     def test_new_names_are_those_that_kernels_make_up_for_others(self) -> None:
