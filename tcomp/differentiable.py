@@ -64,6 +64,7 @@ class Differentiable(ABC):
             return self._with_content().gradient(wrt, save, ties, name=name, sizes=sizes)
         if sizes is not None:
             check_sizes(self.function, sizes)
+            sizes = {**self.function.defaults, **sizes}
         derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self

@@ -110,20 +110,22 @@ class Operation(Differentiable):
         if named:
             arguments = ordered(self.function, arguments, named)
         if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
-            return _traced_call(self, arguments, out, Choices(target, options, unchecked))
+            return _traced_call(self, self.function.completed(arguments), out, Choices(target, options, unchecked))
         for chosen, direct in self._quick.recent:
             if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
                 result = direct(arguments, out)
                 if result is not None:
                     return result
         given, options, unchecked = options, checked_choices(target, options), bool(unchecked)
+        passed, arguments = arguments, self.function.completed(arguments)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))
         binding = self._bindings.get(layouts)
         if binding is not None and not debug.interpret():
             try:
                 results = binding.run(arguments, None if out is None else out if type(out) is tuple else (out,))
                 text = given if isinstance(given, str) else options
-                self._quick.remember((target, text, unchecked), layouts[3:], binding.direct, arguments, results)
+                same = (*layouts[3:], len(passed))
+                self._quick.remember((target, text, unchecked), same, binding.direct, passed, results)
                 return results[0] if len(results) == 1 else results
             except (MisalignedArgumentError, NoMemoryOfItsOwnError):
                 pass  # what follows copies inputs, says which output it is, or lets torch find the memory
@@ -321,6 +323,7 @@ class Operation(Differentiable):
         Raises:
             ShapeError: shapes do not fit.
         """
+        arguments = self.function.completed(arguments)
         if len(arguments) != len(self.function.inputs):
             names = ", ".join(t.name for t in self.function.inputs)
             raise ShapeError(f"{self.name}: expected {len(self.function.inputs)} inputs, {names}")
@@ -335,6 +338,7 @@ class Operation(Differentiable):
         function = self.function
         if not isinstance(sizes, Mapping):
             raise ShapeError(f"sizes= takes a mapping from names to integers, not {type(sizes).__name__}")
+        sizes = {**function.defaults, **sizes}
         constants = {t.name: t for t in function.inputs if t.role == "const"}
         known = (*function.sizes, *constants)
         unknown = [name for name in sizes if name not in known]

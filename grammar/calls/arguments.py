@@ -94,6 +94,11 @@ def bind(
     return _Binding(called, call, checker, extents).bound(given)
 
 
+def _literal(value: int, span: Span) -> Expr:
+    number = syntax.Number(str(abs(value)), span)
+    return number if value >= 0 else syntax.Unary("-", number, span)
+
+
 @dataclass(slots=True)
 class _Binding:
     called: Function
@@ -138,6 +143,9 @@ class _Binding:
                 self.report.error(f"the argument {own} of `{name}` is given twice", argument.span, None, here)
             else:
                 matched[own] = value
+        for tensor in self.called.inputs:
+            if tensor.default is not None and tensor.name not in matched:
+                matched[tensor.name] = _literal(tensor.default, self.call.span)
         missing = [own for own in parameters if own not in matched]
         if len(self.report.errors) == problems and (missing or len(given) > len(parameters)):
             count = f"`{name}` takes {len(parameters)} argument{'s' * (len(parameters) != 1)}"

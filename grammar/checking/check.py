@@ -86,7 +86,8 @@ def _function(
     for parameter in definition.inputs:
         name = parameter.name.name
         if parameter.const:
-            inputs.append(Tensor(name, environment.constants[name], 0, (), "const", parameter.name.span))
+            dtype, default = environment.constants[name], environment.defaults.get(name)
+            inputs.append(Tensor(name, dtype, 0, (), "const", parameter.name.span, default))
         else:
             inputs.append(_tensor(environment.tensors[name]))
     # Outputs that nothing has written yet may have no type.

@@ -48,12 +48,14 @@ class TensorEntry:
 class Environment:
     """The names of a definition: size symbols, ``const`` parameters (both with their types) and tensors.
 
-    ``defs`` are the defs that may be called.  ``misdirected`` says that a statement writes something that may not be
-    written, so that an output that is never written is no separate mistake.
+    ``defaults`` are the values of ``const`` parameters that have one, ``defs`` the defs that may be called.
+    ``misdirected`` says that a statement writes something that may not be written, so that an output that is never
+    written is no separate mistake.
     """
 
     sizes: dict[str, DType] = field(default_factory=dict)
     constants: dict[str, DType] = field(default_factory=dict)
+    defaults: dict[str, int] = field(default_factory=dict)
     tensors: dict[str, TensorEntry] = field(default_factory=dict)
     written_later: frozenset[str] = frozenset()
     needs_content: set[str] = field(default_factory=set)

@@ -6,6 +6,7 @@ from tcomp.grammar.checking.expressions import ExpressionChecker, Place
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Constant, Expr, Size, Unary
 from tcomp.grammar.tree.limits import MAX_INDICES
 from tcomp.values.operators import INT32, TYPE_KEYWORDS
@@ -51,10 +52,40 @@ def _enter_input(parameter: syntax.Parameter, environment: Environment, report: 
             report.error(f"a compile-time scalar must be an integer, not {dtype}", parameter.span)
             dtype = INT32
         environment.constants[name] = dtype
+        if parameter.default is not None:
+            _enter_default(parameter.default, name, environment, report)
         return
     environment.tensors[name] = TensorEntry(
         name, "input", parameter.name.span, dtype, _rank(parameter, report), declared=True, written=True
     )
+
+
+def _enter_default(written: syntax.Expr, name: str, environment: Environment, report: Report) -> None:
+    """The default value of a ``const`` parameter, which is an integer made of numbers."""
+    before, dtype = len(report.errors), environment.constants[name]
+    named = _first_name(written)
+    if named is not None:
+        report.error(f"the default of {name} is made of numbers only", named.span, "leave it out, and pass the value")
+        return
+    form = to_form(ExpressionChecker(Environment(), Scope(), report).integer(written, Place.DIMENSION), {})
+    if len(report.errors) > before:
+        return
+    if form is None or form.terms:
+        report.error(f"the default of {name} is no integer made of numbers", written.span, "write a number")
+    elif not dtype.lowest <= form.constant <= dtype.highest:
+        report.error(f"the default of {name} is {form.constant}, which type {dtype} cannot hold", written.span)
+    else:
+        environment.defaults[name] = form.constant
+
+
+def _first_name(expr: syntax.Expr) -> syntax.Name | None:
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Name):
+            return node
+        stack += reversed(syntax.children(node))
+    return None
 
 
 def _enter_sizes(definition: syntax.Definition, environment: Environment, report: Report) -> None:

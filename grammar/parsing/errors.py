@@ -158,6 +158,8 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
 
 
 def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) -> str | None:
+    if found.type == "EQUAL" and set(accepted) == {"RPAR", "COMMA"} and before is not None and before.type == "WORD":
+        return "only `const` parameters have a default, as in `const int S = 1`"
     if set(accepted) == {"ARROW"} and found.type == "EQUAL":
         return "did you mean `->`?"
     if before is not None and before.type == "ARROW":

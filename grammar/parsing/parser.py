@@ -56,8 +56,9 @@ class _TreeBuilder(Transformer[Token, Any]):
 
     outputs = inputs
 
-    def constant(self, const: Token, kind: Token, word: Token) -> Parameter:
-        return Parameter(_name(word), str(kind), None, True, span_of(const).to(span_of(word)))
+    def constant(self, const: Token, kind: Token, word: Token, equal: Token | None, default: Expr | None) -> Parameter:
+        span, default = span_of(const).to(span_of(word)), None if default is None else shallow(default)
+        return Parameter(_name(word), str(kind), None, True, span, default)
 
     def tensor(self, kind: Token, dims: tuple[Expr, ...] | None, word: Token) -> Parameter:
         return Parameter(_name(word), str(kind), dims, False, span_of(kind).to(span_of(word)))

@@ -40,7 +40,7 @@ def infer(function: Function, sizes: Mapping[str, int]) -> Ranges:
 
     Args:
         function: a checked program.
-        sizes: the value of every size symbol and const parameter.
+        sizes: the value of every size symbol and const parameter; those with a default may be left out.
 
     Returns:
         The ranges.  Logical coordinates stay as written: a box says where each tensor starts.
@@ -51,6 +51,7 @@ def infer(function: Function, sizes: Mapping[str, int]) -> Ranges:
         CompileError: an element is read before it is written or handed out unwritten, or ``=`` writes one twice.
     """
     check_sizes(function, sizes)
+    sizes = {**function.defaults, **sizes}
     declared = {t.name: extents(function, t, sizes) for t in function.tensors.values() if t.dims is not None}
     try:
         with _bounded(function):

@@ -43,7 +43,11 @@ def bind_sizes(function: Function, shapes: Mapping[str, Shape], constants: Mappi
 
 
 def check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes that lack a symbol or const parameter, or hold a value that is negative or too large."""
+    """Refuse sizes that lack a symbol or const parameter, or hold a value that is negative or too large.
+
+    A parameter that has a default need not be there.
+    """
+    sizes = {**function.defaults, **sizes}
     problems = [
         Diagnostic(f"the size {name} is not given", function.source, _first_mention(function, name))
         for name in function.sizes
@@ -52,7 +56,7 @@ def check_sizes(function: Function, sizes: Mapping[str, int]) -> None:
     problems += [
         Diagnostic(f"the const parameter {tensor.name} is not given", function.source, tensor.span)
         for tensor in function.inputs
-        if tensor.role == "const" and tensor.name not in sizes
+        if tensor.role == "const" and tensor.name not in sizes and tensor.default is None
     ]
     for name, value in sizes.items():
         low = 0 if name in function.sizes else -LARGEST + 1
@@ -106,7 +110,7 @@ class _Binding:
         for tensor in self.function.inputs:
             if tensor.role != "const":
                 continue
-            value = constants.get(tensor.name)
+            value = constants.get(tensor.name, tensor.default)
             if value is None:
                 self.report(f"the const parameter {tensor.name} is not given", tensor.span)
             elif not _is_integer(value) or not -LARGEST < value < LARGEST:

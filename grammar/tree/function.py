@@ -6,8 +6,9 @@ read them.  They hold no sizes: a ``Function`` is good for all sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tcomp.errors import Diagnostic, SourceText, Span
 from tcomp.grammar.tree import syntax
@@ -250,7 +251,7 @@ class Tensor:
 
     ``dims`` holds one integer expression over sizes per dimension; None where the extents are inferred from the
     statements (outputs without annotation, temporaries).  A ``const`` parameter is a 0-D integer whose value is part
-    of the specialisation.
+    of the specialisation; ``default`` is the value that it has where a call gives none.
     """
 
     name: str
@@ -259,6 +260,7 @@ class Tensor:
     dims: tuple[Expr, ...] | None
     role: str  # "input", "const", "output" or "temporary"
     span: Span = field(compare=False)
+    default: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,18 @@ class Function:
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name: inputs (``const`` ones included), outputs, temporaries."""
         return {t.name: t for t in (*self.inputs, *self.outputs, *self.temporaries)}
+
+    @property
+    def defaults(self) -> dict[str, int]:
+        """The values of ``const`` parameters that a call need not give."""
+        return {t.name: t.default for t in self.inputs if t.default is not None}
+
+    def completed(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments with the defaults of those that are left out at the end, if all of them have one."""
+        missing = self.inputs[len(arguments) :]
+        if not missing or any(tensor.default is None for tensor in missing):
+            return tuple(arguments)
+        return (*arguments, *(tensor.default for tensor in missing))
 
     def accesses(self) -> Iterator[tuple[str, int, Expr]]:
         """Every subscript of the program with the tensor and the dimension that it is of, read or written."""

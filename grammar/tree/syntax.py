@@ -230,9 +230,9 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An input or output: ``const type name``, ``type(dims) name``, ``type name``, or for an output just ``name``.
+    """An input or output: ``const type name = default``, ``type(dims) name``, ``type name``, or an output's ``name``.
 
-    ``dims`` is None where no parentheses are written.
+    ``dims`` is None where no parentheses are written, ``default`` where there is none.
     """
 
     name: Name
@@ -240,12 +240,14 @@ class Parameter:
     dims: tuple[Expr, ...] | None = None
     const: bool = False
     span: Span = field(default=NOWHERE, compare=False)
+    default: Expr | None = None
 
     def __str__(self) -> str:
         const = "const " if self.const else ""
         kind = "" if self.type is None else self.type
         dims = "" if self.dims is None else f"({_list_text(self.dims)})"
-        return f"{const}{kind}{dims} {self.name}".lstrip()
+        default = "" if self.default is None else f" = {self.default}"
+        return f"{const}{kind}{dims} {self.name}{default}".lstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,7 @@ def expressions(definition: Definition) -> Iterator[Expr]:
     """The outermost expressions of a definition."""
     for parameter in (*definition.inputs, *definition.outputs):
         yield from parameter.dims or ()
+        yield from () if parameter.default is None else (parameter.default,)
     yield from _body_expressions(definition.body)
 
 

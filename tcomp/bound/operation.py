@@ -143,7 +143,7 @@ class BoundOperation:
             return self._kernel(self._sizes(call), target, self._home(call), options, unchecked)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        values = self._known_sizes() | {**sizes, **self.held.constants}
+        values = {**self.whole.function.defaults, **self._known_sizes(), **sizes, **self.held.constants}
         check_sizes(self.whole.function, values)
         whole = self.whole.function
         known = [*whole.sizes, *(t.name for t in whole.inputs if t.role == "const")]
@@ -154,6 +154,7 @@ class BoundOperation:
         """What a call gives, computed by the interpreter.  Takes and returns the same as a call; raises ShapeError."""
         if named:
             arguments = ordered(self.function, arguments, named)
+        arguments = self.function.completed(arguments)
         if len(arguments) != len(self.function.inputs):
             check_call(self.function, arguments, out)
         given = {t.name: a for t, a in zip(self.function.inputs, arguments, strict=True)}

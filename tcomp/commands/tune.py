@@ -194,7 +194,7 @@ def _size_names(function: Function) -> tuple[str, ...]:
 
 def _specialisation(function: Function, shape: Mapping[str, int], target: str) -> Specialisation:
     """A def for those of the sizes that it has.  Raises ShapeError if one is missing or wrong."""
-    sizes = {name: shape[name] for name in _size_names(function) if name in shape}
+    sizes = function.defaults | {name: shape[name] for name in _size_names(function) if name in shape}
     check_sizes(function, sizes)
     for tensor in function.inputs:
         if tensor.role == "const":

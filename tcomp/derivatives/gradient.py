@@ -84,6 +84,7 @@ class Gradient:
         Raises:
             ShapeError: as a call of the def, and where ``cotangents`` are missing.
         """
+        arguments = self.function.completed(arguments)
         values = self._forward(arguments, choices)
         outputs = tuple(values[tensor.name] for tensor in self.function.outputs)
         floats = [tensor for tensor in self.function.outputs if tensor.dtype.is_float]

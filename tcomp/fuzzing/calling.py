@@ -12,7 +12,7 @@ from tcomp.fuzzing.rewriting import body, declared_names, renamed, statement_nam
 from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
-from tcomp.grammar.tree.syntax import Apply, Definition, Name, Parameter, Statement
+from tcomp.grammar.tree.syntax import Apply, Definition, Expr, Name, Number, Parameter, Statement, Unary
 
 NOT_SAID = ("are not known as formulas of sizes", "are no formulas of its sizes", "the call takes")
 """What errors say of extents that calls cannot be told."""
@@ -24,7 +24,7 @@ def with_a_call(choices: Choices, program: Program) -> Program:
     if not runs:
         return program
     first, last = choices.pick(runs)
-    part, call = _outlined(program, first, last)
+    part, call = _outlined(choices, program, first, last)
     part = _shuffled(choices, part)
     statements = list(body(program.definition))
     statements[first:last] = [call]
@@ -72,8 +72,8 @@ def _runs(program: Program) -> list[tuple[int, int]]:
     return found
 
 
-def _outlined(program: Program, first: int, last: int) -> tuple[Definition, Statement]:
-    """The def of a run of statements, and the call that replaces them."""
+def _outlined(choices: Choices, program: Program, first: int, last: int) -> tuple[Definition, Statement]:
+    """The def of a run of statements, and the call that replaces them, which may leave defaults out."""
     function, statements = program.function, list(body(program.definition))
     run = statements[first:last]
     used = frozenset().union(*map(statement_names, run))
@@ -84,14 +84,25 @@ def _outlined(program: Program, first: int, last: int) -> tuple[Definition, Stat
     scalars = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
     taken = declared_names(program.definition)
     parameters = _parameters(function, [n for n in function.tensors if n in used and n not in targets], scalars)
-    parameters += [Parameter(Name(n), "int", const=True) for n in scalars]
+    parameters += [Parameter(Name(n), "int", const=True, default=_default(choices, program.sizes[n])) for n in scalars]
     declared = tuple(outputs.get(name, Parameter(Name(name))) for name in results)
     own = "part"
     while own in taken:
         own += "_"
     part = Definition(Name(own), tuple(parameters), declared, tuple(run))
-    value = Apply(Name(own), tuple(p.name for p in parameters))
+    given = list(parameters)
+    while given and given[-1].default is not None and choices.chance(70):
+        given.pop()
+    value = Apply(Name(own), tuple(p.name for p in given))
     return part, Statement(Name(results[0]), None, "=", value, others=tuple(map(Name, results[1:])))
+
+
+def _default(choices: Choices, value: int) -> Expr | None:
+    """What a call need not say."""
+    if not choices.chance(30):
+        return None
+    number = Number(str(abs(value)))
+    return number if value >= 0 else Unary("-", number)
 
 
 def _parameters(function: Function, tensors: Sequence[str], taken: Sequence[str]) -> list[Parameter]:

@@ -73,6 +73,7 @@ def arguments_of(
     function: Function, arrays: Mapping[str, Array], sizes: Mapping[str, int], *, made_up: bool
 ) -> Arguments:
     """Arrays by name, and the const parameters among ``sizes``, as arguments.  Raises ShapeError if one is missing."""
+    sizes = {**function.defaults, **sizes}
     missing = [tensor.name for tensor in function.inputs if tensor.role == "const" and tensor.name not in sizes]
     if missing:
         raise ShapeError(f"{function.name} needs values for const parameters: --sizes {'=...,'.join(missing)}=...")

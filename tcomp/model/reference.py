@@ -97,6 +97,8 @@ def prepare(
 
 
 def _argument(function: Function, tensor: Tensor, given: Mapping[str, npt.ArrayLike]) -> Array:
+    if tensor.name not in given and tensor.default is not None:
+        return np.asarray(tensor.default)
     if tensor.name not in given:
         what = "the previous content of output" if tensor.role == "output" else "argument"
         raise ShapeError(Diagnostic(f"{what} {tensor.name!r} is missing", function.source, tensor.span))

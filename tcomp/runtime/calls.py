@@ -76,6 +76,7 @@ def check_call(
     arrays may lie anywhere, and outputs whose content it reads may be absent.  Raises ShapeError with every problem
     found, and TargetError if there is no array and no device on which to make one.
     """
+    arguments = function.completed(arguments)
     _check_count(function, arguments)
     results = _outputs_of(function, out, runs)
     given, constants = _read(function, arguments, results)
@@ -158,7 +159,7 @@ def ordered(function: Function, arguments: tuple[Any, ...], named: Mapping[str, 
     given = dict(zip(names, arguments, strict=False))
     unknown = [_unknown_parameter(function, name) for name in named if name not in names]
     twice = [Diagnostic(f"{function.name}: {name} is given by position and by name") for name in named if name in given]
-    given |= named
+    given = {**function.defaults, **given, **named}
     if unknown or twice:
         raise ArgumentError(*unknown, *twice)
     missing = [Diagnostic(f"{function.name}: there is no argument for {name}") for name in names if name not in given]

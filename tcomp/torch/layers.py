@@ -50,7 +50,8 @@ class Layer(torch.nn.Module):
                 hint = did_you_mean(name, tensors) or f"its inputs are {', '.join(tensors)}"
                 raise TcompError(Diagnostic(f"{operation.name} has no input {name}", hint=hint))
             self._add(tensors[name], value, init, device)
-        self._arguments = tuple(name for name in tensors if name not in given)
+        self._constants = {**operation.function.defaults, **self._constants}
+        self._arguments = tuple(name for name in tensors if name not in given and name not in self._constants)
 
     def _add(self, tensor: Tensor, value: Any, init: Any, device: Any) -> None:
         source = self.operation.function.source

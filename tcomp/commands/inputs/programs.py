@@ -76,6 +76,7 @@ class Program:
         """What to compile for a target: with the options given, or those that tuning found.  Raises TcompError."""
         function = self.operation.function
         check_sizes(function, sizes)
+        sizes = {**function.defaults, **sizes}
         constants = [tensor for tensor in function.inputs if tensor.role == "const"]
         for tensor in constants:
             constant(sizes[tensor.name], tensor, function.source)

@@ -37,8 +37,9 @@ FEATURES = (
     "division in a target", "remainder in a target", "index twice in a subscript list", "triangular range",
     "inferred range", "guard", "condition on data", "let", "several lets", "let used twice", "exists",
     "constant_exterior", "repeat_edge", "repeat_image", "mirror_image", "mirror_interior", "indirect read",
-    "indirect read twice", "const parameter", "temporary", "temporary of a temporary", "redefinition",
-    "partial update", "read of its own target", "several outputs", "content of an output", "extents by expressions",
+    "indirect read twice", "const parameter", "const with a default", "temporary", "temporary of a temporary",
+    "redefinition", "partial update", "read of its own target", "several outputs", "content of an output",
+    "extents by expressions",
     "scalar input", "mixed types", "16-bit floats", "float64", "8-bit integers", "unsigned integers", "bool",
     "cast", "built-in function", "integer division of values", "remainder of values", "product of indices",
     "extent 0", "extent 1", "extents are large primes", "empty range",
@@ -76,6 +77,8 @@ def _of_tensors(function: Function, ranges: Ranges) -> Iterator[str]:
         dtype = tensor.dtype
         if tensor.role == "const":
             yield "const parameter"
+            if tensor.default is not None:
+                yield "const with a default"
             continue
         types.add(dtype)
         yield f"rank {tensor.rank}" if tensor.rank < 5 else "rank 5 or more"

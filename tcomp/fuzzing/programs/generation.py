@@ -137,7 +137,9 @@ class _Builder:
         for number in range(max(len(symbols), self.choices.integer(1, 4))):
             first = symbols[number] if number < len(symbols) else None
             self._declare_input("ABCDEF"[number], first, symbols)
-        self.parameters += [f"const int {c}" for c in self.constants]
+        for constant in self.constants:
+            default = f" = {self.sizes[constant]}" if self.choices.chance(40) else ""
+            self.parameters.append(f"const int {constant}{default}")
 
     def _declare_input(self, name: str, first: str | None, symbols: Sequence[str]) -> None:
         """Every size symbol is a dimension of some input; other dimensions may be expressions of symbols."""
