@@ -28,7 +28,7 @@ from tcomp.model.reference import interpret
 from tcomp.model.scop import Sizes
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
-from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
+from tcomp.runtime.calls import ArgumentOrder, Call, check_call, layouts_of, ordered
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.specialisation import Specialisation, checked_choices, strides_of
@@ -57,6 +57,7 @@ class Operation(Differentiable):
         self.registration = registration
         self.operators: dict[Choices, Any] = {}
         self._policy = policy
+        self._in_order = ArgumentOrder(function)
         self._kernels: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
         self._chosen: Memo[Hashable, Kernel] = Memo(MOST_KEPT)
         self._found: dict[Hashable, MappingOptions] = {}
@@ -108,7 +109,7 @@ class Operation(Differentiable):
             TargetError: the target is not available here.
         """
         if named:
-            arguments = ordered(self.function, arguments, named)
+            arguments = self._in_order(arguments, named)
         if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
             return _traced_call(self, self.function.completed(arguments), out, Choices(target, options, unchecked))
         for chosen, direct in self._quick.recent:

@@ -13,8 +13,12 @@ from tcomp.errors import ArgumentError, Diagnostic, ShapeError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.runtime.arguments import constant, is_scalar, misplaced, read_input, read_output
+from tcomp.storage.memo import Recent
 
 Outputs = tuple[Any, ...]
+
+MOST_ORDERS = 100
+"""Ways to give arguments by name that an operation remembers."""
 
 
 def layouts_of(arguments: tuple[Any, ...], out: Any) -> tuple[Hashable, ...]:
@@ -166,6 +170,28 @@ def ordered(function: Function, arguments: tuple[Any, ...], named: Mapping[str, 
     if missing:
         raise ArgumentError(*missing)
     return tuple(given[name] for name in names)
+
+
+class ArgumentOrder:
+    """``ordered`` for one function, which remembers where names go: calls are made with the same ones again."""
+
+    __slots__ = ("_function", "_known")
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._known: Recent[tuple[object, ...], tuple[str, ...]] = Recent(MOST_ORDERS)
+
+    def __call__(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments in the order of the parameters; defaults may be missing at the end.  Raises ArgumentError."""
+        key = (len(arguments), *named)
+        order = self._known.get(key)
+        if order is None:
+            names = [t.name for t in self._function.inputs]
+            order = tuple(names[len(arguments) : len(arguments) + len(named)])
+            if {*order} != {*named} or self._function.inputs[len(arguments) + len(named) :]:
+                return ordered(self._function, arguments, named)
+            self._known[key] = order
+        return (*arguments, *[named[name] for name in order])
 
 
 def check_names(function: Function, named: Mapping[str, Any], bound: Sequence[str]) -> None:

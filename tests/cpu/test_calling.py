@@ -52,8 +52,24 @@ def test_arguments_by_name(ops: tc.Module) -> None:
     ],
 )
 def test_names_that_do_not_fit(ops: tc.Module, call: Callable[[Any], object], message: str) -> None:
-    with pytest.raises(tc.ShapeError, match=message):
+    with pytest.raises(tc.ShapeError, match=message) as failure:
         call(ops.mm)
+    assert isinstance(failure.value, TypeError)  # as Python has it for its own functions
+
+
+def test_names_in_any_order_again_and_again(ops: tc.Module) -> None:
+    """Where names go is remembered; what does not fit is found after that, too."""
+    for _ in range(3):
+        np.testing.assert_array_equal(ops.mm(B=B, A=A), A @ B)
+        np.testing.assert_array_equal(ops.mm(A, B=B), A @ B)
+        for call in (
+            lambda: ops.mm(B, B=B, A=A),
+            lambda: ops.mm(B=B),
+            lambda: ops.mm(A, C=B),
+            lambda: ops.mm(A, B, B=B),
+        ):
+            with pytest.raises(TypeError):
+                call()
 
 
 @pytest.mark.parametrize("two", [np.float64(2), np.sqrt(4.0), np.float32(2), np.float16(2), np.int64(2), 2, 2.0])
