@@ -7,7 +7,7 @@ from enum import Enum, auto
 from tcomp.errors import Span
 from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry, is_function
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.conversions import Typed, convert, literal
+from tcomp.grammar.tree.conversions import Typed, convert, flexible, literal
 from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import (
     Binary,
@@ -108,9 +108,7 @@ class ExpressionChecker:
         if constant is None:
             self.report.error("this integer does not fit in 64 bits", expr.span, "write it with a `.` to make a float")
             return self._failed(expr.span)
-        if constant.value == float("inf"):
-            self.report.warn("this number is too large for float32 and becomes infinity", expr.span)
-        return Typed(constant, constant.dtype)
+        return Typed(constant, constant.dtype, flexible=constant.dtype == FLOAT32)
 
     def _name(self, expr: syntax.Name, place: Place) -> Typed:
         name, environment = expr.name, self.environment
@@ -260,7 +258,7 @@ class ExpressionChecker:
             return value.expr
         if promote(entry.dtype, value.nominal) != entry.dtype:
             self.report.error(narrowing(value.nominal, entry.dtype), expr.span)
-        return convert(value.expr, entry.dtype)
+        return value.converted(entry.dtype)
 
     def _unary(self, op: str, operand: Typed, span: Span) -> Typed:
         if operand.nominal is None:
@@ -272,7 +270,7 @@ class ExpressionChecker:
         if operand.nominal == BOOL:
             return self._no_arithmetic(op, span)
         dtype = arithmetic_type(operand.nominal)
-        return Typed(Unary("-", convert(operand.expr, dtype), dtype, span), operand.nominal)
+        return Typed(Unary("-", convert(operand.expr, dtype), dtype, span), operand.nominal, operand.flexible)
 
     def _binary(self, op: str, lhs: Typed, rhs: Typed, span: Span) -> Typed:
         if op in ("&&", "||"):
@@ -288,13 +286,13 @@ class ExpressionChecker:
                 return self._no_arithmetic(op, span)
             return Typed(Binary(_ON_BOOLS[op], lhs.expr, rhs.expr, BOOL, span), BOOL)
         dtype = arithmetic_type(nominal)
-        left, right = convert(lhs.expr, dtype), convert(rhs.expr, dtype)
+        left, right = lhs.converted(dtype), rhs.converted(dtype)
         if op in _COMPARISONS:
             return Typed(Binary(op, left, right, BOOL, span), BOOL)
         if op in ("/", "%") and nominal.is_integer and isinstance(right, Constant) and right.value == 0:
             self.report.error("division by zero", span)
             return self._failed(span)
-        return Typed(Binary(op, left, right, dtype, span), nominal)
+        return Typed(Binary(op, left, right, dtype, span), nominal, flexible((lhs, rhs)))
 
     def _select(self, condition: Typed, then: Typed, otherwise: Typed, span: Span) -> Typed:
         is_bool = self._expect_bool(condition, condition.expr.span)
@@ -303,8 +301,8 @@ class ExpressionChecker:
         nominal = promote(then.nominal, otherwise.nominal)
         copies = then.expr.dtype == otherwise.expr.dtype == nominal
         dtype = nominal if copies else arithmetic_type(nominal)
-        parts = (condition.expr, convert(then.expr, dtype), convert(otherwise.expr, dtype))
-        return Typed(Select(*parts, dtype, span), nominal)
+        parts = (condition.expr, then.converted(dtype), otherwise.converted(dtype))
+        return Typed(Select(*parts, dtype, span), nominal, flexible((then, otherwise)))
 
     def _call(self, name: str, arity: int, arguments: tuple[Typed, ...], expr: syntax.Apply) -> Typed:
         span = expr.span
@@ -330,7 +328,8 @@ class ExpressionChecker:
         elif nominal == BOOL:
             nominal = INT32
         dtype = arithmetic_type(nominal)
-        return Typed(Call(name, tuple(convert(a.expr, dtype) for a in arguments), dtype, span), nominal)
+        converted = tuple(a.converted(dtype) for a in arguments)
+        return Typed(Call(name, converted, dtype, span), nominal, flexible(arguments))
 
     def _expect_bool(self, typed: Typed, span: Span) -> bool:
         """True for a bool; reports anything else, unless an error has been reported for it already."""
@@ -345,7 +344,7 @@ class ExpressionChecker:
 
 def cast(operand: Typed, dtype: DType) -> Typed:
     """A conversion that the program asks for."""
-    return Typed(convert(operand.expr, dtype), None if operand.nominal is None else dtype)
+    return Typed(operand.converted(dtype), None if operand.nominal is None else dtype)
 
 
 def narrowing(found: DType, wanted: DType) -> str:

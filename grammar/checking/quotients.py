@@ -1,13 +1,15 @@
-"""Warning of quotients such as ``1/2`` that become 0 although a float was meant."""
+"""Warning of numbers that are not what was meant: quotients such as ``1/2``, which are 0, and floats that overflow."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 from tcomp.errors import Span
 from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Select, Size, Unary, children, walk
+from tcomp.values.operators import FLOAT32
 
 
 def warn_of_lost_fractions(value: Expr, report: Report) -> None:
@@ -70,3 +72,10 @@ def _number(expr: Expr) -> int | None:
         operand = _number(expr.operand)
         return None if operand is None else -operand
     return int(expr.value) if isinstance(expr, Constant) else None
+
+
+def warn_of_infinities(expr: Expr, report: Report) -> None:
+    """Warn of numbers that a float32 cannot hold, where nothing beside them makes them doubles."""
+    for node in walk(expr):
+        if isinstance(node, Constant) and node.dtype == FLOAT32 and node.value == math.inf:
+            report.warn("this number is too large for float32 and becomes infinity", node.span)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
-from tcomp.grammar.checking.quotients import warn_of_lost_fractions
+from tcomp.grammar.checking.quotients import warn_of_infinities, warn_of_lost_fractions
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
@@ -107,6 +107,7 @@ class StatementChecker:
             return None
         reduction, accumulator, expr = typed
         warn_of_lost_fractions(expr, self.report)
+        warn_of_infinities(expr, self.report)
         return Statement(
             statement.target.name,
             subscripts,
@@ -312,14 +313,15 @@ class StatementChecker:
             self.report.error(narrowing(value.nominal, target), self.statement.value.span, hint)
             return None
         if self.reduction is None or not REDUCTIONS[self.reduction].widens:
-            return self.reduction, target, convert(value.expr, target)
+            return self.reduction, target, value.converted(target)
         if target == BOOL:
             return _LOGICAL[self.reduction], target, value.expr
         accumulator = arithmetic_type(target)
         expr = value.expr
         if value.nominal in EIGHT_BITS and target not in EIGHT_BITS:
             expr = widen(expr, target if target.is_integer else accumulation_type(value.nominal))
-        return self.reduction, accumulator, convert(expr, accumulator)
+        widened = expr is not value.expr
+        return self.reduction, accumulator, convert(expr, accumulator) if widened else value.converted(accumulator)
 
 
 def _reads(expr: syntax.Expr, name: str) -> bool:

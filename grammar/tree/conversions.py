@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -24,25 +25,56 @@ class Typed:
     """A typed expression and its nominal type.
 
     The two differ for 16-bit floats, which are computed in float32 but remain float16 in name.  ``nominal`` is None
-    where an error below has been reported, so that it is not reported again.
+    where an error below has been reported, so that it is not reported again.  What is ``flexible`` is float32 for want
+    of anything else: all its floats are literals, and it takes the type of a double beside it.
     """
 
     expr: Expr
     nominal: DType | None
+    flexible: bool = False
+
+    def converted(self, dtype: DType) -> Expr:
+        """The expression as ``dtype``: in double precision throughout where it is flexible, else as ``convert``."""
+        return _in_doubles(self.expr) if self.flexible and dtype == FLOAT64 else convert(self.expr, dtype)
+
+
+def flexible(parts: Iterable[Typed]) -> bool:
+    """Whether what is computed of some operands is flexible: one of them is, and the others are integers."""
+    floats = [p for p in parts if p.nominal is None or p.nominal.is_float]
+    return bool(floats) and all(p.flexible for p in floats)
+
+
+def _in_doubles(expr: Expr) -> Expr:
+    """A flexible expression in double precision: literals as they were written, integers converted."""
+    match expr:
+        case Constant() if expr.dtype == FLOAT32:
+            return Constant(expr.value if expr.exact is None else expr.exact, FLOAT64, expr.span)
+        case Cast() if expr.dtype == FLOAT32:
+            return convert(expr.operand, FLOAT64)
+        case Binary():
+            return replace(expr, lhs=_in_doubles(expr.lhs), rhs=_in_doubles(expr.rhs), dtype=FLOAT64)
+        case Unary():
+            return replace(expr, operand=_in_doubles(expr.operand), dtype=FLOAT64)
+        case Select():
+            return replace(expr, then=_in_doubles(expr.then), otherwise=_in_doubles(expr.otherwise), dtype=FLOAT64)
+        case Call():
+            return replace(expr, arguments=tuple(map(_in_doubles, expr.arguments)), dtype=FLOAT64)
+        case _:
+            return convert(expr, FLOAT64)
 
 
 def literal(text: str, span: Span) -> Constant | None:
     """The value of a number: float32 if its text has a ``.`` or an exponent, else int32, or int64 where it must.
 
-    None for an integer that fits in no type.  A decimal float is rounded to float32, to infinity if it is too large.
+    A float32 has the ``exact`` number for where it stands beside a double.  None for an integer that fits in no type.  A decimal float is rounded to float32, to infinity if it is too large.
     """
     lowered = text.lower()
     if lowered.startswith("0x"):
         if "." in lowered or "p" in lowered:
-            return Constant(rounded(_hexadecimal_float(lowered), FLOAT32), FLOAT32, span)
+            return _float32(_hexadecimal_float(lowered), span)
         digits, base = lowered[2:].lstrip("0"), 16
     elif "." in lowered or "e" in lowered:
-        return Constant(rounded(float(lowered), FLOAT32), FLOAT32, span)
+        return _float32(float(lowered), span)
     else:
         digits, base = lowered.lstrip("0"), 10
     value = int(digits or "0", base) if len(digits) <= 20 else INT64.highest + 1
@@ -50,6 +82,10 @@ def literal(text: str, span: Span) -> Constant | None:
         if value <= dtype.highest:
             return Constant(value, dtype, span)
     return None
+
+
+def _float32(value: float, span: Span) -> Constant:
+    return Constant(rounded(value, FLOAT32), FLOAT32, span, exact=value)
 
 
 def _hexadecimal_float(text: str) -> float:

@@ -17,9 +17,12 @@ from tcomp.values.operators import DType
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """A number.  ``exact`` is what was written, in double precision, where ``value`` is that rounded to float32."""
+
     value: float | int | bool
     dtype: DType
     span: Span = field(compare=False)
+    exact: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

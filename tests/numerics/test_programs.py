@@ -29,7 +29,7 @@ SOFTMAX = """def softmax({t}(N,D) X) -> (Y) {{
     m(n) max=! X(n,d)  e(n,d) = exp(X(n,d) - m(n))  s(n) +=! e(n,d)  Y(n,d) = e(n,d) / s(n) }}"""
 LAYER_NORM = """def layer_norm({t}(N,D) X) -> (Y) {{
     m(n) +=! X(n,d) / D  v(n) +=! (X(n,d) - m(n)) * (X(n,d) - m(n)) / D
-    Y(n,d) = (X(n,d) - m(n)) * rsqrt(v(n) + 1e-5) }}"""
+    Y(n,d) = (X(n,d) - m(n)) * rsqrt(v(n) + 0.00000762939453125) }}"""
 
 
 def _matmul(a: Array, b: Array) -> tuple[Array, ...]:
@@ -52,7 +52,7 @@ def _softmax(x: Array) -> tuple[Array, ...]:
 
 def _layer_norm(x: Array) -> tuple[Array, ...]:
     mean, variance = (v[:, None] for v in _moments(x))
-    return ((x - mean) / np.sqrt(variance + np.float32(1e-5)),)
+    return ((x - mean) / np.sqrt(variance + 2.0**-17),)
 
 
 PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...], Callable[..., Any]]] = {

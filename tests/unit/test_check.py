@@ -347,9 +347,18 @@ def test_function_prints_as_text() -> None:
     assert str(checked(text)) == text
 
 
-def test_constant_values_are_float32() -> None:
-    expr = value("double(0.1)")
-    assert expr == Cast(Constant(0.10000000149011612, FLOAT32, SPAN), FLOAT64, SPAN)
+def test_constant_values_are_float32_but_beside_doubles() -> None:
+    assert value("double(0.1)") == Constant(0.1, FLOAT64, SPAN)
+    assert value("double(float(0.1))") == Cast(Constant(0.10000000149011612, FLOAT32, SPAN), FLOAT64, SPAN)
+    assert shown(value("0.1 * double(i)")) == "(0.1:float64 * float64(i))"
+    assert shown(value("double(i) < -0.1")) == "(float64(i) < -0.1:float64)"
+    assert shown(value("1.0 / N * double(i)")) == "((1.0:float64 / float64(N)) * float64(i))"
+    assert shown(value("max(i, 0.1) + double(i)")) == "((float64(i) max 0.1:float64) + float64(i))"
+    assert shown(value("(i > 0 ? 0.1 : 0.2) * double(i)")) == "(((i > 0:int32) ? 0.1:float64 : 0.2:float64) * float64(i))"
+    assert shown(value("exp(0.1) * double(i)")) == "(exp(0.1:float64) * float64(i))"
+    assert shown(value("0.1 * b(i) * double(i)")).startswith("(float64((0.10000000149011612:float32 * b(i)))")
+    assert shown(value("exp(i) * double(i)")).startswith("(float64(exp(float32(i)))")
+    assert not function("O(i) = double(b(i)) * 1e39").warnings
     typed = function("O(i) = b(i) * 1e39")
     assert shown(typed.statements[0].value) == "(b(i) * inf:float32)"
     assert "too large for float32" in typed.warnings[0].message

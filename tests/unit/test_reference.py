@@ -163,8 +163,10 @@ def test_minimum_and_maximum_keep_nan_but_fmax_drops_it() -> None:
     np.testing.assert_array_equal(dropped, [1, 0, 3])
 
 
-def test_literals_are_float32() -> None:
-    assert run("def f(double a) -> (o) { o = a * 0.1 }", np.float64(1)) == np.float64(np.float32(0.1))
+def test_literals_take_the_type_of_a_double_beside_them() -> None:
+    assert run("def f(double a) -> (o) { o = a * 0.1 }", np.float64(1)) == 0.1
+    assert run("def f(double a) -> (o) { o = a * float(0.1) }", np.float64(1)) == np.float64(np.float32(0.1))
+    assert run("def f(float a) -> (o) { o = a * 0.1 }", np.float32(1)) == np.float32(0.1)
 
 
 def test_sums_of_bools_are_disjunctions() -> None:
