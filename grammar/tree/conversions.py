@@ -66,7 +66,8 @@ def _in_doubles(expr: Expr) -> Expr:
 def literal(text: str, span: Span) -> Constant | None:
     """The value of a number: float32 if its text has a ``.`` or an exponent, else int32, or int64 where it must.
 
-    A float32 has the ``exact`` number for where it stands beside a double.  None for an integer that fits in no type.  A decimal float is rounded to float32, to infinity if it is too large.
+    A float32 has the ``exact`` number for where it stands beside a double.  None for an integer that fits in no type.
+    A decimal float is rounded to float32, to infinity if it is too large.
     """
     lowered = text.lower()
     if lowered.startswith("0x"):

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.arrays.addresses import data_address
 from tcomp.arrays.arrays import default_kind, kind_of
-from tcomp.arrays.devices import Place
-from tcomp.arrays.kinds import ArrayKind
+from tcomp.arrays.devices import MAIN, Place
+from tcomp.arrays.kinds import ArrayKind, NumpyArray
+from tcomp.backends.arena import ALIGNMENT
 from tcomp.backends.runtime import CallLayout, DirectRun, Program, Run, Site
 from tcomp.backends.source import PACKED, Argument, Source
 from tcomp.bound.held import Held, settle
 from tcomp.errors import TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.model.build import build
-from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.scop import Part, Sizes
 from tcomp.runtime.binding import failure_of, site_of
 from tcomp.runtime.kernel import Kernel
@@ -27,7 +28,6 @@ from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import Memo
-from tcomp.values.operators import UINT8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class Shared:
         if source.packing is not None:
             # The same text may be about other results.
             text = _function(source.text, source.packing)
-            panels = self._panels.get((text, key), lambda: self._packed(source, program, place, arrays))
+            panels = self._panels.get((text, key), lambda: self._packed(source, program, arrays))
             arrays |= panels.arrays
         chosen = tuple(arrays[a.name] for a in source.bound)
         return BoundProgram(program, tuple(kind_of(a).address(a) for a in chosen), chosen)
@@ -139,7 +139,7 @@ class Shared:
         kind, run = self._kind(place), runtime_of(once.target).load(source)
         given = [self._held.arrays[a.name] for a in source.called if a.role == "input"]
         made = [(a.name, self._room(kind, a, place)) for a in source.called if a.role != "input"]
-        addresses = [*(kind_of(a).address(a) for a in given), *(kind.address(a) for _, a in made)]
+        addresses = [*(kind_of(a).address(a) for a in given), *(kind_of(a).address(a) for _, a in made)]
         report = run.at(site_of(kind, place))(addresses)
         if report is not None:
             raise failure_of(self._function, source.checks, report)
@@ -149,18 +149,19 @@ class Shared:
 
     @staticmethod
     def _room(kind: ArrayKind, argument: Argument, place: Place) -> Any:
-        """An array for a result; elements that no statement writes are 0."""
-        if argument.role == "output":
-            return kind.empty(argument.shape, argument.dtype, place)
-        return kind.from_numpy(np.zeros(argument.shape, numpy_dtype(argument.dtype)), place)
+        """Bytes for a result; elements that no statement writes are 0.
 
-    def _packed(self, source: Source, program: Program, place: Place, arrays: Mapping[str, Any]) -> Computed:
+        Not from the memory that is kept for results of calls: this one is not given back.
+        """
+        zeros = _zeros(_bytes(argument))
+        return zeros if place == MAIN else kind.from_numpy(zeros, place)
+
+    def _packed(self, source: Source, program: Program, arrays: Mapping[str, Any]) -> Computed:
         """Fill the memory of the panels of a kernel."""
         begun = time.perf_counter()
         *bound, memory = source.bound
-        kind = self._kind(place)
-        room = kind.empty(memory.shape, UINT8, place)
-        program.pack([*(kind_of(arrays[a.name]).address(arrays[a.name]) for a in bound), kind.address(room)])
+        room = _zeros(_bytes(memory))
+        program.pack([*(kind_of(arrays[a.name]).address(arrays[a.name]) for a in bound), kind_of(room).address(room)])
         return Computed({PACKED: room}, _bytes(memory), time.perf_counter() - begun)
 
     def _kind(self, place: Place) -> ArrayKind:
@@ -171,6 +172,13 @@ class Shared:
 def bound_kernel(shared: Shared, specialisation: Specialisation, place: Place) -> Kernel:
     """The kernel of a part for each call, with what is bound to it.  Raises TcompError."""
     return Kernel(specialisation, supply=functools.partial(shared.bind, specialisation, place))
+
+
+def _zeros(count: int) -> NumpyArray:
+    """So many bytes, from a line of the cache on."""
+    memory = np.zeros(count + ALIGNMENT, np.uint8)
+    start = -data_address(memory) % ALIGNMENT
+    return memory[start : start + count]
 
 
 def _meaning(once: Specialisation) -> str:
