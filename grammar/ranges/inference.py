@@ -24,6 +24,7 @@ from tcomp.grammar.ranges.accesses import Access, accesses
 from tcomp.grammar.ranges.affine import form_to_pw_aff
 from tcomp.grammar.ranges.domains import Box, statement_domain
 from tcomp.grammar.ranges.intervals import NOWHERE, Bounds, Solution, dependence_order, solve
+from tcomp.grammar.ranges.rebasing import rebased_dimensions
 from tcomp.grammar.ranges.sizes import LARGEST
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_reads
 from tcomp.grammar.tree.forms import Form, Interval, interval, is_exact, to_form, variables
@@ -163,7 +164,7 @@ class Inference:
     def _write(self, statement: Statement, solved: Solved) -> bool:
         """Extend the hull of what is written so far; False where the target's subscripts are not affine."""
         plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
-        whole = self._places(statement)
+        own, whole = rebased_dimensions(self.function, statement), self._places(statement)
         if whole is None:
             return False
         known: list[Interval] = []
@@ -184,9 +185,9 @@ class Inference:
                 return False
             low, high = self._image(statement, solved, form)
             known.append((low, high))
-            stored.append((min(low, 0), high))
+            stored.append((low if own[dimension] else min(low, 0), high))
         target = statement.target
-        rebased = [d in whole or (name is not None and plain.count(name) == 1) for d, name in enumerate(plain)]
+        rebased = [d in whole or begins_there for d, begins_there in enumerate(own)]
         self.stored[target] = _hull(self.stored.get(target), stored)
         self.rebased[target] = [a and b for a, b in zip(self.rebased.get(target, rebased), rebased, strict=True)]
         if not self._is_given(target):

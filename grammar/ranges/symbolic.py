@@ -15,6 +15,7 @@ from tcomp.grammar.ranges.intervals import dependence_order
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.ranges import Ranges
+from tcomp.grammar.ranges.rebasing import rebased_dimensions
 from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, depends_on_data, is_indirect, walk
 
 Span = tuple[Polynomial, Polynomial]
@@ -124,8 +125,7 @@ class SymbolicPass:
 
     def _write(self, statement: Statement, solved: Mapping[str, Span]) -> None:
         target = statement.target
-        plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
-        rebased = [name is not None and plain.count(name) == 1 for name in plain]
+        rebased = rebased_dimensions(self.function, statement)
         known: list[Span] = []
         whole = self.known.get(target) or _declared(self.function.tensors[target])
         for dimension, subscript in enumerate(statement.subscripts):

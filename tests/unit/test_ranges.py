@@ -11,6 +11,7 @@ from tcomp.errors import CompileError, ShapeError, SourceText
 from tcomp.grammar import check, define, parse
 from tcomp.grammar.ranges.intervals import longest_run
 from tcomp.grammar.ranges.ranges import Box, Ranges, infer
+from tcomp.grammar.ranges.symbolic import symbolic_ranges
 from tcomp.grammar.tree.function import Function
 
 TensorBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -85,6 +86,28 @@ def test_the_last_range_of_an_index_counts() -> None:
 def test_exists_takes_part_in_inference_only() -> None:
     text = "def f(float(N) I) -> (O) { O(i) = 1.0 where exists I(i + 2) }"
     assert box(text, N=6) == ((-2,), (6,))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("O(i+2) = I(i)", ((2,), (6,))),
+        ("O(i) = I(i-2)", ((2,), (6,))),
+        ("O(3+i-N) = I(i)", ((-3,), (6,))),
+        ("O(i+2) +=! I(i)", ((2,), (6,))),
+        ("T(i+2) = I(i)  O(j) = T(j)", ((2,), (6,))),
+    ],
+)
+def test_what_one_statement_writes_begins_where_it_does(body: str, expected: TensorBox) -> None:
+    text = f"def f(float(N) I) -> (O) {{ {body} }}"
+    assert box(text, N=6) == expected
+    spans = symbolic_ranges(define(text)["f"]).boxes["O"]
+    assert tuple(first.value({"N": 6}) for first, _ in spans) == expected[0]
+
+
+def test_what_several_write_begins_at_0() -> None:
+    with pytest.raises(CompileError, match=r"elements that no statement writes, such as O\(0\)"):
+        ranges("def f(float(N) I) -> (O) { O(i+2) = I(i)  O(i+3) = I(i) }", N=6)
 
 
 def test_domains_are_named_ordered_and_exact() -> None:
