@@ -62,6 +62,9 @@ _TOKEN = re.compile(
 )
 
 
+_COMMENT = re.compile(r"#[^\n]*")
+
+
 def tokenize(source: SourceText, start: int = 0) -> list[Token]:
     """All tokens of a text from ``start`` on.
 
@@ -101,6 +104,13 @@ def tokenize(source: SourceText, start: int = 0) -> list[Token]:
         tokens.append(Token(kind, value, span.start, end_pos=span.end))
     _mark_contextual_words(tokens)
     return tokens
+
+
+def comments_of(text: str) -> list[tuple[int, str]]:
+    """The comments of a text and where they begin, without spaces at their ends."""
+    found = (match for match in _TOKEN.finditer(text) if match.lastgroup == "SPACE")
+    places = ((space.start(), comment) for space in found for comment in _COMMENT.finditer(space.group()))
+    return [(start + comment.start(), comment.group().rstrip()) for start, comment in places]
 
 
 def _mark_contextual_words(tokens: list[Token]) -> None:
