@@ -24,6 +24,7 @@ from tcomp.loops.ir import (
     flattened,
     variables,
 )
+from tcomp.loops.slanted import at_worst, with_whole_steps
 
 INNER_TILES = ("cluster", "steps")
 """Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
@@ -38,12 +39,13 @@ def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE) -> LoopNode:
     """
     match node:
         case Scope() if node.name.startswith(INNER_TILES):
-            found = _Separation(_bound_below(node.body), around)
-            full = found.full(node.body)
+            body = with_whole_steps(node.body, OPERATION)
+            found = _Separation(_bound_below(body), around)
+            full = found.full(body)
             if not found.conditions:
-                return node
+                return replace(node, body=body)
             condition = conjunction(tuple(found.conditions))
-            return replace(node, body=If(condition, full, found.torn(node.body)))
+            return replace(node, body=If(condition, full, found.torn(body)))
         case For():
             return replace(node, body=separate_full_tiles(node.body, around.inside(node)))
         case Scope() | Let():
@@ -71,6 +73,8 @@ class _Separation:
     """The tests, with the iterators of the loops that they are for."""
     operations: dict[int, _Separation] = field(default_factory=dict)
     """What was found below an operation, by the identity of its mark."""
+    is_slanted: bool = False
+    """Whether the end of a column depends on its row: then no test says which loop of a tile is not full."""
 
     def full(self, node: LoopNode) -> LoopNode:
         """The node with every loop that has a constant trip count in full tiles given that count."""
@@ -92,8 +96,12 @@ class _Separation:
 
     def _sides(self, node: LoopNode) -> LoopNode:
         """The same for the two innermost loops of some: rows and columns.  How long the others run does not matter."""
-        if isinstance(node, For | Let) and _depth(node) > 2:
-            return replace(node, body=self._sides(node.body))
+        match node:
+            case For() | Let() if _depth(node) > 2:
+                return replace(node, body=self._sides(node.body))
+            case For(body=For() as column):
+                row = self._loop(node)
+                return replace(row, body=self._loop(replace(column, body=self.full(column.body)), row))
         return self.full(node)
 
     def torn(self, node: LoopNode) -> LoopNode:
@@ -104,7 +112,7 @@ class _Separation:
         match node:
             case Scope() if node.name.startswith(OPERATION):
                 own = self.operations[id(node)].conditions
-                known = own.keys() == self.conditions.keys()
+                known = own.keys() == self.conditions.keys() and not self.operations[id(node)].is_slanted
                 torn = frozenset[str]().union(*own.values()) if known else node.torn
                 return replace(node, body=self.torn(node.body), torn=torn)
             case For():
@@ -116,17 +124,20 @@ class _Separation:
             case _:
                 return node
 
-    def _loop(self, loop: For) -> For:
+    def _loop(self, loop: For, row: For | None = None) -> For:
+        """A loop with its full extent, where tests in front tell so; for all iterations of a ``row`` around it."""
         lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
         if len(lowers) == len(uppers) == 1:
             return loop
         for lower in lowers:
             for upper in uppers:
                 if constant_extent(lower, upper) is not None:
-                    tests = [Operation("<=", (upper, other)) for other in uppers if other != upper]
-                    tests += [Operation(">=", (lower, other)) for other in lowers if other != lower]
+                    tests = [Operation("<=", (upper, at_worst(o, row, -1))) for o in uppers if o != upper]
+                    tests += [Operation(">=", (lower, at_worst(o, row, 1))) for o in lowers if o != lower]
                     if any(variables(t) & self.inside for t in tests):
                         continue
+                    others = [o for o in (*lowers, *uppers) if o not in (lower, upper)]
+                    self.is_slanted |= row is not None and any(row.iterator in variables(o) for o in others)
                     for test in tests:
                         self.conditions.setdefault(test, set()).add(loop.iterator)
                     return replace(loop, lower=lower, upper=upper)
