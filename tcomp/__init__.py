@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tcomp.engine import ExecutionEngine, Library, Module, ProgramWarning, define, library
+from tcomp.engine import ExecutionEngine, Library, Module, define, library
 from tcomp.errors import (
     CompileError,
     DerivativeError,
     LegalityError,
     PlanError,
+    ProgramWarning,
     ShapeError,
     TargetError,
     TcompError,

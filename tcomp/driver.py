@@ -194,6 +194,7 @@ def _lower(
             plan = run_passes(begun.plan, options, left, trace, bounds)
         loops = trace("loops", bounds(lambda: generate_loops(plan)))
         source = trace("emit", bounds(lambda: backend.emit(function, plan, loops, options, checked)))
+        source = replace(source, warnings=scop.warnings)
         announce(source)
         if not isinstance(given, str):
             _prove_last(plan, backend.passes[-1], trace, bounds)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tcomp import grammar
-from tcomp.errors import Diagnostic, TcompError
+from tcomp.errors import Diagnostic, ProgramWarning, TcompError
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.operation import Operation
 from tcomp.reading import Files, read_text
@@ -18,10 +18,6 @@ from tcomp.storage.forks import ISL
 from tcomp.tuner.policy import Policy, policy_of
 
 _SHIPPED = re.compile(rf"{PREFIX}\w*")
-
-
-class ProgramWarning(UserWarning):
-    """Something in a program is ignored, or is probably not what its author meant."""
 
 
 class UnknownDefinitionError(TcompError, AttributeError):

@@ -107,6 +107,10 @@ class Diagnostic:
         return f"  {printable}\n  {lead}{'^' * width}"
 
 
+class ProgramWarning(UserWarning):
+    """Something in a program is ignored, or is probably not what its author meant."""
+
+
 class TcompError(Exception):
     """Base of all errors that tcomp raises on purpose.
 

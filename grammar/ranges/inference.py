@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcomp.errors import Diagnostic
@@ -41,7 +41,7 @@ class Solved:
 
 
 class Inference:
-    """One forward pass over the statements; ``unsolved`` is a subset of ``problems``."""
+    """One forward pass over the statements; ``unsolved`` is a subset of ``problems``, ``warnings`` are none."""
 
     def __init__(self, function: Function, sizes: dict[str, int], declared: Mapping[str, tuple[int, ...]]) -> None:
         self.function = function
@@ -49,6 +49,7 @@ class Inference:
         self.declared = declared
         self.problems: list[Diagnostic] = []
         self.unsolved: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
         self.proposed: set[str] = set()
         self.solved: list[Solved | None] = []
         self.known: dict[str, list[Interval]] = {}
@@ -145,6 +146,8 @@ class Inference:
         for name in statement.indices:
             low, high = solution.intervals[name]
             hull[name] = low, max(high, low - 1)
+            if high == low - 1 and name not in ranges and name in statement.reduction_indices:
+                self._warn_of_nothing(statement, name, reads)
             if high >= low - 1 or (name in ranges and name in statement.reduction_indices):
                 continue
             if name in ranges:
@@ -160,6 +163,16 @@ class Inference:
                 message += mentioned_sizes(self.function, statement, self.sizes)
                 self.problems.append(self._at_index(message, statement, name))
         return hull
+
+    def _warn_of_nothing(self, statement: Statement, name: str, reads: tuple[Access, ...]) -> None:
+        """Warn of a reduction over nothing, unless what it reads has no elements."""
+        own = [a for a in reads if any(form is not None and name in variables(form) for form in a.forms)]
+        if any(high < low for access in own for low, high in self.known.get(access.read.tensor, [])):
+            return
+        culprits = quoted_reads(self.function, reads, {name})
+        message = f"no value of {name} has {culprits} in bounds, so {statement.target} stays what it starts from"
+        message += mentioned_sizes(self.function, statement, self.sizes)
+        self.warnings.append(replace(self._at_index(message, statement, name), severity="warning"))
 
     def _write(self, statement: Statement, solved: Solved) -> bool:
         """Extend the hull of what is written so far; False where the target's subscripts are not affine."""

@@ -28,11 +28,12 @@ _MOST_WAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What inference finds: the sizes it was given, a box per tensor, a domain per statement."""
+    """What inference finds: the sizes it was given, a box per tensor, a domain per statement, what is suspicious."""
 
     sizes: dict[str, int]
     boxes: dict[str, Box]
     domains: tuple[StatementDomain, ...]
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def infer(function: Function, sizes: Mapping[str, int]) -> Ranges:
@@ -79,7 +80,7 @@ def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tup
         raise ShapeError(*misfits)
     if mistakes:
         raise CompileError(*mistakes)
-    return Ranges(sizes, boxes, domains)
+    return Ranges(sizes, boxes, domains, tuple(inference.warnings))
 
 
 def _with_calls(diagnostic: Diagnostic, function: Function) -> Diagnostic:

@@ -104,6 +104,8 @@ class Source:
     CUDA text has no entry function but ``launches``, to be run in order; ``temporaries`` lie in the scratch memory.
     A failed check sets ``report[2]``, which is 0 before the first launch.  The ``aligned`` arguments must begin at
     multiples of ``ALIGNMENT`` bytes; where one does not, the source ``anywhere`` is the one to compile.
+
+    ``warnings`` are what whoever makes a kernel of it is told of the program.
     """
 
     text: str
@@ -116,6 +118,7 @@ class Source:
     temporaries: tuple[Temporary, ...] = ()
     aligned: tuple[str, ...] = ()
     packing: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def called(self) -> tuple[Argument, ...]:

@@ -21,8 +21,7 @@ from tcomp.backends.host.runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation, lower
-from tcomp.engine import ProgramWarning
-from tcomp.errors import LegalityError, MissingPackageError, TcompError
+from tcomp.errors import LegalityError, MissingPackageError, ProgramWarning, TcompError
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.machinery import machinery

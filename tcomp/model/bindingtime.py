@@ -89,4 +89,4 @@ def _with(scop: Scop, storages: Mapping[str, Storage], statements: list[ScopStat
     """A model of some statements: its storages are what they use, and the ``own`` arrays of a call."""
     used = {name for s in statements for name in (s.target, *map(storage_of, s.reads))}
     chosen = {name: storage for name, storage in storages.items() if name in used or name in own}
-    return Scop(chosen, tuple(statements), scop.sizes)
+    return Scop(chosen, tuple(statements), scop.sizes, scop.warnings)

@@ -82,7 +82,8 @@ class _Builder:
                 self.current[tensor.name] = tensor.name
         for number, statement in enumerate(self.function.statements):
             self._translate(number, statement)
-        return Scop(self.storages, tuple(self.statements), self.sizes.values)
+        warnings = tuple(map(str, self.ranges.warnings))
+        return Scop(self.storages, tuple(self.statements), self.sizes.values, warnings)
 
     def _number_versions(self) -> list[_Version]:
         written: dict[str, isl.Set] = {}

@@ -165,11 +165,12 @@ class ScopStatement:
 
 @dataclass(frozen=True, eq=False)
 class Scop:
-    """Statements in textual order over storages, with their dependences."""
+    """Statements in textual order over storages, with their dependences; ``warnings`` are about the program."""
 
     storages: Mapping[str, Storage]
     statements: tuple[ScopStatement, ...]
     sizes: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = ["storages:"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,7 +11,7 @@ from tcomp.backends.host.native import describe
 from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Launch, Source
 from tcomp.driver import Begun, Compilation
-from tcomp.errors import Diagnostic, ShapeError
+from tcomp.errors import Diagnostic, ProgramWarning, ShapeError
 from tcomp.mapping.options.effects import without_effect
 from tcomp.mapping.plan.values import Plan
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
@@ -39,6 +40,8 @@ class Kernel:
         self.specialisation = specialisation
         self._function = specialisation.called
         self._source, self._compilation = specialisation.source(begun)
+        for warning in self._source.warnings:
+            warnings.warn(warning, ProgramWarning, stacklevel=2)
         runtime = runtime_of(specialisation.target)
         self._memory = runtime.memory
         program = runtime.load(self._source)

@@ -242,10 +242,10 @@ def _decode(content: bytes) -> Source | None:
         temporaries = tuple(
             Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
         )
-        flags, aligned = tuple(plain.pop("flags")), tuple(plain.pop("aligned"))
+        flags, aligned, told = (tuple(plain.pop(field)) for field in ("flags", "aligned", "warnings"))
         return Source(
             arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
-            aligned=aligned, **plain,
+            aligned=aligned, warnings=told, **plain,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError):
         return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,18 @@ def test_names_that_do_not_fit(ops: tc.Module, call: Callable[[Any], object], me
     with pytest.raises(tc.ShapeError, match=message) as failure:
         call(ops.mm)
     assert isinstance(failure.value, TypeError)  # as Python has it for its own functions
+
+
+def test_a_sum_over_nothing_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each process that makes the kernel, also of a text from the cache."""
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path))
+    for _ in range(2):
+        ops = tc.define("def f(float(N) A, float(K) W) -> (S) { S +=! A(i) * W(i+3) }")
+        with pytest.warns(tc.ProgramWarning, match="no value of i has"):
+            assert ops.f(np.ones(4, np.float32), np.ones(3, np.float32)) == 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert ops.f(np.ones(4, np.float32), np.ones(3, np.float32)) == 0
 
 
 def test_names_in_any_order_again_and_again(ops: tc.Module) -> None:

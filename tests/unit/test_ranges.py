@@ -200,6 +200,19 @@ def test_an_empty_reduction_range_reads_nothing() -> None:
     assert found.boxes["O"] == Box((0,), (9,))
 
 
+def test_an_inferred_reduction_range_that_is_empty_is_told() -> None:
+    text = "def f(float(N) A, float(K) W) -> (S) { S +=! A(i) * W(i+3) }"
+    (warning,) = ranges(text, N=4, K=3).warnings
+    assert str(warning) == (
+        "<string>:1:48: warning: no value of i has A(i), W(i+3) in bounds, so S stays what it starts from (N=4, K=3)\n"
+        "  def f(float(N) A, float(K) W) -> (S) { S +=! A(i) * W(i+3) }\n"
+        "                                                 ^"
+    )
+    assert not ranges(text, N=4, K=4).warnings
+    assert not ranges(text, N=0, K=3).warnings
+    assert not ranges("def f(float(N) A) -> (S) { S +=! A(i) where i in 2:2 }", N=4).warnings
+
+
 def test_guarded_reads_are_proved_under_their_guard() -> None:
     text = "def f(float(N) I) -> (O) { O(i) = (i >= 2 && i - 2 < N) ? I(i - 2) : 0.0 where i in 0:N+2 }"
     assert box(text, N=4) == ((0,), (6,))
