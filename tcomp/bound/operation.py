@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from tcomp import debug
+from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.bound.held import NOTHING, Held, hold
 from tcomp.bound.kernels import Shared, bound_kernel
@@ -16,6 +17,7 @@ from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Part, Sizes
+from tcomp.runtime.arguments import misplaced
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import Call, check_call, check_names, layouts_of, ordered
 from tcomp.runtime.kernel import Kernel
@@ -113,11 +115,8 @@ class BoundOperation:
                 return results[0] if len(results) == 1 else results
             except MisalignedArgumentError:
                 pass  # what follows copies inputs, and says which output it is
-        memory = None if self._place is None else self._place.memory
-        call = check_call(self.function, arguments, out, memory=memory)
-        binding = self._kernel(self._sizes(call), target, self._home(call), options, bool(unchecked)).bind(
-            call, layouts[3:]
-        )
+        call = self._checked(arguments, out)
+        binding = self._kernel(self._sizes(call), target, call.place, options, bool(unchecked)).bind(call, layouts[3:])
         if call.in_place and None not in layouts[3:]:
             self._bindings[layouts] = binding
         return binding.run_call(call)
@@ -139,8 +138,8 @@ class BoundOperation:
         options = checked_choices(target, options)
         arguments = ordered(self.function, arguments, named) if named else arguments
         if sizes is None:
-            call = check_call(self.function, arguments, out, runs=False)
-            return self._kernel(self._sizes(call), target, self._home(call), options, unchecked)
+            call = self._checked(arguments, out, runs=False)
+            return self._kernel(self._sizes(call), target, call.place, options, unchecked)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         values = {**self.whole.function.defaults, **self._known_sizes(), **sizes, **self.held.constants}
@@ -174,8 +173,26 @@ class BoundOperation:
         lines.append(f"  in all: {total} bytes")
         return "\n".join([*lines, "", *(kernel.explain() for kernel in self._kernels.values())])
 
-    def _home(self, call: Call) -> Place:
-        return call.place if self._place is None else self._place
+    def _checked(self, arguments: tuple[Any, ...], out: Any, *, runs: bool = True) -> Call:
+        """A call, whose arrays lie where those do that are bound; results are of their library if it has none."""
+        place = self._place
+        memory = None if place is None or not runs else place.memory
+        call = check_call(self.function, arguments, out, runs=runs, memory=memory)
+        if place is None:
+            return call
+        if not call.views:
+            example = next(iter(self.held.arrays.values()))
+            return replace(call, place=place, kind=kind_of(example), example=example)
+        arrays = zip((*self.function.inputs, *self.function.outputs), (*call.arrays, *call.outputs), strict=True)
+        source = self.function.source
+        wrong = [
+            misplaced(array, call.views[tensor.name], tensor, place, source)
+            for tensor, array in arrays
+            if tensor.name in call.views and call.views[tensor.name].place != place
+        ]
+        if wrong:
+            raise ShapeError(*wrong)
+        return call
 
     def _sizes(self, call: Call) -> Sizes:
         shapes = call.shapes | {name: view.shape for name, view in self.held.views.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,8 @@ def test_outputs_that_depend_on_nothing_else_are_new_in_each_call(ops: tc.Module
     again, _ = bound()
     np.testing.assert_array_equal(again, W * W + 1)
     assert total == (W * W).sum()
+    tensor, _ = ops.alone.bind(W=torch.from_numpy(W))()
+    assert isinstance(tensor, torch.Tensor) and tensor.tolist() == again.tolist()
 
 
 def test_out_receives_the_results(ops: tc.Module) -> None:
@@ -160,6 +163,22 @@ def test_a_kernel_says_what_is_bound(ops: tc.Module) -> None:
     np.testing.assert_array_equal(kernel(image), bound(image))
     np.testing.assert_array_equal(kernel(I=image), bound(image))
     assert "  packed once: B by float32[" in ops.mm.bind(B=f4(96, 64)).compile(f4(8, 96)).explain()
+
+
+def test_a_plan_that_packs_ahead_what_is_not_bound_is_refused(ops: tc.Module) -> None:
+    kernel = ops.mm.compile(sizes={"M": 64, "K": 1024, "N": 1024})
+    plan = kernel.stages["pack"]
+    assert "[[copy]]" in plan and ops.mm.compile(sizes={"M": 64, "K": 1024, "N": 1024}, plan=plan)
+    wrong = plan.replace("[[copy]]\n", "[[copy]]\nahead = 1\n")
+    with pytest.raises(tc.LegalityError, match="copies B ahead at panel0, but it is not bound"):
+        ops.mm.compile(sizes={"M": 64, "K": 1024, "N": 1024}, plan=wrong)
+
+
+def test_plans_that_pack_ahead_are_read_again(ops: tc.Module) -> None:
+    made = ops.mm.bind(B=f4(96, 64)).compile(f4(8, 96)).specialisation
+    plan = made.lower().stages["pack"]
+    assert "ahead = 1" in plan
+    assert replace(made, plan=plan).lower().source.text == made.lower().source.text
 
 
 @pytest.mark.parametrize("names", [("A",), ("B",), ("A", "B")])

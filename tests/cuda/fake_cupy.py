@@ -133,12 +133,9 @@ class ndarray:  # noqa: N801
 def held(host: np.ndarray, device: int) -> ndarray:
     """An array on a device, of which ``host`` is the content."""
     made = ndarray.__new__(ndarray)
-    made._keep(host, Memory(host.ctypes.data, device, host.view(np.uint8) if _is_bytes(host) else None))
+    octets = host.reshape(-1).view(np.uint8) if host.flags.c_contiguous and host.ndim else None
+    made._keep(host, Memory(host.ctypes.data, device, octets))
     return made
-
-
-def _is_bytes(host: np.ndarray) -> bool:
-    return host.dtype == np.uint8 and host.ndim == 1 and host.flags.c_contiguous
 
 
 class FakeCupy(types.ModuleType):
