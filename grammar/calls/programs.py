@@ -10,7 +10,6 @@ from tcomp.errors import CompileError, Diagnostic, SourceText, Span, TcompError
 from tcomp.grammar.calls.arguments import Called
 from tcomp.grammar.calls.inlining import MOST_NESTED, has_calls, inlined
 from tcomp.grammar.checking.check import check
-from tcomp.grammar.checking.positions import with_positions
 from tcomp.grammar.parsing.parser import Parsed, parse_recovering
 from tcomp.grammar.ranges.ranges import solvable
 from tcomp.grammar.tree import syntax
@@ -179,7 +178,7 @@ class Program:
         try:
             if has_calls(definition, defs):
                 callee = lambda name, report: self._callee(number, definition, name, report)  # noqa: E731
-                function = inlined(with_positions(definition, self.source), self.source, defs.keys(), callee)
+                function = inlined(definition, self.source, defs.keys(), callee)
                 if function is None:
                     return None
             else:

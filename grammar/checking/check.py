@@ -7,7 +7,6 @@ from collections.abc import Collection
 from tcomp.errors import SourceText
 from tcomp.grammar.checking.names import Environment, TensorEntry
 from tcomp.grammar.checking.parameters import declare_parameters
-from tcomp.grammar.checking.positions import with_positions
 from tcomp.grammar.checking.statements import check_statement
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
@@ -19,7 +18,6 @@ def check(definition: syntax.Definition, source: SourceText, defs: Collection[st
 
     ``defs`` are names of other defs, for hints.
     """
-    definition = with_positions(definition, source)
     checker = Checker(definition, source, defs)
     for item in definition.body:
         checker.add(item)

@@ -14,7 +14,7 @@ from lark import Token
 from lark.lexer import Lexer, LexerState
 
 from tcomp.errors import CompileError, Diagnostic, SourceText, Span
-from tcomp.values.operators import POSITIONS, REDUCTIONS, TYPE_KEYWORDS
+from tcomp.values.operators import REDUCTIONS, TYPE_KEYWORDS
 
 MAX_TOKENS = 250_000
 """Longest program that is read; about 15,000 statements."""
@@ -37,13 +37,10 @@ PUNCTUATION: dict[str, str] = {
     "<": "LESS", "!": "BANG",
 }  # fmt: skip
 
-ASSIGNMENTS = (
-    *(f"{symbol}={bang}" for symbol in REDUCTIONS for bang in ("!", "")),
-    *(f"{symbol}=!" for symbol in POSITIONS),
-)
+ASSIGNMENTS = tuple(f"{symbol}={bang}" for symbol in REDUCTIONS for bang in ("!", ""))
 """How reductions are spelled, each by the symbol of its row."""
 
-_COMBINE = "|".join(rf"\b{symbol}" if symbol.isalpha() else re.escape(symbol) for symbol in (*REDUCTIONS, *POSITIONS))
+_COMBINE = "|".join(rf"\b{symbol}" if symbol.isalpha() else re.escape(symbol) for symbol in REDUCTIONS)
 
 _TOKEN = re.compile(
     r"""

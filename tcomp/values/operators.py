@@ -149,6 +149,3 @@ REDUCTIONS: dict[str, Reduction] = {
 ``numpy.minimum`` and ``torch.minimum`` do: ``a < b || a != a ? a : b`` and ``a > b || a != a ? a : b`` in C.  (The
 intrinsics ``fmin`` and ``fmax`` give the other operand, as the C functions do.)  Of +0 and -0 either may come out.
 """
-
-POSITIONS: dict[str, str] = {"argmin": "min", "argmax": "max"}
-"""What finds where an extremum is, and the combining operator that finds the extremum."""
