@@ -48,8 +48,9 @@ class Flat:
             message = f"with all calls inlined, {self.definition.name} has more than {MOST_STATEMENTS} statements"
             self.checker.report.error(message, self.definition.name.span)
             self.checker.report.raise_errors()
-        self.body.append(item)
-        self.checker.add(item)
+        added = self.checker.add(item)
+        self.names |= {s.target.name for s in syntax.statements(added)}
+        self.body.extend(added)
 
     def fresh(self, wanted: str) -> str:
         """A name that means nothing here."""

@@ -13,6 +13,7 @@ from tcomp.errors import SourceText
 from tcomp.grammar.calls.arguments import Called, bind
 from tcomp.grammar.calls.expansion import UNWANTED, Expansion, Flat
 from tcomp.grammar.checking.names import TensorEntry, is_function
+from tcomp.grammar.checking.places import is_place
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Function
@@ -28,7 +29,7 @@ Callee = Callable[[Name, Report], Called | None]
 def has_calls(definition: syntax.Definition, defs: Collection[str]) -> bool:
     """Whether a statement may be a call: names of tensors are told from those of defs later."""
     return any(
-        s.others
+        (s.others and not is_place(s))
         or (
             isinstance(s.value, syntax.Apply)
             and s.subscripts is None
@@ -63,7 +64,7 @@ class _Inliner:
         self.depth = 0
 
     def item(self, item: Statement | syntax.Loop) -> None:
-        if isinstance(item, syntax.Loop):
+        if isinstance(item, syntax.Loop) or (is_place(item) and item.others):
             self.flat.add(item)
         elif item.others and not isinstance(item.value, syntax.Apply):
             message = "several results stand before `=`, but no call of a def behind it"

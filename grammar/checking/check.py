@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from tcomp.errors import SourceText
 from tcomp.grammar.checking.names import Environment, TensorEntry
 from tcomp.grammar.checking.parameters import declare_parameters
+from tcomp.grammar.checking.places import Places, is_place
 from tcomp.grammar.checking.statements import check_statement
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
@@ -19,10 +21,9 @@ def check(definition: syntax.Definition, source: SourceText, defs: Collection[st
     ``defs`` are names of other defs, for hints.
     """
     checker = Checker(definition, source, defs)
-    for item in definition.body:
-        checker.add(item)
+    added = tuple(each for item in definition.body for each in checker.add(item))
     checker.close()
-    return checker.whole(definition)
+    return checker.whole(definition if added == definition.body else replace(definition, body=added))
 
 
 class Checker:
@@ -34,18 +35,30 @@ class Checker:
         written = (name.name for s in syntax.statements(definition.body) for name in (s.target, *s.others))
         self.environment = Environment(written_later=frozenset(written), defs=defs)
         self.statements: list[Statement] = []
+        self._places = Places(definition, self.environment, self.report)
         declare_parameters(definition, self.environment, self.report)
 
-    def add(self, item: syntax.Statement | syntax.Loop) -> None:
-        """Check the next statement.  Raises CompileError where there are more errors than are shown."""
+    def add(self, item: syntax.Statement | syntax.Loop) -> tuple[syntax.Statement | syntax.Loop, ...]:
+        """Check the next statement, and give those that it stands for.
+
+        Raises CompileError where there are more errors than are shown.
+        """
         if self.report.is_full:
             self.report.raise_errors()
         if isinstance(item, syntax.Loop):
             self.report.error("sequential loops (`for t in ...`) are not supported yet", item.span)
-            return
-        checked = check_statement(item, self.environment, self.report)
-        if checked is not None:
-            self.statements.append(checked)
+            return (item,)
+        errors = len(self.report.errors)
+        items = self._places.expanded(item) if is_place(item) else (item,)
+        report = self.report if len(self.report.errors) == errors else Report(self.report.source)
+        for each in items:
+            checked = check_statement(each, self.environment, report)
+            if checked is not None:
+                self.statements.append(checked)
+            else:
+                # What the item stands for further on repeats the mistake.
+                report = Report(self.report.source)
+        return items
 
     def so_far(self) -> Function:
         """The program up to here, which has no errors."""

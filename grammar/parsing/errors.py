@@ -142,6 +142,8 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
             return f"did you mean `{found.value}=!`?"
         if found.type in ("MINUS", "SLASH") and after is not None and after.type == "EQUAL":
             return f"there is no `{found.value}=`: use `{'+=' if found.type == 'MINUS' else '*='}` on the changed value"
+        if found.value in ("argmin", "argmax") and after is not None and after.type == "EQUAL":
+            return f"the place of an extremum has no value to go on from: did you mean `{found.value}=!`?"
         if found.type == "EQUALS" or (found.type == "COLON" and after is not None and after.type == "EQUAL"):
             return "did you mean `=`?"
         if found.type == "IN":

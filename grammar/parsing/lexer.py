@@ -48,6 +48,7 @@ _TOKEN = re.compile(
   | (?P<ACCUMULATE>(?:"""
     + _COMBINE
     + r""")=!?(?!=))
+  | (?P<PLACE>\barg(?:min|max)=!(?!=))
   | (?P<WORD>[A-Za-z_][A-Za-z_0-9]*)
   | (?P<INVALID>[0-9]+\.\.[0-9]*)
   | (?P<NUMBER>0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?

@@ -108,6 +108,18 @@ class _TreeBuilder(Transformer[Token, Any]):
         made = self.assignment(target, None, operator, value, None, clauses)
         return replace(made, others=others)
 
+    def places(
+        self,
+        target: Token,
+        others: tuple[Name, ...],
+        subscripts: tuple[tuple[Expr, ...], Span] | None,
+        operator: Token,
+        value: Expr,
+        clauses: tuple[syntax.Clause, ...] | None,
+    ) -> Statement:
+        made = self.assignment(target, subscripts, operator, value, None, clauses)
+        return replace(made, others=others)
+
     def declared(self, kind: Token, dims: tuple[Expr, ...] | None, statement: Statement) -> Statement:
         declared = syntax.Declared(str(kind), dims, span_of(kind))
         return replace(statement, declared=declared, span=declared.span.to(statement.span))

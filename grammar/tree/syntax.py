@@ -195,8 +195,9 @@ class Declared:
 class Statement:
     """``declared target(subscripts) operator value <=> equivalent where clauses``.
 
-    ``subscripts`` is None for a target without parentheses; ``operator`` is one of ``= += *= min= max=`` or one of the
-    last four with ``!``.  ``others`` are further results of a call: ``target, others = value``.
+    ``subscripts`` is None for a target without parentheses; ``operator`` is one of ``= += *= min= max=``, one of the
+    last four with ``!``, or ``argmin=!`` or ``argmax=!``.  ``others`` are further results of a call, ``target, others =
+    value``, or further coordinates of a place, ``target, others(subscripts) argmax=! value``.
     """
 
     target: Name

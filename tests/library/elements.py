@@ -106,6 +106,16 @@ class Reduction:
     def argmax_rows(self, draw: Draw) -> Cases:
         yield from self._first_places(draw, np.argmax)
 
+    def argmax_columns(self, draw: Draw) -> Cases:
+        for X in (draw(7, 65), draw.below(3, 9, 20, dtype=np.float32)):
+            yield case(X, expect=np.argmax(X, axis=0).astype(np.int32))
+
+    def top2_rows(self, draw: Draw) -> Cases:
+        for X in (draw(7, 65), draw.below(3, 9, 20, dtype=np.float32)):
+            order = np.argsort(-X, axis=1, kind="stable")[:, :2]
+            values = np.take_along_axis(X, order, axis=1)
+            yield case(X, expect=(*values.T, *order.T.astype(np.int32)))
+
     def argmin_rows(self, draw: Draw) -> Cases:
         yield from self._first_places(draw, np.argmin)
 
