@@ -8,6 +8,7 @@ count as never empty.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -97,7 +98,8 @@ class SymbolicPass:
         if given is None:
             self.broken.add(statement.target)
             return {}
-        solved = _Solver(statement.indices, given, list(self._constraints(statement)), self._unclear(statement)).run()
+        constraints, unclear = tuple(self._constraints(statement)), frozenset(self._unclear(statement))
+        solved = _solution(statement.indices, tuple(given.items()), constraints, unclear)
         self._write(statement, solved)
         return solved
 
@@ -218,6 +220,17 @@ class _Solver:
             else:
                 self.unclear |= form.indices()
         self.pending = kept
+
+
+@functools.lru_cache(maxsize=2000)
+def _solution(
+    indices: tuple[str, ...],
+    given: tuple[tuple[str, tuple[Linear, Linear]], ...],
+    constraints: tuple[Linear, ...],
+    unclear: frozenset[str],
+) -> Mapping[str, Span]:
+    """The range of each index.  Derived texts are checked again and again with one statement changed."""
+    return _Solver(indices, dict(given), list(constraints), set(unclear)).run()
 
 
 def _given(statement: Statement) -> dict[str, tuple[Linear, Linear]] | None:

@@ -34,12 +34,7 @@ class Product:
     def text(self) -> Expr:
         """Factors that vary no more than the divisors are divided first: ``a / z(n) * exp(X(n, c))`` has one quotient a
         row."""
-        used = frozenset[str]().union(*map(_indices_of, self.under))
-        steady = [factor for factor in self.over if _indices_of(factor) <= used]
-        if not any(not isinstance(factor, syntax.Number) for factor in steady):
-            steady = []
-        varying = [factor for factor in self.over if factor not in steady]
-        first, rest = (steady, varying) if steady and varying else (self.over, [])
+        first, rest = self._steady() if self.under and len(self.over) > 1 else (self.over, ())
         result: Expr = ONE
         for factor in first:
             result = factor if result == ONE else syntax.Binary("*", result, factor)
@@ -48,6 +43,15 @@ class Product:
         for factor in rest:
             result = syntax.Binary("*", result, factor)
         return negated(result) if self.negative else result
+
+    def _steady(self) -> tuple[Sequence[Expr], Sequence[Expr]]:
+        """The factors that vary no more than the divisors, if one of them is no number, and the others."""
+        used = frozenset[str]().union(*map(_indices_of, self.under))
+        steady = [_indices_of(factor) <= used for factor in self.over]
+        first = [factor for factor, is_steady in zip(self.over, steady, strict=True) if is_steady]
+        rest = [factor for factor, is_steady in zip(self.over, steady, strict=True) if not is_steady]
+        worth_it = rest and any(not isinstance(factor, syntax.Number) for factor in first)
+        return (first, rest) if worth_it else (self.over, ())
 
 
 def _indices_of(expr: Expr) -> frozenset[str]:

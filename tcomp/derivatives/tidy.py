@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tcomp.derivatives.text import Expr, name, names_in, with_children
@@ -13,35 +14,76 @@ from tcomp.values.operators import INTRINSICS
 
 _NO_TEXT = SourceText("")
 
+MOST_STEPS = 2_000
+"""Statements that are checked to find out which ranges say nothing new: some five seconds.  Then ranges are left."""
+
 
 def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
     """The same program: a ``where`` clause goes if all ranges and extents stay as they are for all sizes.
 
     Ranges that other indices bound stay: what is compared are the intervals that indices go through.
     """
-    expected = _ranges(definition)
-    body = list(definition.body)
-    for position, statement in enumerate(body):
-        assert isinstance(statement, syntax.Statement)
-        if _reads_under_guard(statement.value, guarded=False):
-            continue
+    return _Ranges(definition).shortened()
+
+
+class _Ranges:
+    """Tries what a definition is without some of its ranges."""
+
+    def __init__(self, definition: syntax.Definition) -> None:
+        self.definition = definition
+        self.expected = _ranges(definition)
+        self.body = list(definition.body)
+        self.steps = MOST_STEPS
+
+    def shortened(self) -> syntax.Definition:
+        self._without_any([n for n, item in enumerate(self.body) if self._kept(item) is not None])
+        return replace(self.definition, body=tuple(self.body))
+
+    def _kept(self, item: syntax.Statement | syntax.Loop) -> tuple[syntax.Clause, ...] | None:
+        """The clauses that a statement keeps in any case; None where it keeps all."""
+        assert isinstance(item, syntax.Statement)
+        if _reads_under_guard(item.value, guarded=False):
+            return None
         kept = tuple(
             clause
-            for clause in statement.clauses
-            if not isinstance(clause, syntax.Range) or _mentions_indices(clause, statement.clauses)
+            for clause in item.clauses
+            if not isinstance(clause, syntax.Range) or _mentions_indices(clause, item.clauses)
         )
-        trials = [kept, *(_without(statement.clauses, c) for c in statement.clauses if c not in kept)]
-        for trial in trials:
-            shorter = replace(statement, clauses=tuple(c for c in statement.clauses if c in trial))
-            body[position] = shorter
-            if shorter.clauses == statement.clauses:
-                break
-            if _ranges(replace(definition, body=tuple(body))) == expected:
-                statement = shorter
-            body[position] = statement
-            if not statement.clauses:
-                break
-    return replace(definition, body=tuple(body))
+        return kept if len(kept) < len(item.clauses) else None
+
+    def _without_any(self, positions: list[int]) -> None:
+        """Drop ranges of some statements: of all at once if that may be, else of each half, at last one by one."""
+        shorter = {n: self._kept(self.body[n]) or () for n in positions}
+        if not positions or self._holds(shorter):
+            return
+        if len(positions) > 1:
+            middle = len(positions) // 2
+            self._without_any(positions[:middle])
+            self._without_any(positions[middle:])
+            return
+        (position,) = positions
+        item = self.body[position]
+        assert isinstance(item, syntax.Statement)
+        for clause in item.clauses:
+            if clause not in shorter[position]:
+                now = self.body[position]
+                assert isinstance(now, syntax.Statement)
+                self._holds({position: _without(now.clauses, clause)})
+
+    def _holds(self, clauses: Mapping[int, tuple[syntax.Clause, ...]]) -> bool:
+        """Give statements these clauses, if all ranges and extents stay as they are."""
+        self.steps -= len(self.body)
+        if self.steps < 0:
+            return False
+        trial = list(self.body)
+        for position, kept in clauses.items():
+            item = trial[position]
+            assert isinstance(item, syntax.Statement)
+            trial[position] = replace(item, clauses=kept)
+        if _ranges(replace(self.definition, body=tuple(trial))) != self.expected:
+            return False
+        self.body = trial
+        return True
 
 
 def _reads_under_guard(expr: Expr, *, guarded: bool) -> bool:
