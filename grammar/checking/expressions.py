@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from tcomp.errors import Span
+from tcomp.grammar.checking.bits import BITWISE, bits
 from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry, is_function
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import Typed, convert, flexible, literal
@@ -267,6 +268,8 @@ class ExpressionChecker:
             if not self._expect_bool(operand, span):
                 return self._failed(span)
             return Typed(Unary("!", operand.expr, BOOL, span), BOOL)
+        if op == "~":
+            return bits(op, "bit_not", (operand,), span, self.report)
         if operand.nominal == BOOL:
             return self._no_arithmetic(op, span)
         dtype = arithmetic_type(operand.nominal)
@@ -280,6 +283,8 @@ class ExpressionChecker:
             return Typed(Binary(op, lhs.expr, rhs.expr, BOOL, span), BOOL)
         if lhs.nominal is None or rhs.nominal is None:
             return self._failed(span)
+        if op in BITWISE:
+            return bits(op, BITWISE[op], (lhs, rhs), span, self.report)
         nominal = promote(lhs.nominal, rhs.nominal)
         if nominal == BOOL and op not in _COMPARISONS:
             if op not in _ON_BOOLS:
@@ -323,6 +328,8 @@ class ExpressionChecker:
             if argument.nominal is None:
                 return self._failed(span)
             nominal = promote(nominal, argument.nominal)
+        if INTRINSICS[name].only_integers:
+            return bits(name, name, arguments, span, self.report)
         if not INTRINSICS[name].keeps_integers:
             nominal = promote(nominal, FLOAT32)
         elif nominal == BOOL:

@@ -22,7 +22,7 @@ _SPELLING = {kind: mark for mark, kind in PUNCTUATION.items()} | {
 _CHARACTERS = {
     "\N{MULTIPLICATION SIGN}": "*", "\N{MIDDLE DOT}": "*", "\N{DOT OPERATOR}": "*", "\N{DIVISION SIGN}": "/",
     "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{LESS-THAN OR EQUAL TO}": "<=", "\N{NOT EQUAL TO}": "!=",
-    "\N{GREATER-THAN OR EQUAL TO}": ">=", "\N{RIGHTWARDS ARROW}": "->", "\N{ELEMENT OF}": "in", "&": "&&", "|": "||",
+    "\N{GREATER-THAN OR EQUAL TO}": ">=", "\N{RIGHTWARDS ARROW}": "->", "\N{ELEMENT OF}": "in",
 }  # fmt: skip
 
 _WORDS = {
@@ -114,8 +114,6 @@ def _invalid_hint(found: Token, before: Token | None) -> str | None:
     match text[0]:
         case ";":
             return "statements need no separator: remove the `;`"
-        case "~" | "^":
-            return "there are no bitwise operators"
         case "@":
             return "a matrix product is written `C(m, n) +=! A(m, k) * B(k, n)`"
         case "$":

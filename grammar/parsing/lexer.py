@@ -31,10 +31,11 @@ KEYWORDS: dict[str, str] = dict.fromkeys(TYPE_KEYWORDS, "TYPE") | {
 """Words that cannot be identifiers, with the type of their token."""
 
 PUNCTUATION: dict[str, str] = {
+    "<<": "SHIFTLEFT", ">>": "SHIFTRIGHT", "~": "TILDE",
     "<=>": "EQUIVALENT", "->": "ARROW", "<=": "LESSEQUAL", ">=": "GREATEREQUAL", "==": "EQUALS", "!=": "DIFFERS",
     "&&": "AND", "||": "OR", "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH", "%": "PERCENT", "(": "LPAR",
     ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "?": "QMARK", ":": "COLON", ",": "COMMA", "=": "EQUAL", ">": "GREATER",
-    "<": "LESS", "!": "BANG",
+    "<": "LESS", "!": "BANG", "&": "AMPERSAND", "|": "PIPE", "^": "CARET",
 }  # fmt: skip
 
 ASSIGNMENTS = tuple(f"{symbol}={bang}" for symbol in REDUCTIONS for bang in ("!", ""))

@@ -77,7 +77,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """``-operand`` or ``!operand``."""
+    """``-operand``, ``!operand`` or ``~operand``."""
 
     op: str
     operand: Expr
@@ -282,11 +282,12 @@ class Definition:
 
 
 PRECEDENCE: dict[str, int] = {
-    "||": 1, "&&": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
+    "||": 1, "&&": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "|": 4, "^": 5, "&": 6, "<<": 7, ">>": 7,
+    "+": 8, "-": 8, "*": 9, "/": 9, "%": 9,
 }  # fmt: skip
 """Binary operators, all left-associative; a larger number binds tighter."""
 
-_CONDITIONAL, _UNARY, _PRIMARY = 0, 6, 7
+_CONDITIONAL, _UNARY, _PRIMARY = 0, 10, 11
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

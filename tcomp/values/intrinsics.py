@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.errors import TargetError
-from tcomp.values import vectormath
+from tcomp.values import bits, vectormath
 from tcomp.values.vectormath import cfunctions
 from tcomp.values.vectormath.cfunctions import CFunction
 
@@ -30,7 +30,8 @@ class Intrinsic:
 
     Arguments are converted to a common float type (float32 at least) unless ``keeps_integers`` holds, in which case
     integers stay integers.  ``evaluate`` is the meaning on arrays: float64 ones, or, where ``typed`` says that the
-    result depends on the element type, or where integers stay, arrays of the type itself.  ``partials`` are the
+    result depends on the element type, or where integers stay, arrays of the type itself.  ``only_integers`` are
+    functions of bits, whose arguments ``grammar/checking/bits.py`` converts.  ``partials`` are the
     derivatives by the arguments ``a b c d``, in which ``y`` is the value; calls of numbers are constants.
     """
 
@@ -39,6 +40,7 @@ class Intrinsic:
     evaluate: Callable[..., Array]
     definition: CFunction | None = None
     keeps_integers: bool = False
+    only_integers: bool = False
     typed: bool = False
     cuda_native: bool = True
     partials: tuple[str, ...] | None = None
@@ -211,6 +213,12 @@ def _c(text: str, *calls: str) -> CFunction:
     return CFunction(text, calls)
 
 
+def _of_bits(name: str, arity: int, evaluate: Callable[..., Array], definition: CFunction) -> Intrinsic:
+    return Intrinsic(
+        name, arity, evaluate, definition, keeps_integers=True, only_integers=True, typed=True, cuda_native=False
+    )
+
+
 INTRINSICS: dict[str, Intrinsic] = {
     f.name: f
     for f in (
@@ -317,6 +325,14 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("sigmoid", 1, _sigmoid,
                   _c("$T $name($T x) { $T y = exp$f(x < 0 ? x : -x); return (x < 0 ? y : 1) / (1 + y); }", "exp"),
                   cuda_native=False, partials=("y * (1.0 - y)",)),
+        _of_bits("bit_and", 2, np.bitwise_and, bits.AND),
+        _of_bits("bit_or", 2, np.bitwise_or, bits.OR),
+        _of_bits("bit_xor", 2, np.bitwise_xor, bits.XOR),
+        _of_bits("bit_not", 1, np.bitwise_not, bits.NOT),
+        _of_bits("shift_left", 2, bits.shift_left, bits.SHIFT_LEFT),
+        _of_bits("shift_right", 2, bits.shift_right, bits.SHIFT_RIGHT),
+        _of_bits("popcount", 1, bits.popcount, bits.POPCOUNT),
+        _of_bits("clz", 1, bits.clz, bits.CLZ),
     )
 }  # fmt: skip
 """The built-in functions that are not rewritten by the checker (``select`` and ``clamp`` are)."""

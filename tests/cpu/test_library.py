@@ -14,7 +14,7 @@ import tcomp
 from tcomp import debug
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.tolerance import Model, error_bounds
-from tests.library import convolution, elements, linear, normalization
+from tests.library import convolution, elements, linear, normalization, onebit
 from tests.library.case import Array, Case, Cases, Draw
 
 pytestmark = pytest.mark.sweep(6)
@@ -38,6 +38,7 @@ FAMILIES: dict[str, type[Any]] = {
     "loss": normalization.Loss,
     "matmul": linear.Matmul,
     "mlp": linear.Mlp,
+    "onebit": onebit.Onebit,
     "pointwise": elements.Pointwise,
     "pooling": convolution.Pooling,
     "reduction": elements.Reduction,

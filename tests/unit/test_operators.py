@@ -86,8 +86,10 @@ def test_table_has_every_function_of_the_original() -> None:
         for name in names.split():
             assert INTRINSICS[name].arity == arity
     extra = INTRINSICS.keys() - set(" ".join(ORIGINAL.values()).split())
-    assert extra == {"relu", "sigmoid", "abs", "sign", "digamma", "trigamma"}
-    assert {f.name for f in INTRINSICS.values() if f.keeps_integers} == {"relu", "abs", "sign"}
+    of_bits = {"bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right", "popcount", "clz"}
+    assert extra == {"relu", "sigmoid", "abs", "sign", "digamma", "trigamma"} | of_bits
+    assert {f.name for f in INTRINSICS.values() if f.keeps_integers} == {"relu", "abs", "sign"} | of_bits
+    assert {f.name for f in INTRINSICS.values() if f.only_integers} == of_bits
 
 
 def test_declarations_come_once_and_after_what_they_call() -> None:
@@ -108,13 +110,18 @@ def test_cuda_defines_only_what_it_lacks() -> None:
     assert INTRINSICS["relu"].cuda_name("unsigned int") == "tc_relu_unsigned_int"
 
 
-C_TYPES = {"float": np.float32, "double": np.float64, "int": np.int32, "unsigned char": np.uint8}
+INTEGERS = {
+    "signed char": np.int8, "short": np.int16, "int": np.int32, "long long": np.int64,
+    "unsigned char": np.uint8, "unsigned short": np.uint16, "unsigned int": np.uint32, "unsigned long long": np.uint64,
+}  # fmt: skip
+C_TYPES = {"float": np.float32, "double": np.float64, **INTEGERS}
+OF_FLOATS = [f.name for f in INTRINSICS.values() if not f.only_integers]
 Run = Callable[..., np.ndarray]
 
 
 def _uses() -> list[tuple[str, str]]:
-    floats = [(name, t) for name in INTRINSICS for t in ("float", "double")]
-    return floats + [(f.name, t) for f in INTRINSICS.values() if f.keeps_integers for t in ("int", "unsigned char")]
+    floats = [(name, t) for name in OF_FLOATS for t in ("float", "double")]
+    return floats + [(f.name, t) for f in INTRINSICS.values() if f.keeps_integers for t in INTEGERS]
 
 
 def _loop(intrinsic: Intrinsic, c_type: str) -> str:
@@ -161,7 +168,26 @@ RANGES = {
 """Where the function is well conditioned; elsewhere [-5, 5]."""
 
 
-@pytest.mark.parametrize("name", INTRINSICS)
+@pytest.mark.parametrize("name", [f.name for f in INTRINSICS.values() if f.only_integers])
+@pytest.mark.parametrize("c_type", INTEGERS)
+def test_c_text_of_bits_is_the_numpy_meaning(name: str, c_type: str, run: Run) -> None:
+    dtype = np.dtype(INTEGERS[c_type])
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(2)
+    x = rng.integers(limits.min, limits.max, 500, dtype, endpoint=True) >> rng.integers(0, limits.bits, 500).astype(
+        dtype
+    )
+    x[:4] = limits.min, limits.max, 0, 1
+    y = rng.integers(max(limits.min, -limits.bits), limits.bits + 9, 500).astype(dtype)
+    y[4:12] = limits.bits - 1, limits.bits, limits.bits + 1, 0, limits.max, limits.min, 31, 32
+    intrinsic = INTRINSICS[name]
+    arguments = (x, y)[: intrinsic.arity]
+    found, expected = run(name, c_type, *arguments), intrinsic.evaluate(*arguments)
+    np.testing.assert_array_equal(found, expected)
+    assert expected.dtype == dtype
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
 def test_c_text_agrees_with_the_numpy_meaning(name: str, run: Run) -> None:
     pytest.importorskip("scipy")
     intrinsic = INTRINSICS[name]
@@ -174,7 +200,7 @@ def test_c_text_agrees_with_the_numpy_meaning(name: str, run: Run) -> None:
         np.testing.assert_allclose(found, intrinsic.evaluate(*wide), rtol=relative, atol=relative / 100)
 
 
-@pytest.mark.parametrize("name", sorted(INTRINSICS))
+@pytest.mark.parametrize("name", sorted(OF_FLOATS))
 def test_special_values_agree(name: str, run: Run) -> None:
     pytest.importorskip("scipy")
     intrinsic = INTRINSICS[name]
