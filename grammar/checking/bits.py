@@ -37,8 +37,9 @@ def bits(written: str, name: str, operands: tuple[Typed, ...], span: Span, repor
             return Typed(Constant(0, INT32, span), None)
     exprs = tuple(operand.expr for operand in operands)
     if nominal == BOOL:
-        logical = Unary("!", exprs[0], BOOL, span) if name == "bit_not" else Binary(_ON_BOOLS[name], *exprs, BOOL, span)
-        return Typed(logical, BOOL)
+        if name == "bit_not":
+            return Typed(Unary("!", exprs[0], BOOL, span), BOOL)
+        return Typed(Binary(_ON_BOOLS[name], exprs[0], exprs[1], BOOL, span), BOOL)
     if name in _SHIFTS:
         nominal = exprs[0].dtype
         return Typed(Call(name, (exprs[0], _amount(exprs[1], nominal)), nominal, span), nominal)
