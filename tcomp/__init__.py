@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tcomp.engine import ExecutionEngine, Library, Module, define, library
 from tcomp.errors import (
     CompileError,
     DerivativeError,
     LegalityError,
+    NetworkError,
     PlanError,
     ProgramWarning,
     ShapeError,
@@ -30,6 +32,8 @@ from tcomp.tuner.database.database import TuningWarning
 from tcomp.version import __version__
 
 if TYPE_CHECKING:
+    from tcomp import networks
+    from tcomp.networks import compile_network
     from tcomp.tuner.report.result import TuningResult
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "Library",
     "MappingOptions",
     "Module",
+    "NetworkError",
     "Operation",
     "PlanError",
     "ProgramWarning",
@@ -51,8 +56,10 @@ __all__ = [
     "TuningResult",
     "TuningWarning",
     "__version__",
+    "compile_network",
     "define",
     "library",
+    "networks",
     "targets",
 ]
 
@@ -61,10 +68,13 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> type[TuningResult]:
-    """``TuningResult`` is imported when somebody asks for it, for with it comes all that draws reports."""
+def __getattr__(name: str) -> Any:
+    """What is imported when somebody asks for it: results of tuning, with all that draws reports, and networks."""
     if name == "TuningResult":
         from tcomp.tuner.report.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
 
         return TuningResult
+    if name in ("networks", "compile_network"):
+        networks = importlib.import_module("tcomp.networks")
+        return networks if name == "networks" else networks.compile_network
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

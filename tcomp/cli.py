@@ -9,7 +9,21 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from tcomp.commands import cache, debug, doctor, fmt, fuzz, gradient, library, options, run, simulate, tune, tuned
+from tcomp.commands import (
+    cache,
+    debug,
+    doctor,
+    fmt,
+    fuzz,
+    gradient,
+    library,
+    network,
+    options,
+    run,
+    simulate,
+    tune,
+    tuned,
+)
 from tcomp.commands import compile as compile_command
 from tcomp.commands.terminal.display import show_error
 from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, NOT_HERE, WRONG
@@ -35,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("tuned", tuned, "look after what tuning found"),
         ("gradient", gradient, "print the gradients of a def as program text"),
         ("fmt", fmt, "lay program text out in one way"),
+        ("network", network, "read a network that PyTorch exported, print it or tell how it runs"),
         ("library", library, "list the operators that come with tcomp, or print one"),
         ("options", options, "list the mapping options"),
         ("fuzz", fuzz, "compile random programs under random options and compare them with the interpreter"),

@@ -175,6 +175,10 @@ class MissingPackageError(TargetError):
     """A package is not installed that only some programs or commands need; the message names it."""
 
 
+class NetworkError(TcompError):
+    """A network cannot be read or compiled; the message names the node, its operator and its place in the module."""
+
+
 class PlanError(TcompError):
     """The text of a plan cannot be read, or is no plan of the program and the target."""
 

@@ -1,0 +1,83 @@
+"""Which calls become one kernel: a call and the functions of elements that follow it.
+
+Every group is a small network of its own with names that depend on nothing outside, so equal groups print the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcomp.networks.network import Call, Network, Value
+
+
+@dataclass(frozen=True)
+class Group:
+    """Calls that are one kernel: ``results = network(arguments)``.  A ``view`` needs none."""
+
+    network: Network
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    calls: tuple[Call, ...]
+    view: bool
+
+
+def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
+    """The groups of a network in an order that computes; without ``followers`` each call is one."""
+    chains: list[list[Call]] = []
+    end_of: dict[str, list[Call]] = {}
+    readers = {value.name: sum(value.name in c.arguments for c in network.calls) for value in network.values}
+    for call in network.calls:
+        chain = _joined(network, call, end_of, readers) if followers else None
+        if chain is None:
+            chain = []
+        else:
+            chains.remove(chain)
+            del end_of[chain[-1].results[0]]
+        chain.append(call)
+        # The whole group runs where its last call stands: all that it reads is made by then.
+        chains.append(chain)
+        if len(call.results) == 1 and not network.definitions[call.function].view:
+            end_of[call.results[0]] = chain
+    return tuple(_group(network, tuple(chain)) for chain in chains)
+
+
+def _joined(network: Network, call: Call, end_of: dict[str, list[Call]], readers: dict[str, int]) -> list[Call] | None:
+    """The chain that a function of elements goes on from: the last made of those whose result only it reads."""
+    if not network.definitions[call.function].pointwise:
+        return None
+    known = network.by_name
+    shape = known[call.results[0]].shape
+    fitting = [
+        end_of[name]
+        for name in dict.fromkeys(call.arguments)
+        if name in end_of and readers[name] == 1 and known[name].role == "temporary" and known[name].shape == shape
+    ]
+    position = {id(c): k for k, c in enumerate(network.calls)}
+    return max(fitting, key=lambda chain: position[id(chain[-1])], default=None)
+
+
+def _group(network: Network, calls: tuple[Call, ...]) -> Group:
+    """The small network of some calls."""
+    made = {name for call in calls for name in call.results}
+    read = [n for n in dict.fromkeys(n for call in calls for n in call.arguments) if n not in made]
+    results = calls[-1].results
+    names = {name: f"x{k}" for k, name in enumerate(read)}
+    names |= {name: f"y{k}" for k, name in enumerate(results)}
+    inner = [name for call in calls[:-1] for name in call.results]
+    names |= {name: f"t{k}" for k, name in enumerate(inner)}
+    known = network.by_name
+    values: list[Value] = [replace(known[name], name=names[name], role="input") for name in read]
+    values += [replace(known[name], name=names[name], role="temporary") for name in inner]
+    values += [replace(known[name], name=names[name], role="output") for name in results]
+    renamed = tuple(
+        replace(
+            call,
+            arguments=tuple(names[name] for name in call.arguments),
+            results=tuple(names[name] for name in call.results),
+        )
+        for call in calls
+    )
+    definitions = {call.function: network.definitions[call.function] for call in calls}
+    alone = Network("layer", tuple(values), renamed, definitions).checked()
+    view = len(calls) == 1 and definitions[calls[0].function].view
+    return Group(alone, tuple(read), results, calls, view)

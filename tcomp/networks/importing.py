@@ -1,0 +1,164 @@
+"""From the nodes of another program's graph to the calls of a network: one rule an operator, in one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import Diagnostic, NetworkError
+from tcomp.grammar.checking.names import is_function
+from tcomp.grammar.parsing.lexer import KEYWORDS
+from tcomp.networks.network import Call, Definition, Network, Number, Role, Value
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a graph: its arguments by name, those that are results of others as ``Value``."""
+
+    name: str
+    operator: str
+    arguments: Mapping[str, Any]
+    shape: tuple[int, ...]
+    dtype: str
+    place: str = ""
+
+    def refuse(self, why: str, hint: str | None = None) -> NetworkError:
+        """What to raise for a node that has a rule, but not for such arguments."""
+        return NetworkError(Diagnostic(f"{self.operator} {why} ({self.where})", hint=hint))
+
+    @property
+    def where(self) -> str:
+        """The node and the module that it comes from."""
+        return f"node {self.name} of {self.place}" if self.place else f"node {self.name}"
+
+
+_PLAIN = {"input": "x", "self": "x", "min": "low", "max": "high"}
+"""What rules call arguments whose names in PyTorch are taken in Python."""
+
+_ROLES = ("input", "weight", "temporary", "output")
+
+Rule = Callable[..., Value]
+RULES: dict[str, Rule] = {}
+"""What makes calls of a node, by its operator."""
+
+
+def rule(*operators: str) -> Callable[[Rule], Rule]:
+    """Enter a function into the table; it takes the builder, the node, and the operator's arguments by name."""
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, function))
+        return function
+
+    return enter
+
+
+class Builder:
+    """A network in the making."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._values: dict[str, Value] = {}
+        self._calls: list[Call] = []
+        self._definitions: dict[str, Definition] = {}
+        self._weights: dict[str, Array] = {}
+
+    def add(self, name: str, dtype: str, shape: Sequence[int], role: Role) -> Value:
+        """A new value, whose name is made one that program text may have."""
+        value = Value(self._free(name), dtype, tuple(shape), role)
+        self._values[value.name] = value
+        return value
+
+    def weight(self, name: str, array: Array) -> Value:
+        """What is known before any input."""
+        value = self.add(name, array.dtype.name, array.shape, "weight")
+        self._weights[value.name] = np.array(array, order="C")
+        return value
+
+    def call(
+        self,
+        node: Node,
+        definition: Definition,
+        arguments: Sequence[Value | None],
+        **constants: Number,
+    ) -> Value:
+        """Call a def; operands that are None are left out.  The result has the node's shape."""
+        given = [value for value in arguments if value is not None]
+        for value in given:
+            if value.dtype not in ("float32", "int64", "int32"):
+                raise node.refuse(f"takes {value.name} of {value.dtype}", "networks are of float32 so far")
+        result = self.add(node.name, "float32", node.shape, "temporary")
+        self._definitions[definition.name] = definition
+        names = tuple(value.name for value in given)
+        self._calls.append(Call(definition.name, names, tuple(constants.items()), (result.name,), node.place))
+        return result
+
+    def network(self, outputs: Iterable[Value]) -> Network:
+        """What has been built, without the weights and calls that no output needs."""
+        wanted = dict.fromkeys(value.name for value in outputs)
+        needed = set(wanted)
+        calls: list[Call] = []
+        for call in reversed(self._calls):
+            if needed.intersection(call.results):
+                calls.insert(0, call)
+                needed.update(call.arguments)
+        values = [
+            replace(v, role="output") if v.name in wanted else v
+            for v in self._values.values()
+            if v.name in needed or v.role == "input"
+        ]
+        order = {name: position for position, name in enumerate(wanted)}
+        values.sort(key=lambda v: (_ROLES.index(v.role), order.get(v.name, 0)))
+        definitions = {call.function: self._definitions[call.function] for call in calls}
+        weights = {name: array for name, array in self._weights.items() if name in needed}
+        renamed = self._renamed(definitions)
+        return Network(
+            self._name,
+            tuple(replace(value, name=renamed[value.name]) for value in values),
+            tuple(
+                replace(
+                    call,
+                    arguments=tuple(renamed[name] for name in call.arguments),
+                    results=tuple(renamed[name] for name in call.results),
+                )
+                for call in calls
+            ),
+            definitions,
+            {renamed[name]: array for name, array in weights.items()},
+        ).checked()
+
+    def _renamed(self, definitions: Mapping[str, Definition]) -> dict[str, str]:
+        """Names of values that no def has: where a tensor has a def's name, the text could not call that."""
+        renamed: dict[str, str] = {}
+        for name in self._values:
+            free = name
+            while free in definitions or (free != name and free in self._values):
+                free += "_0"
+            renamed[name] = free
+        return renamed
+
+    def _free(self, name: str) -> str:
+        """The name, or one like it that program text may have and no value has."""
+        name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+        name = f"v{name}" if name[0].isdigit() else name
+        if name in KEYWORDS or is_function(name) or name == self._name:
+            name += "_0"
+        free, number = name, 2
+        while free in self._values:
+            free, number = f"{name}_{number}", number + 1
+        return free
+
+
+def import_node(builder: Builder, node: Node) -> Value:
+    """Apply the rule of the node's operator.  Raises NetworkError."""
+    found = RULES.get(node.operator)
+    if found is None:
+        raise NetworkError(
+            Diagnostic(f"{node.operator} has no rule ({node.where})", hint="`tcomp network ops` lists the operators")
+        )
+    return found(builder, node, **{_PLAIN.get(name, name): given for name, given in node.arguments.items()})

@@ -1,0 +1,156 @@
+"""A network as a value: tensors, and calls of defs that make some of them of others.
+
+Printed, it is program text: the defs that it uses, and one def that calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from tcomp.engine import define
+from tcomp.errors import Diagnostic, NetworkError
+
+Role = Literal["input", "weight", "temporary", "output"]
+Number = int | float
+
+SPELLED = {"float64": "double", "float32": "float", "float16": "half"}
+"""The element types whose name in program text is not NumPy's."""
+
+_WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of a network; ``dtype`` is the name that NumPy has for its elements."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: Role
+
+    @property
+    def bytes(self) -> int:
+        """What its elements take, one after another."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        extents = f"({','.join(map(str, self.shape))})" if self.shape else ""
+        return f"{SPELLED.get(self.dtype, self.dtype)}{extents} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The text of a def that calls of a network name.
+
+    A ``view`` gives its argument's elements in their order; what is ``pointwise`` makes each element of the elements
+    at its own place, which operands repeated along an axis have several of.
+    """
+
+    name: str
+    text: str
+    view: bool = False
+    pointwise: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """``results = function(arguments, constants)``; ``place`` is the module that it comes from."""
+
+    function: str
+    arguments: tuple[str, ...]
+    constants: tuple[tuple[str, Number], ...]
+    results: tuple[str, ...]
+    place: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        given = [*self.arguments, *(f"{name}={value}" for name, value in self.constants)]
+        return f"{', '.join(self.results)} = {self.function}({', '.join(given)})"
+
+
+@dataclass(frozen=True)
+class Network:
+    """Calls in an order that computes; ``weights`` holds what is known before any input."""
+
+    name: str
+    values: tuple[Value, ...]
+    calls: tuple[Call, ...]
+    definitions: Mapping[str, Definition]
+    weights: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+
+    def of_role(self, *roles: Role) -> tuple[Value, ...]:
+        """The values that have one of these roles, in order."""
+        return tuple(value for value in self.values if value.role in roles)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.of_role("input")
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.of_role("output")
+
+    @property
+    def by_name(self) -> dict[str, Value]:
+        return {value.name: value for value in self.values}
+
+    def used_definitions(self) -> tuple[Definition, ...]:
+        """The defs that calls name, in the order in which they are first called."""
+        return tuple(self.definitions[name] for name in dict.fromkeys(call.function for call in self.calls))
+
+    def __str__(self) -> str:
+        parameters = [str(value) for value in self.of_role("input", "weight")]
+        outputs = ", ".join(value.name for value in self.outputs)
+        line = f"def {self.name}({', '.join(parameters)}) -> ({outputs}) {{"
+        if len(line) > _WIDTH:
+            line = f"def {self.name}(\n{_filled(parameters)})\n    -> ({outputs}) {{"
+        body = "\n".join(f"  {call}" for call in self.calls)
+        return "\n\n".join([*(d.text for d in self.used_definitions()), f"{line}\n{body}\n}}"]) + "\n"
+
+    def reference(self, *inputs: Any) -> Any:
+        """What the printed text computes, by the interpreter: slowly, in float64.
+
+        Returns the output, or a tuple of several.  Raises ShapeError for inputs that do not fit.
+        """
+        if len(inputs) != len(self.inputs):
+            raise NetworkError(f"{self.name} takes {len(self.inputs)} inputs, not {len(inputs)}")
+        operation = define(str(self), self.name)[self.name]
+        given = dict(zip((value.name for value in self.inputs), inputs, strict=True))
+        names = [value.name for value in self.of_role("input", "weight")]
+        return operation.reference(*(given[name] if name in given else self.weights[name] for name in names))
+
+    def checked(self) -> Network:
+        """This network.  Raises NetworkError if a call names what is not there, or reads what is not made yet."""
+        known, made = self.by_name, {value.name for value in self.of_role("input", "weight")}
+        if len(known) != len(self.values):
+            raise NetworkError(f"two values of {self.name} have one name")
+        for call in self.calls:
+            if call.function not in self.definitions:
+                raise NetworkError(f"{self.name} has no def {call.function}, which `{call}` calls")
+            for name in call.arguments:
+                if name not in made:
+                    hint = "calls stand in an order that computes"
+                    raise NetworkError(Diagnostic(f"`{call}` reads {name}, which nothing has made", hint=hint))
+            for name in call.results:
+                if name in made or name not in known:
+                    raise NetworkError(f"`{call}` makes {name}, which is made before it or is no value")
+            made.update(call.results)
+        missing = [value.name for value in self.outputs if value.name not in made]
+        if missing:
+            raise NetworkError(f"no call makes the output {missing[0]}")
+        return self
+
+
+def _filled(parameters: Iterable[str]) -> str:
+    """Parameters on lines that are not too long."""
+    lines, line = [], "   "
+    for parameter in parameters:
+        if len(line) + len(parameter) + 2 > _WIDTH:
+            lines.append(line)
+            line = "   "
+        line += f" {parameter},"
+    return "\n".join([*lines, line])[:-1]
