@@ -153,18 +153,8 @@ def _part(scope: Scope, step: str, low: LoopExpr, high: LoopExpr, sides: dict[st
     def rebuilt(node: LoopNode) -> LoopNode:
         if not isinstance(node, For):
             return node
-        node = sides.get(node.iterator, node) if node.iterator in sides else node
-        inner = rebuilt(_body(node))
-        if node.iterator == step:
-            return replace(node, lower=low, upper=high, body=inner)
-        return replace(node, body=inner)
+        side = sides.get(node.iterator, node)
+        lower, upper = (low, high) if node.iterator == step else (side.lower, side.upper)
+        return replace(node, lower=lower, upper=upper, body=rebuilt(node.body))
 
-    def _body(loop: For) -> LoopNode:
-        return bodies[loop.iterator]
-
-    bodies: dict[str, LoopNode] = {}
-    node = scope.body
-    while isinstance(node, For):
-        bodies[node.iterator] = node.body
-        node = node.body
     return replace(scope, body=rebuilt(scope.body))

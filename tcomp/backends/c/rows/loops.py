@@ -281,8 +281,7 @@ class RowLoops:
         self.held = before
         if not declared:
             return lines
-        extent = constant_extent(loop.lower, loop.upper)
-        runs = "{" if extent is not None else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"
+        runs = "{" if constant_extent(loop.lower, loop.upper) else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"
         return [runs, *declared, *("  " + line for line in lines), "}"]
 
     def _steady_values(self, loop: For) -> list[tuple[str, Expr, str]]:
