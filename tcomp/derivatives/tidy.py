@@ -14,8 +14,8 @@ from tcomp.values.operators import INTRINSICS
 
 _NO_TEXT = SourceText("")
 
-MOST_STEPS = 2_000
-"""Statements that are checked to find out which ranges say nothing new: some five seconds.  Then ranges are left."""
+MOST_STEPS = 1_000
+"""Statements that are checked to find out which ranges say nothing new: some seconds.  Then ranges are left."""
 
 
 def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:

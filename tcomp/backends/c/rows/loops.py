@@ -281,7 +281,8 @@ class RowLoops:
         self.held = before
         if not declared:
             return lines
-        runs = "{" if constant_extent(loop.lower, loop.upper) else f"if ({loop_text(loop.lower)} < {loop_text(loop.upper)}) {{"
+        lower, upper = loop_text(loop.lower), loop_text(loop.upper)
+        runs = "{" if constant_extent(loop.lower, loop.upper) else f"if ({lower} < {upper}) {{"
         return [runs, *declared, *("  " + line for line in lines), "}"]
 
     def _steady_values(self, loop: For) -> list[tuple[str, Expr, str]]:
