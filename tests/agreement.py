@@ -9,8 +9,12 @@ import numpy as np
 
 from tcomp.grammar.tree.function import Function
 from tcomp.model.tolerance import Model, error_bounds
+from tcomp.values.intrinsics import INTRINSICS
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+OF_FLOATS = {name: function for name, function in INTRINSICS.items() if not function.only_integers}
+"""Functions that floats may be arguments of."""
 
 
 def assert_agrees(

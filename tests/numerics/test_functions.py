@@ -11,9 +11,9 @@ import pytest
 import tcomp
 from benchmarks.tables import PAGE, write_table
 from tcomp.values.accuracy import FAST_FUNCTIONS, FUNCTIONS
-from tcomp.values.intrinsics import INTRINSICS
 from tcomp.values.operators import FLOAT32, FLOAT64
 from tcomp.values.vectormath import VECTORISED
+from tests.agreement import OF_FLOATS
 
 pytestmark = pytest.mark.sweep(5)
 
@@ -40,12 +40,12 @@ def rows() -> dict[str, list[str]]:
 
 
 def test_every_function_has_a_row_and_an_accuracy() -> None:
-    assert list(rows()) == sorted(INTRINSICS)
-    assert FUNCTIONS.keys() == INTRINSICS.keys()
-    assert FAST_FUNCTIONS.keys() <= INTRINSICS.keys()
+    assert list(rows()) == sorted(OF_FLOATS)
+    assert FUNCTIONS.keys() == OF_FLOATS.keys()
+    assert FAST_FUNCTIONS.keys() <= OF_FLOATS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(INTRINSICS))
+@pytest.mark.parametrize("name", sorted(OF_FLOATS))
 def test_the_tolerance_covers_the_table(name: str) -> None:
     _, own, *errors = rows()[name]
     assert own == "/".join(t for t in ("float", "double") if (name, t) in VECTORISED)

@@ -13,7 +13,7 @@ from tcomp import grammar
 from tcomp.errors import ShapeError
 from tcomp.model.errorbounds import ANY_GRID, grid_of
 from tcomp.model.tolerance import Model, Tolerance, error_bounds, summation_error
-from tcomp.values.intrinsics import INTRINSICS
+from tests.agreement import OF_FLOATS
 from tests.library.case import Draw
 from tests.numerics.exactly import ADVERSARIAL, DATA, Array
 from tests.programs import INEXACT, PROGRAMS
@@ -176,13 +176,13 @@ JUMPING = ("ceil", "fdim", "floor", "fmod", "logb", "remainder", "round", "sign"
 """Functions that give 0, or jump, somewhere in the test's range."""
 
 
-@pytest.mark.parametrize("name", sorted(INTRINSICS))
+@pytest.mark.parametrize("name", sorted(OF_FLOATS))
 @pytest.mark.parametrize("fast_math", [False, True])
 def test_functions_stay_within_their_bound(name: str, fast_math: bool) -> None:
     """Of arguments that come with errors of their own."""
     pytest.importorskip("scipy")
     draw = Draw(11)
-    names = "XYZW"[: INTRINSICS[name].arity]
+    names = "XYZW"[: OF_FLOATS[name].arity]
     parameters = ", ".join(f"float(N) {n}" for n in names)
     least = 1.3 if name == "acosh" else 0.3
     calls = ", ".join(f"{least} + 0.3 * {n}(i) * {n}(i) / (1 + {n}(i) * {n}(i))" for n in names)
