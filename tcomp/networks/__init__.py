@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tcomp.errors import NetworkError
-from tcomp.networks import aten  # noqa: F401  (it fills the table of rules)
+from tcomp.networks import aten, atenparts  # noqa: F401  (they fill the table of rules)
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.profile import Profile

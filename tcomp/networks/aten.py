@@ -142,7 +142,12 @@ def hardtanh(b: Builder, n: Node, *, x: Value, min_val: float, max_val: float) -
 @rule("aten.clamp.default", "aten.clamp_.default")
 def clamp(b: Builder, n: Node, *, x: Value, low: float | None, high: float | None) -> Value:
     if low is None or high is None:
-        raise n.refuse("has one bound only")
+        bound = high if low is None else low
+        if bound is None:
+            raise n.refuse("has no bound")
+        return b.call(
+            n, elements.with_number("at_most" if low is None else "at_least", len(x.shape)), [x], y=float(bound)
+        )
     return _clip(b, n, x, low, high)
 
 

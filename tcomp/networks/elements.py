@@ -19,8 +19,23 @@ UNARY = {
     "gelu_tanh": "0.5 * {x} * (1 + tanh(0.79788456080286536 * ({x} + 0.044715 * {x} * {x} * {x})))",
     "hardswish": "{x} * clamp({x} + 3, 0, 6) / 6",
     "hardsigmoid": "clamp({x} + 3, 0, 6) / 6",
+    "square": "{x} * {x}",
+    "reciprocal": "1.0 / {x}",
+    "neg": "-{x}",
+    "softplus": "fmax({x}, 0) + log1p(exp(-abs({x})))",
+    "mish": "{x} * tanh(fmax({x}, 0) + log1p(exp(-abs({x}))))",
+    **{name: f"{name}({{x}})" for name in ("rsqrt", "sqrt", "abs", "log", "erf", "sin", "cos")},
 }
 BINARY = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+NUMBER = {
+    **{name: f"{{x}} {symbol} y" for name, symbol in BINARY.items()},
+    "from": "y - {x}",
+    "power": "pow({x}, y)",
+    "leaky_relu": "{x} > 0 ? {x} : y * {x}",
+    "elu": "{x} > 0 ? {x} : y * expm1({x})",
+    "at_least": "fmax({x}, y)",
+    "at_most": "fmin({x}, y)",
+}
 
 
 def indices(rank: int) -> str:
@@ -76,7 +91,7 @@ def with_number(name: str, rank: int) -> Definition:
     """A function of each element and one number."""
     i, made = indices(rank), f"{name}_number_{rank}d"
     head = f"def {made}({tensor(i)} X, float y) -> (Z)"
-    return Definition(made, f"{head} {{ {at('Z', i)} = {at('X', i)} {BINARY[name]} y }}", pointwise=True)
+    return Definition(made, f"{head} {{ {at('Z', i)} = {NUMBER[name].format(x=at('X', i))} }}", pointwise=True)
 
 
 def permute(order: Sequence[int]) -> Definition:

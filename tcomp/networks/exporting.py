@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProg
 def _network(program: ExportedProgram, name: str) -> Network:
     builder = Builder(name)
     known: dict[str, Value] = {}
+    several: dict[str, list[Value]] = {}
     state: Mapping[str, Any] = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
         argument = spec.arg.name
@@ -60,15 +62,20 @@ def _network(program: ExportedProgram, name: str) -> Network:
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name not in known:
             known[node.name] = builder.add(node.name, *_type(node), "input")
+        elif node.op == "call_function" and node.target is operator.getitem and node.args[0].name in several:
+            known[node.name] = several[node.args[0].name][node.args[1]]
         elif node.op == "call_function":
-            known[node.name] = import_node(builder, _node(node, known))
+            made = import_node(builder, _node(node, known))
+            if isinstance(made, list):
+                several[node.name] = made
+            else:
+                known[node.name] = made
         elif node.op == "output":
             kinds = [spec.kind for spec in program.graph_signature.output_specs]
             if any(kind is not OutputKind.USER_OUTPUT for kind in kinds):
                 raise NetworkError("the module changes its buffers")
             outputs = [known[result.name] for result in node.args[0]]
-    made = {value.name for value in outputs}
-    if len(made) != len(outputs) or any(value.role != "temporary" for value in outputs):
+    if len({value.name for value in outputs}) != len(outputs) or any(value.role != "temporary" for value in outputs):
         raise NetworkError("an output of the module is one of its inputs, or two are one")
     return builder.network(outputs)
 
@@ -91,10 +98,10 @@ def _node(node: Any, known: Mapping[str, Value]) -> Node:
 
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     place = str(modules[-1][0]) if modules else ""
-    operator = str(node.target)
+    name = str(node.target)
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        raise NetworkError(f"{operator} is no operator of PyTorch (node {node.name})")
+        raise NetworkError(f"{name} is no operator of PyTorch (node {node.name})")
     arguments = {}
     for position, parameter in enumerate(schema.arguments):
         if position < len(node.args):
@@ -103,5 +110,7 @@ def _node(node: Any, known: Mapping[str, Value]) -> Node:
             arguments[parameter.name] = value(node.kwargs[parameter.name])
         elif not parameter.kwarg_only or parameter.has_default_value():
             arguments[parameter.name] = parameter.default_value
-    dtype, shape = _type(node)
-    return Node(node.name, operator, arguments, shape, dtype, place)
+    results = node.meta.get("val")
+    # What has several results has a rule that knows their shapes.
+    dtype, shape = ("float32", ()) if isinstance(results, (list, tuple)) else _type(node)
+    return Node(node.name, name, arguments, shape, dtype, place)

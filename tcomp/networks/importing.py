@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,15 +43,16 @@ _PLAIN = {"input": "x", "self": "x", "min": "low", "max": "high"}
 
 _ROLES = ("input", "weight", "temporary", "output")
 
-Rule = Callable[..., Value]
+Rule = Callable[..., Value | list[Value]]
+Made = TypeVar("Made", bound=Rule)
 RULES: dict[str, Rule] = {}
 """What makes calls of a node, by its operator."""
 
 
-def rule(*operators: str) -> Callable[[Rule], Rule]:
+def rule(*operators: str) -> Callable[[Made], Made]:
     """Enter a function into the table; it takes the builder, the node, and the operator's arguments by name."""
 
-    def enter(function: Rule) -> Rule:
+    def enter(function: Made) -> Made:
         RULES.update(dict.fromkeys(operators, function))
         return function
 
@@ -154,8 +155,8 @@ class Builder:
         return free
 
 
-def import_node(builder: Builder, node: Node) -> Value:
-    """Apply the rule of the node's operator.  Raises NetworkError."""
+def import_node(builder: Builder, node: Node) -> Value | list[Value]:
+    """Apply the rule of the node's operator; one with several results gives a list.  Raises NetworkError."""
     found = RULES.get(node.operator)
     if found is None:
         raise NetworkError(

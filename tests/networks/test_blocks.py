@@ -125,14 +125,16 @@ def test_profile_and_explain() -> None:
 class Strange(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = torch.nn.PixelShuffle(2)
+        self.inner = torch.nn.PixelUnshuffle(2)
 
     def forward(self, x: Any) -> Any:
         return self.inner(x)
 
 
 def test_an_operator_without_a_rule_is_named() -> None:
-    with pytest.raises(tc.NetworkError, match=r"aten.pixel_shuffle.default has no rule \(node \w+ of inner\)") as found:
+    with pytest.raises(
+        tc.NetworkError, match=r"aten.pixel_unshuffle.default has no rule \(node \w+ of inner\)"
+    ) as found:
         tc.networks.from_torch(Strange().eval(), torch.randn(1, 4, 2, 2))
     assert "tcomp network ops" in str(found.value)
 
