@@ -5,6 +5,7 @@ Printed, it is program text: the defs that it uses, and one def that calls them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -36,7 +37,7 @@ class Value:
     @property
     def bytes(self) -> int:
         """What its elements take, one after another."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
         extents = f"({','.join(map(str, self.shape))})" if self.shape else ""

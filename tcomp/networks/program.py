@@ -146,7 +146,11 @@ class CompiledNetwork:
         return tuple(arrays[value.name] for value in self.network.outputs)
 
     def _run(self, inputs: tuple[Any, ...], *, timed: bool) -> tuple[tuple[Array, ...], list[float]]:
-        arena = self._arenas.pop() if self._arenas else self._arena()
+        try:
+            # One step for the interpreter: another thread may take the last one between a look and this.
+            arena = self._arenas.pop()
+        except IndexError:
+            arena = self._arena()
         try:
             arrays = arena | self._given(inputs)
             results = self._bind_results(arrays)

@@ -88,6 +88,27 @@ def test_several_threads_call_one_network() -> None:
             assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+class Snatched(list[Any]):
+    """Arenas of which another thread takes the last one as soon as this one has looked."""
+
+    def __len__(self) -> int:
+        found = super().__len__()
+        self.clear()
+        return found
+
+
+def test_a_thread_finds_no_arena_that_it_saw() -> None:
+    module, (x,) = made("MLP-Mixer block")
+    net = tc.compile_network(module, x)
+    expected = net(x)
+    net._arenas = Snatched(net._arenas)
+    assert torch.equal(net(x), expected)
+
+
+def test_sizes_beyond_64_bits_are_counted() -> None:
+    assert tc.networks.Value("x", "float32", (2**32, 2**32), "input").bytes == 2**66
+
+
 def test_weights_are_those_of_the_moment() -> None:
     module, (x,) = made("MLP-Mixer block")
     net = tc.compile_network(module, x)
