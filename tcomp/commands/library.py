@@ -10,7 +10,7 @@ from tcomp.commands.terminal.display import show_source, show_table
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.shipped import PREFIX, text_of, texts
 
-_SIGNATURE = re.compile(r"^def (\w+)\((.*?)\) -> \((.*?)\)", re.MULTILINE | re.DOTALL)
+_SIGNATURE = re.compile(r"^def (\w+)(\(.*?\)\s*->\s*\(.*?\)) \{", re.MULTILINE | re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,8 @@ def execute(name: str | None) -> int:
 
 def _rows() -> Iterator[tuple[str, str, str]]:
     for file, text in texts().items():
-        for name, inputs, outputs in _SIGNATURE.findall(text):
-            yield name, PREFIX + file, f"({inputs}) -> ({outputs})"
+        for name, signature in _SIGNATURE.findall(text):
+            yield name, PREFIX + file, " ".join(signature.split())
 
 
 def _def_text(name: str, text: str) -> str:

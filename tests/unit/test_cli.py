@@ -250,6 +250,13 @@ class TestWrongInput:
         assert run("library", "sofmax") == 1
         assert "did you mean `softmax`" in capsys.readouterr().err
 
+    def test_each_operator_is_listed_on_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Also those whose signatures go over several lines, or declare the extents of an output."""
+        assert run("library") == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+        assert [row[0] for row in rows] == re.findall(r"^def (\w+)", "\n".join(shipped.texts().values()), re.M)
+        assert all(row[-1].endswith(")") and "->" in row for row in rows)
+
     @pytest.mark.parametrize("target", ["cuda", "cuda:sm_90", "abacus"])
     def test_a_target_that_is_not_here_is_status_three(
         self, mm: str, target: str, capsys: pytest.CaptureFixture[str]
