@@ -16,7 +16,7 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Statement, Tensor, children
+from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Select, Statement, Tensor, children
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.values.operators import REDUCTIONS
 
@@ -263,12 +263,16 @@ class Derivation:
 
 
 def _is_double_as_text(expr: FunctionExpr) -> bool:
-    """Whether something in a double is one as it is written; literals are not."""
+    """Whether a double is one as it is written; literals are not, and what is only compared tells no type."""
+    if expr.dtype.name != "float64":
+        return False
     match expr:
         case Read():
-            return expr.dtype.name == "float64"
-        case Cast() if expr.dtype.name == "float64":
+            return True
+        case Cast():
             return not isinstance(expr.operand, Constant)
+        case Select():
+            return _is_double_as_text(expr.then) or _is_double_as_text(expr.otherwise)
         case _:
             return any(map(_is_double_as_text, children(expr)))
 
