@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import islpy as isl
 
-from tcomp.backends.spelling import fixed_value
+from tcomp.backends.subscripts import fixed_value
 from tcomp.grammar.tree.function import (
     PROVED,
     Binary,

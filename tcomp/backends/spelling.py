@@ -7,8 +7,7 @@ was proved.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from tcomp.backends.dialect import (
     type_suffix,
 )
 from tcomp.backends.source import IndexCheck
+from tcomp.backends.subscripts import fixed_value, may_be_truth
 from tcomp.errors import SourceText
 from tcomp.grammar.tree.function import (
     PROVED,
@@ -37,9 +37,7 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
-    children,
     depends_on_data,
-    walk,
 )
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan.values import Buffer, Copy
@@ -225,7 +223,7 @@ class Speller:
 
     def _hidden(self, expr: Expr, text: str) -> str:
         """The text of a subscript, from which no compiler can tell that it is a truth value, if it may be one."""
-        return f"tc_hidden({text})" if self.dialect.hides_truths and _may_be_truth(expr) else text
+        return f"tc_hidden({text})" if self.dialect.hides_truths and may_be_truth(expr) else text
 
     def _integer(self, expr: Expr) -> str:
         """The expression as a 64-bit integer; what depends on data keeps the arithmetic of its own type."""
@@ -381,65 +379,6 @@ class Speller:
     def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The element whose subscripts a boundary has folded back into the tensor."""
         return self.element(storage, subscripts)
-
-
-def _may_be_truth(expr: Expr) -> bool:
-    """Whether a compiler may come to see an integer as that of a comparison; its reads are values of their own.
-
-    A choice cannot be one if both of its branches move with every index on which it depends.
-    """
-    match expr:
-        case Read():
-            return False
-        case Select() if not depends_on_data(expr.condition):
-            indices = {part.name for part in walk(expr.condition) if isinstance(part, Index)}
-            branches = (expr.then, expr.otherwise)
-            return not all(indices <= _steps(branch) for branch in branches) or any(map(_may_be_truth, branches))
-        case Select():
-            return True
-    return expr.dtype.kind == "bool" or any(map(_may_be_truth, children(expr)))
-
-
-def _steps(expr: Expr) -> set[str]:
-    """The indices with each step of which an expression changes, unless they cancel out."""
-    match expr:
-        case Index():
-            return {expr.name}
-        case Unary() | Cast():
-            return _steps(expr.operand)
-        case Binary(op="+" | "-" | "*"):
-            return _steps(expr.lhs) | _steps(expr.rhs)
-    return set()
-
-
-def fixed_value(expr: Expr, sizes: Mapping[str, int]) -> int | None:
-    """The value of a subscript without indices, None for any other: so every C operator has an operand of 64 bits."""
-    match expr:
-        case Constant():
-            return int(expr.value)
-        case Size():
-            return sizes[expr.name]
-        case Cast() if expr.dtype.bits >= 32:
-            return fixed_value(expr.operand, sizes)
-        case Unary(op="-"):
-            operand = fixed_value(expr.operand, sizes)
-            return None if operand is None else -operand
-        case Binary(op="+" | "-" | "*" | "/" | "%" | "min" | "max"):
-            a, b = fixed_value(expr.lhs, sizes), fixed_value(expr.rhs, sizes)
-            return None if a is None or b is None else _FIXED[expr.op](a, b)
-        case _:
-            return None
-
-
-_FIXED: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": lambda a, b: a // b if b else 0,
-    "%": lambda a, b: a % b if b else 0,
-    "min": min,
-    "max": max,
-}
 
 
 def buffer_corner(buffer: Buffer) -> tuple[str, ...]:

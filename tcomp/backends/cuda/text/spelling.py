@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from tcomp.backends.dialect import Dialect, bare, load
 from tcomp.backends.source import REPORT
-from tcomp.backends.spelling import Speller, fixed_value
+from tcomp.backends.spelling import Speller
+from tcomp.backends.subscripts import fixed_value
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
