@@ -18,24 +18,20 @@ from tcomp.autograd.registration import UNNAMED, Choices, Registration
 from tcomp.bound.operation import BoundOperation
 from tcomp.differentiable import Differentiable
 from tcomp.errors import Diagnostic, PlanError, ShapeError
-from tcomp.grammar.ranges.ranges import infer
-from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
-from tcomp.grammar.tree.diagnostics import did_you_mean
-from tcomp.grammar.tree.function import Function, depends_on_data
+from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
 from tcomp.model.scop import Sizes
-from tcomp.runtime.arguments import constant
 from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
-from tcomp.runtime.calls import ArgumentOrder, Call, check_call, layouts_of, ordered
+from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
+from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import memory_of, resolve
-from tcomp.runtime.specialisation import Specialisation, checked_choices, strides_of
+from tcomp.runtime.specialisation import Specialisation, checked_choices
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo, Recent
 from tcomp.tuner.database.identity import device_model
-from tcomp.tuner.database.trials import Array, Problem
+from tcomp.tuner.database.trials import Problem
 from tcomp.tuner.policy import FROM_CACHE, Choice, Policy, chosen_kernel
 from tcomp.tuner.progress import Watch, ignore
 from tcomp.tuner.settings import Settings, default_strategy
@@ -216,7 +212,7 @@ class Operation(Differentiable):
             return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        return self._kernel(Sizes(self._check_sizes(sizes)), target, MAIN, options, unchecked, plan)
+        return self._kernel(given_sizes(self.function, sizes), target, MAIN, options, unchecked, plan)
 
     def bind(self, **named: Any) -> BoundOperation:
         """The operation with some arguments bound, by name: called with the others, it does only what is left to do.
@@ -272,11 +268,11 @@ class Operation(Differentiable):
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
             values, place = sizes_of(call), call.place
-            given = _subscripts_of(call)
+            given = subscripts_of(call)
         elif arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         else:
-            values, place, given = Sizes(self._check_sizes(sizes)), MAIN, None
+            values, place, given = given_sizes(self.function, sizes), MAIN, None
         name = resolve(target, place)
         made = Specialisation(self.function, values, MappingOptions(), name, False)
         problem = Problem(made, device_model(name, place), seed, given)
@@ -324,31 +320,7 @@ class Operation(Differentiable):
         Raises:
             ShapeError: shapes do not fit.
         """
-        arguments = self.function.completed(arguments)
-        if len(arguments) != len(self.function.inputs):
-            names = ", ".join(t.name for t in self.function.inputs)
-            raise ShapeError(f"{self.name}: expected {len(self.function.inputs)} inputs, {names}")
-        given = dict(zip(self.function.inputs, arguments, strict=True))
-        constants = {t.name: constant(a, t, self.function.source) for t, a in given.items() if t.role == "const"}
-        shapes = {t.name: tuple(getattr(a, "shape", ())) for t, a in given.items() if t.role != "const"}
-        with ISL.value:
-            boxes = infer(self.function, bind_sizes(self.function, shapes, constants)).boxes
-        return tuple((boxes[t.name].extent, numpy_dtype(t.dtype)) for t in self.function.outputs)
-
-    def _check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        function = self.function
-        if not isinstance(sizes, Mapping):
-            raise ShapeError(f"sizes= takes a mapping from names to integers, not {type(sizes).__name__}")
-        sizes = {**function.defaults, **sizes}
-        constants = {t.name: t for t in function.inputs if t.role == "const"}
-        known = (*function.sizes, *constants)
-        unknown = [name for name in sizes if name not in known]
-        if unknown:
-            raise ShapeError(*(_unknown_size(function, name, known) for name in unknown))
-        check_sizes(function, sizes)
-        for name, tensor in constants.items():
-            constant(sizes[name], tensor, function.source)
-        return {name: int(sizes[name]) for name in known}
+        return result_types(self.function, arguments)
 
     def _kernel(
         self,
@@ -411,21 +383,3 @@ def _tuned(problem: Problem, seconds: float) -> MappingOptions:
     if result.interrupted:
         raise KeyboardInterrupt
     return result.best
-
-
-def sizes_of(call: Call) -> Sizes:
-    """What the arrays of a call fix: sizes, and the strides of those that are not in C order."""
-    return Sizes(bind_sizes(call.function, call.shapes, call.constants), strides_of(call.views))
-
-
-def _subscripts_of(call: Call) -> tuple[Array | int, ...] | None:
-    """The arguments, if what is in them decides which elements a program reads."""
-    function = call.function
-    if not any(depends_on_data(subscript) for _, _, subscript in function.accesses()):
-        return None
-    return tuple(a if isinstance(a, int) else kind_of(a).to_numpy(a) for a in call.arrays)
-
-
-def _unknown_size(function: Function, name: str, known: tuple[str, ...]) -> Diagnostic:
-    hint = did_you_mean(str(name), known) or f"its sizes are ({', '.join(known)})"
-    return Diagnostic(f"{function.name} has no size {name}", hint=hint)

@@ -31,9 +31,10 @@ from tcomp.fuzzing.programs.programs import Array, Data, Program
 from tcomp.fuzzing.relations import RELATIONS, Variant
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.islbounds import TooComplexError
-from tcomp.operation import Operation, sizes_of
+from tcomp.operation import Operation
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import check_call
+from tcomp.runtime.given import sizes_of
 from tcomp.storage.forks import ISL
 
 _SHOWN_DIFFERENCES = 5
