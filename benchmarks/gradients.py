@@ -153,12 +153,12 @@ def measure(case: Case, rounds: int, compiled: bool) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in implementations}
     for _ in range(rounds):
         for name, step in implementations.items():
-            _turn(step, WARM)
-            times[name] += _turn(step, TURN)
+            turn(step, WARM)
+            times[name] += turn(step, TURN)
     return {name: 1e3 * statistics.median(taken) for name, taken in times.items()}
 
 
-def _turn(step: Callable[[], object], seconds: float) -> list[float]:
+def turn(step: Callable[[], object], seconds: float) -> list[float]:
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or time.perf_counter() < end:
@@ -195,7 +195,7 @@ def main() -> None:
         "benchmark": "gradients",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "threads": torch.get_num_threads(),
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -228,11 +228,11 @@ def calls() -> dict[str, dict[str, float]]:
 
 
 def _least(call: Callable[[], object], number: int = 3000) -> float:
-    _turn(call, WARM)
+    turn(call, WARM)
     return 1e6 * min(timeit.repeat(call, number=number, repeat=7)) / number
 
 
-def _processor() -> str:
+def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 

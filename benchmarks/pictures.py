@@ -57,7 +57,7 @@ WAY = (
     Storey(
         "mapping",
         "when and where:\nschedule, fusion, tiles,\nthreads, memory, proof",
-        _of("mapping", "plan fusion tiles contraction cpu gpu memory proof text options machines"),
+        _of("mapping", "plan fusion rescaling tiles contraction cpu gpu memory proof text options machines"),
     ),
     Storey("loops", "the plan as loops"),
     Storey("backends", "loops to C or CUDA", _of("backends", "c cuda simulator host")),

@@ -73,6 +73,7 @@ def page(folder: Path) -> str:
     for section in sections:
         lines += ["", f"## {section.title}", "", *section.lines]
     lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
+    lines += [line for run in _latest(found, lambda run: _is(run, "attention")) for line in _attention(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "threads")) for line in _threads(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
     return _HEAD + "\n" + "\n".join(lines) + "\n"
@@ -289,6 +290,24 @@ def _gradients(run: Run) -> Iterator[str]:
     yield from ("", "A product of 8x6 by 6x5, microseconds of a call, the least of many:", "")
     calls = ((what, *(f"{t:.1f}" for t in times.values())) for what, times in run.found["calls"].items())
     yield from table(("call", "tcomp", "torch.mm"), calls)
+
+
+def _attention(run: Run) -> Iterator[str]:
+    machine = run.found["machine"]
+    yield from ("", f"## Attention over long rows, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.attention`: {machine['threads']} threads, torch {machine['torch']} "
+        f"(scaled_dot_product_attention), Python {machine['python']} ([JSON](results/{run.file})). Milliseconds."
+    )
+    yield ""
+    rows = run.found["rows"]
+    ratios = [t["torch"] / t["tcomp"] for t in rows.values()]
+    texts = [
+        (c, f"{t['tcomp']:.2f}", f"{t['torch']:.2f}", f"{r:.2f}")
+        for (c, t), r in zip(rows.items(), ratios, strict=True)
+    ]
+    mean = ("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("heads x queries x keys x channels", "tcomp", "torch", "ratio"), [*texts, mean])
 
 
 def _threads(run: Run) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tcomp.mapping.cpu.buffers import place_buffers
 from tcomp.mapping.cpu.fusion import cpu_tiling
 from tcomp.mapping.cpu.nests import nest_clusters
 from tcomp.mapping.cpu.packing import pack_panels
+from tcomp.mapping.cpu.rescaling import rescale_weights
 from tcomp.mapping.cpu.sharing import share_reductions
 from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
@@ -51,6 +52,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
+        Pass("rescale", rescale_weights, plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),

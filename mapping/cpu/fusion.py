@@ -9,8 +9,8 @@ from tcomp.grammar.tree.function import Index, walk
 from tcomp.mapping.contraction.blocking import rows_of
 from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
 from tcomp.mapping.cpu.tiles import tile_sizes
-from tcomp.mapping.fusion.fusion import Tiling
 from tcomp.mapping.fusion.nesting import Nesting
+from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpufusion import FUSION, NESTING
 from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, SHARING

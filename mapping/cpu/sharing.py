@@ -45,19 +45,17 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
         return 1
     tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
     tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
-    least = _least_steps(machine, scop, cluster, tile)
-    return max(1, min(-(-SHARING.tiles // tiles), steps // least, max(sizes[p] for p in positions)))
+    least, most = SHARING.least_steps, -(-SHARING.tiles // tiles)
+    if tiles < SHARING.tiles and _runs_along_rows(machine, scop, cluster, tile):
+        least = max(SHARING.least_rows, min(least, SHARING.least_part // math.prod(whole)))
+        most = SHARING.most_parts
+    return max(1, min(most, steps // least, max(sizes[p] for p in positions)))
 
 
-def _least_steps(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int, ...]) -> int:
-    """How many steps a part has at least, where elements run in tiles of these sizes."""
+def _runs_along_rows(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int, ...]) -> bool:
+    """Whether elements in tiles of these sizes run as rows, each step adding one to a row of results."""
     statement = main_statement(scop, cluster)
     vector, coordinates = lane_position(scop, statement), cluster.coordinates[statement.name]
     if vector is None or vector not in coordinates:
-        return SHARING.least_steps
-    if not runs_in_long_rows(machine, scop, cluster, vector, tile[coordinates.index(vector)]):
-        return SHARING.least_steps
-    return max(
-        SHARING.least_rows,
-        min(SHARING.least_steps, SHARING.least_part // math.prod(extents(coordinate_set(scop, cluster)))),
-    )
+        return False
+    return runs_in_long_rows(machine, scop, cluster, vector, tile[coordinates.index(vector)])

@@ -12,14 +12,14 @@ one after another).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import islpy as isl
 
-from tcomp.mapping.fusion.nesting import Nesting, Nests
+from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
-from tcomp.mapping.fusion.reading import bytes_read_again
+from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again
+from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -39,38 +39,6 @@ from tcomp.mapping.tiles.splitting import is_part
 from tcomp.model.scop import Scop, by_statements, extents, storage_of
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """What a target asks of tiles.
-
-    ``sizes`` chooses the tile sizes for those coordinates of a root that its tile loops run over; the intermediates of
-    one tile may take ``tile_bytes``; shrinking the grid must leave ``parallel_instances`` independent outer instances,
-    or all that there were.  ``packs`` names the storages of which a cluster packs panels.  A cluster of
-    ``shared_instances`` or more keeps its own tiles where those of its consumers are few.  ``starves`` says whether a
-    cluster takes longer in tiles of a consumer, of some extents, than in its own with its results in memory, and
-    ``overflows`` whether tiles of some members, with their sizes, keep nothing in a cache for those that share them.
-    Where it ``prepares`` operands, what is only that is not computed anew in the tiles of a contraction.  ``rereads``
-    says whether tiles of a contraction, of some extents, are too low for what each reads of its other operand.
-    ``leaves`` lets a cluster join some of its consumers.  What two clusters of a tile read from memory is read once
-    where it takes no more than ``kept_bytes``; ``fewer_rows`` makes tiles smaller for that.  ``nesting`` lets groups
-    share loops.
-    """
-
-    sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
-    tile_bytes: int
-    parallel_instances: int
-    packs: Callable[[Scop, Cluster], frozenset[str]] = lambda scop, cluster: frozenset()
-    shared_instances: int | None = None
-    starves: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
-    overflows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], bool] = lambda *_: False
-    prepares: bool = False
-    rereads: Callable[[Scop, Cluster, tuple[int, ...]], bool] = lambda scop, cluster, box: False
-    leaves: bool = False
-    kept_bytes: int | None = None
-    nesting: Nesting | None = None
-    fewer_rows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = lambda *_: None
-
-
 class _Fuser:
     """The facts about a plan that every candidate asks for."""
 
@@ -80,6 +48,7 @@ class _Fuser:
         self.clusters = plan.clusters
         self.options = options
         self.stored = plan.stored
+        self.families = {storage: r.storages for r in plan.rescaled for storage in r.storages}
         home = {s: c.number for c in plan.clusters for s in c.statements}
         pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}
         self.successors: dict[int, set[int]] = {c.number: set() for c in plan.clusters}
@@ -104,7 +73,7 @@ class _Fuser:
         cluster = self.clusters[root]
         self._known = {}
         members = tuple(range(cluster.rank))
-        current = self._root_group(root, members, self.tiling.sizes(self.scop, cluster, members, self.options))
+        current = self._root_group(root, members, self._sizes(root, members))
         if self.options.fusion_strategy == "min":
             return current
         inside = {root}
@@ -119,7 +88,7 @@ class _Fuser:
             if self._is_spread(candidate):
                 self._note(candidate, "its results are spread over elements, and have tiles of their own")
                 continue
-            if self._is_stored(candidate) or any((candidate, c) in self.conflicts for c in inside):
+            if self._is_stored(candidate, root) or any((candidate, c) in self.conflicts for c in inside):
                 continue
             joined = self._join(current, candidate, bool(leaving))
             if isinstance(joined, Group):
@@ -153,14 +122,33 @@ class _Fuser:
         statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
         return any(s.kind == "finish" and not s.plain for s in statements)
 
-    def _is_stored(self, number: int) -> bool:
-        """Whether a cluster's results must go through global memory, to a later kernel."""
-        return any(self.scop.by_name[s].target in self.stored for s in self.clusters[number].statements)
+    def _is_stored(self, number: int, root: int) -> bool:
+        """Whether a cluster's results must go to a later group, that of ``root`` or one behind it."""
+        left = {self.scop.by_name[s].target for s in self.clusters[root].statements}
+        targets = {self.scop.by_name[s].target for s in self.clusters[number].statements}
+        return any(t in self.stored or not self.families.get(t, left) & left for t in targets)
 
     def _fellow_writers(self, number: int) -> set[int]:
         """Clusters that write a storage which this one writes: if tiles have copies of it, all must be inside."""
         targets = {self.scop.by_name[s].target for s in self.clusters[number].statements}
         return {c for target in targets for c in self._writers[target]}
+
+    def _sizes(self, root: int, members: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes of tiles of a root: what parts of sums left for one stays in half of a cache."""
+        sizes = self.tiling.sizes(self.scop, self.clusters[root], members, self.options)
+        if self.tiling.nesting is not None and self.families:
+            while self._parts_read(root, members, sizes) > self.tiling.nesting.most_bytes // 2:
+                sizes = _halved(sizes) or sizes
+        return sizes
+
+    def _parts_read(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> int:
+        """Bytes that a tile reads of what parts of sums left; 0 for the smallest tile."""
+        cluster = self.clusters[root]
+        read = {storage_of(r) for s in cluster.statements for r in self.scop.by_name[s].reads} & self.families.keys()
+        if not read or _halved(sizes) is None:
+            return 0
+        footprint = self._root_group(root, members, sizes).footprints[root]
+        return sum(bytes_read(self.scop, cluster, footprint, storage) for storage in read)
 
     def _root_group(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> Group:
         tiles = tiling(self.clusters[root].rank, members, sizes).intersect_domain(self.coordinates[root]).reverse()
@@ -186,7 +174,7 @@ class _Fuser:
                 if self._loses_parts(order[-1], {members[d] for d in given_up}):
                     return "the parts of a reduction would run in one tile"
                 members = tuple(m for d, m in enumerate(members) if d not in given_up)
-                sizes = self.tiling.sizes(self.scop, self.clusters[order[-1]], members, self.options)
+                sizes = self._sizes(order[-1], members)
                 few = self._too_little_parallelism(order[-1], members)
                 if few is not None:
                     return f"only {few} points of the loops over tiles could run in parallel"
@@ -389,8 +377,7 @@ def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tu
         group = fuser.grow(max(free), free, found)
         found.append(group)
         free -= set(group.clusters)
-    ordered = in_order(found, fuser.successors)
     if tiling.nesting is None or options.fusion_strategy == "min":
-        return tuple(ordered), tuple(fuser.notes)
-    nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts)
-    return nests.shared(ordered), tuple(fuser.notes)
+        return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)
+    nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts, fuser.families)
+    return nests.arranged(found, fuser.successors), tuple(fuser.notes)

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.mapping.fusion.fusion import Tiling, form_groups
+from tcomp.mapping.fusion.fusion import form_groups
+from tcomp.mapping.fusion.nesting import points_of_tiles
+from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import sunk_form
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant
@@ -50,7 +52,7 @@ def _nest(plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtr
     if not shared:
         (only,), (group,) = tiles, groups
         return domain, only if not group.members else Mark(f"parallel{nest[0]}", only)
-    band = union_map([rows for group in groups for rows in maps_of(_rows(plan, group, range(shared)))])
+    band = union_map([rows for group in groups for rows in maps_of(_points(plan, group, shared))])
     below = Mark(f"nest{nest[0]}", Sequence(tuple(zip(own, tiles, strict=True))))
     return domain, Mark(f"parallel{nest[0]}", Band(band, shared, below))
 
@@ -58,14 +60,22 @@ def _nest(plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtr
 def _tiles(
     plan: Plan, number: int, group: Group, shared: int, subtree: Callable[[Cluster, Footprint], Subtree]
 ) -> Subtree:
-    """The loops over the tiles of a group that it does not share, and what is in a tile."""
+    """The loops over the tiles of a group that it has for itself, and what is in a tile."""
     children = tuple(
         (_instances(plan.scop, plan.clusters, (c,)), subtree(plan.clusters[c], group.footprints[c]))
         for c in group.clusters
     )
     below = Mark(f"group{number}", Sequence(children))
-    own = range(shared, len(group.members))
+    own = range(0 if group.together else shared, len(group.members))
     return Band(_rows(plan, group, own), len(own), below) if own else below
+
+
+def _points(plan: Plan, group: Group, shared: int) -> isl.UnionMap:
+    """Instance to point of the loops that a group shares."""
+    tiles = _rows(plan, group, range(shared))
+    if not group.together:
+        return tiles
+    return tiles.apply_range(isl.UnionMap.from_map(points_of_tiles(group.together)))
 
 
 def _rows(plan: Plan, group: Group, members: range) -> isl.UnionMap:

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import heapq
+import bisect
 from collections.abc import Iterable, Mapping
 
 from tcomp.mapping.plan.values import Group
 
 
-def in_order(groups: list[Group], successors: Mapping[int, set[int]]) -> list[Group]:
+class Waiting:
+    """Groups that have yet to run, some of which are ready to: all that they need has run."""
+
+    def __init__(self, groups: Iterable[Group], successors: Mapping[int, set[int]]) -> None:
+        self._groups = {group.root: group for group in groups}
+        home = {c: root for root, group in self._groups.items() for c in group.clusters}
+        self._needs: dict[int, set[int]] = {root: set() for root in self._groups}
+        self._after: dict[int, set[int]] = {root: set() for root in self._groups}
+        for cluster, consumers in successors.items():
+            for consumer in consumers:
+                if home[consumer] != home[cluster]:
+                    self._needs[home[consumer]].add(home[cluster])
+                    self._after[home[cluster]].add(home[consumer])
+        self._ready = sorted(root for root, needed in self._needs.items() if not needed)
+
+    @property
+    def ready(self) -> tuple[Group, ...]:
+        """The groups that may run next, in textual order; none once all have run."""
+        assert self._ready or not any(self._needs.values()), "groups wait for each other"
+        return tuple(self._groups[root] for root in self._ready)
+
+    def run(self, group: Group) -> None:
+        """Take away one of those that are ready; others may become so."""
+        self._ready.remove(group.root)
+        for root in self._after[group.root]:
+            self._needs[root].discard(group.root)
+            if not self._needs[root]:
+                bisect.insort(self._ready, root)
+
+
+def in_order(groups: Iterable[Group], successors: Mapping[int, set[int]]) -> list[Group]:
     """Groups so that producers come before consumers; where nothing decides, in textual order."""
-    home = {c: position for position, g in enumerate(groups) for c in g.clusters}
-    needs: dict[int, set[int]] = {position: set() for position in range(len(groups))}
-    for cluster, consumers in successors.items():
-        for consumer in consumers:
-            if home[consumer] != home[cluster]:
-                needs[home[consumer]].add(home[cluster])
-    after: dict[int, list[int]] = {}
-    for position, needed in needs.items():
-        for other in needed:
-            after.setdefault(other, []).append(position)
-    ready = [(groups[p].root, p) for p, needed in needs.items() if not needed]
-    heapq.heapify(ready)
+    waiting = Waiting(groups, successors)
     ordered: list[Group] = []
-    while ready:
-        _, first = heapq.heappop(ready)
-        ordered.append(groups[first])
-        for position in after.get(first, ()):
-            needs[position].discard(first)
-            if not needs[position]:
-                heapq.heappush(ready, (groups[position].root, position))
-    assert len(ordered) == len(groups)
+    while ready := waiting.ready:
+        waiting.run(ready[0])
+        ordered.append(ready[0])
     return ordered
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.fusion.fusion import Tiling
+from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE

@@ -66,7 +66,9 @@ class Group:
 
     ``members`` are the coordinates of the root that the tile loops run over, ``sizes`` their tile sizes;
     ``footprints`` give what each cluster runs in a tile.  The loops of the first ``shared`` members are one with those
-    of the group before: both run in one nest, one after another at each point of these loops.
+    of the group before: both run in one nest, one after another at each point of these loops.  Where a point has
+    several tiles of a group, ``together`` says how many along each of these loops; the group then has loops over all
+    of its members for itself, too.
     """
 
     clusters: tuple[int, ...]
@@ -74,6 +76,7 @@ class Group:
     sizes: tuple[int, ...]
     footprints: Mapping[int, Footprint]
     shared: int = 0
+    together: tuple[int, ...] = ()
 
     @property
     def root(self) -> int:
@@ -89,6 +92,18 @@ class Group:
     def recompute(self) -> float:
         """The largest ratio of instances run to instances needed."""
         return max(f.ratio for f in self.footprints.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """The statement of weights that are computed in parts of so many ``steps``, and the ``storages`` that parts leave.
+
+    Only a group whose root writes one of these computes others of them: parts are combined by groups of their own.
+    """
+
+    weights: str
+    steps: int
+    storages: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +338,7 @@ class Plan:
     merged: tuple[tuple[str, str, str], ...] = ()
     outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()
+    rescaled: tuple[Rescaled, ...] = ()
     stored: frozenset[str] = frozenset()
     apart: tuple[str, ...] = ()
     dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))

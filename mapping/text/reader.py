@@ -32,9 +32,12 @@ from tcomp.mapping.plan.values import (
     Group,
     Phase,
     Plan,
+    Rescaled,
     Share,
     StepGroups,
 )
+from tcomp.mapping.rescaling.parts import rescaled
+from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.replay import replay
 from tcomp.mapping.text.rows import Row, read_toml
 from tcomp.mapping.text.tree import read_tree
@@ -95,6 +98,10 @@ def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("inlined"):
         scop, name = _inlined(scop, row)
         inlined_names.append(name)
+    families = list[Rescaled]()
+    for row in source.rows("rescaled"):
+        scop, family = _rescaled(scop, row)
+        families.append(family)
     for row in source.rows("split"):
         scop, storage = _split(scop, row)
         stored.add(storage)
@@ -105,7 +112,7 @@ def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
         scop, scop, tree, (), unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
-        stored=frozenset(stored), apart=tuple(apart),
+        rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
     )  # fmt: skip
 
 
@@ -171,6 +178,15 @@ def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:
     return inlined(scop, name), name
 
 
+def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
+    name, steps = row.text("statement"), row.number("steps")
+    weights = weights_of(scop, name) if name in scop.by_name else None
+    if weights is None or steps < 1:
+        raise PlanError(f"{row.where}: {name} are no weights that can be computed in parts of {steps} steps")
+    made, storages = rescaled(scop, weights, steps)
+    return made, Rescaled(name, steps, storages)
+
+
 def _split(scop: Scop, row: Row) -> tuple[Scop, str]:
     statement = scop.by_name.get(row.text("statement"))
     parts = row.number("parts")
@@ -209,12 +225,21 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
     place = next((p for p in places(plan.tree) if p.mark == f"group{number}"), None)
     if place is None:
         raise PlanError(f"{row.where} has no mark group{number} in the tree")
-    footprints = {c: _footprint(plan.scop, plan.clusters[c], place.prefixes, ratios.ratio(str(c))) for c in clusters}
-    ratios.done()
     members, shared = row.numbers("members"), row.number("shared", 0)
     if shared > len(members) or (shared and not number):
         raise PlanError(f"{row.where} shares {shared} loops with the group before it, which is not possible")
-    return Group(clusters, members, row.numbers("sizes"), footprints, shared)
+    together = row.numbers("together", ())
+    if 0 in together or len(together) > len(members) or (together and shared and len(together) != shared):
+        raise PlanError(f"{row.where} must say for each loop that it shares how many tiles are together at a point")
+    tiles = {s: _behind(prefix, len(together)) for s, prefix in place.prefixes.items()}
+    footprints = {c: _footprint(plan.scop, plan.clusters[c], tiles, ratios.ratio(str(c))) for c in clusters}
+    ratios.done()
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together)
+
+
+def _behind(prefix: isl.Map, points: int) -> isl.Map:
+    """The tile of each instance, behind the point of the loops that its group shares."""
+    return prefix.project_out(isl.dim_type.out, 0, min(points, prefix.dim(isl.dim_type.out)))
 
 
 def _footprint(scop: Scop, cluster: Cluster, prefixes: Mapping[str, isl.Map], ratio: float) -> Footprint:

@@ -123,6 +123,9 @@ def _groups_of_nest(plan: Plan, top: isl.ScheduleNode, nest: range) -> Iterator[
         node = node.child(0)
         _require(_members(node) == loops, f"below parallel{first} there must be a band of {loops} members")
         node = node.child(0)
+    for number in nest:
+        told = plan.groups[number].together
+        _require(len(told) in (0, shared), f"group {number} tells of {len(told)} loops that it shares, not of {shared}")
     if not shared:
         yield first, node, 0
         return
@@ -130,7 +133,8 @@ def _groups_of_nest(plan: Plan, top: isl.ScheduleNode, nest: range) -> Iterator[
     tops = _tops(node.child(0))
     _require(len(tops) == len(nest), f"nest {first} has {len(tops)} parts for {len(nest)} groups")
     for number, part in zip(nest, tops, strict=True):
-        yield number, part, len(plan.groups[number].members) - shared
+        group = plan.groups[number]
+        yield number, part, len(group.members) - (0 if group.together else shared)
 
 
 def _members(node: isl.ScheduleNode) -> int:

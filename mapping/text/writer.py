@@ -43,6 +43,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
+        "rescaled": [{"statement": r.weights, "steps": r.steps} for r in plan.rescaled],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
         "apart": [{"statement": name} for name in plan.apart],
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
@@ -68,6 +69,8 @@ def _group(group: Group) -> dict[str, Value]:
     row: dict[str, Value] = {"clusters": group.clusters, "members": group.members, "sizes": group.sizes}
     if group.shared:
         row["shared"] = group.shared
+    if group.together:
+        row["together"] = group.together
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row

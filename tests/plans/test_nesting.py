@@ -40,6 +40,17 @@ LONGER = """def f(float(B,N,N) X, float(B,N,N) Y) -> (P) {
   V(b,i,j) +=! U(b,k,i) * X(b,j,k)
   P(b,i,j) +=! V(b,k,i) * V(b,j,k)
 }"""
+APART = """def f(float(B,N,N) X, float(B,N,N) Y, float(B,N,N) Z) -> (O, s) {
+  T(b,i,j) +=! X(b,i,k) * Y(b,k,j)
+  s(j) +=! Y(b,i,j)
+  O(b,i,j) +=! T(b,k,i) * Z(b,j,k)
+}"""
+ROWS_AND_COLUMNS = """def f(float(N,D) X, float(N,D) Y) -> (O, s, t) {
+  r(n) +=! X(n,d) * Y(n,d)
+  O(n,d) = X(n,d) * r(n)
+  s(d) +=! X(n,d) * Y(n,d)
+  t(d) +=! Y(n,d)
+}"""
 SIZES = {"B": 8, "N": 96}
 
 
@@ -83,6 +94,50 @@ def test_chains_are_one_nest() -> None:
     V = (U.transpose(0, 2, 1) @ X.transpose(0, 2, 1)).astype(np.float64)
     expected = V.transpose(0, 2, 1) @ V.transpose(0, 2, 1)
     np.testing.assert_allclose(tc.define(LONGER).f(X, Y), expected, rtol=1e-4, atol=1e-3 * np.abs(expected).max())
+
+
+def test_what_lies_between_two_groups_of_a_nest_runs_before_or_after() -> None:
+    made = compiled(APART)
+    assert sorted(nests(made))[-1] == 2
+    assert "T_acc0" in {b.storage for b in made.plan.buffers.values() if b.mark.startswith("nest")}
+    X, Y, Z = integers(8, 96, 96), integers(8, 96, 96), integers(8, 96, 96)
+    product, total = tc.define(APART).f(X, Y, Z)
+    np.testing.assert_array_equal(product, (X @ Y).transpose(0, 2, 1) @ Z.transpose(0, 2, 1))
+    np.testing.assert_array_equal(total, Y.sum((0, 1)))
+
+
+def test_a_point_may_have_several_tiles_of_a_group() -> None:
+    """Rows run one by one, and the parts of sums down columns over as many of them at a time."""
+    made = compiled(ROWS_AND_COLUMNS, N=2050, D=768)
+    assert nests(made)[0] == 3
+    rows, first, second = made.plan.groups[:3]
+    assert rows.together == (86,)
+    assert (first.together, second.together) == ((), ())
+    assert made.source.text.count("omp parallel ") == 1
+    text = plan_text(made.plan, [*made.plans][-1])
+    assert "together = [86]" in text
+    again = compiled(ROWS_AND_COLUMNS, plan=text, N=2050, D=768)
+    assert again.source == made.source
+    X, Y = integers(2050, 768), integers(2050, 768)
+    product, s, t = tc.define(ROWS_AND_COLUMNS).f(X, Y)
+    np.testing.assert_array_equal(product, X * (X * Y).sum(1, keepdims=True))
+    np.testing.assert_array_equal(s, (X * Y).sum(0))
+    np.testing.assert_array_equal(t, Y.sum(0))
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ("together = [0]", "how many tiles are together"),
+        ("together = [86, 1]", "tells of 2 loops that it shares, not of 1"),
+        ("", "must have a band of"),
+    ],
+)
+def test_tiles_together_that_the_tree_does_not_have_are_refused(after: str, message: str) -> None:
+    made = compiled(ROWS_AND_COLUMNS, N=2050, D=768)
+    text = plan_text(made.plan, [*made.plans][-1])
+    with pytest.raises(PlanError, match=message):
+        compiled(ROWS_AND_COLUMNS, plan=text.replace("together = [86]", after, 1), N=2050, D=768)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +184,12 @@ def test_a_nest_that_is_none_is_refused(before: str, after: str, message: str) -
 
 def test_the_proof_finds_what_passes_from_point_to_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Nests, "_stays_inside", lambda *_: True)
+    monkeypatch.setattr(Nests, "_fits", lambda *_: True)
     with pytest.raises(LegalityError, match="reverses a dependence on T_acc0"):
         compiled(BESIDE)
-    monkeypatch.setattr(Nests, "_alike", lambda *_: 1)
+    behind = BESIDE.replace("B-1-b", "b-1").replace("Y(b,k,j)", "Y(b,k,j) where b in 0:B-1")
     with pytest.raises(LegalityError, match=r"lets tiles of nest0 run in parallel.*through T_acc0"):
-        compiled(BESIDE.replace("B-1-b", "b-1"), B=9)
+        compiled(behind, B=9)
 
 
 def test_the_proof_finds_a_buffer_that_is_too_deep_inside() -> None:

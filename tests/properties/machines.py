@@ -25,7 +25,7 @@ from tcomp.fuzzing.execution import Outcome, Verdict
 from tcomp.fuzzing.workers import Worker, answered
 from tcomp.mapping import strategy
 from tcomp.mapping.cpu.fusion import cpu_tiling
-from tcomp.mapping.fusion.fusion import Tiling
+from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines import cpu as machine
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.machines.fitted.cputext import THREADS, VECTOR_ROWS

@@ -1,0 +1,50 @@
+"""Pass: compute long rows of weights in parts, so that no row has to stay in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.machines.fitted.cpufusion import RESCALING
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.mapping.plan.schedule import scheduled_anew
+from tcomp.mapping.plan.values import Plan, Rescaled
+from tcomp.mapping.rescaling.parts import rescaled
+from tcomp.mapping.rescaling.weights import Weights, weights_of
+from tcomp.mapping.tiles.splitting import PART_MULTIPLE
+from tcomp.model.scop import Scop
+
+
+def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
+    """Rescale the weights of long rows whose scores are products, which only weights and their maximum need."""
+    if options.tile_sizes is not None or options.fusion_strategy == "min":
+        return plan
+    scop, done = plan.scop, list[Rescaled]()
+    for name in plan.scop.by_name:
+        weights = weights_of(scop, name)
+        if weights is not None and weights.steps[1] >= RESCALING.least_steps and _is_computed(plan.scop, weights):
+            steps = steps_of_a_part(weights.steps[1])
+            scop, storages = rescaled(scop, weights, steps)
+            done.append(Rescaled(name, steps, storages))
+    return plan if not done else replace(scheduled_anew(plan, scop), rescaled=tuple(done))
+
+
+def steps_of_a_part(steps: int) -> int:
+    """How many of the steps a part has, all but the last as many."""
+    least = max(RESCALING.part, -(-steps // RESCALING.most_parts))
+    return least + -least % PART_MULTIPLE
+
+
+def _is_computed(scop: Scop, weights: Weights) -> bool:
+    """Whether scores are made of results of products that nothing else needs."""
+    read = {e.tensor for e in walk(weights.score) if isinstance(e, Read)}
+    return any(_is_for(scop, weights, storage) for storage in read if scop.storages[storage].role == "temporary")
+
+
+def _is_for(scop: Scop, weights: Weights, storage: str) -> bool:
+    """Whether a temporary holds results of products, for weights and their maximum alone."""
+    users = scop.users[storage]
+    writers = [s for s in users if s.target == storage]
+    contracted = any(s.kind == "update" and recognise_contraction(s) is not None for s in writers)
+    return contracted and all(s in (*writers, weights.statement, weights.maximum) for s in users)

@@ -1,0 +1,242 @@
+"""Weights relative to a maximum, and their sums, in parts that have maxima of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import islpy as isl
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import Compilation, lower
+from tcomp.errors import LegalityError, PlanError
+from tcomp.grammar import define
+from tcomp.mapping.machines.fitted import cpufusion
+from tcomp.mapping.rescaling import parts
+from tcomp.mapping.rescaling.parts import rescaled
+from tcomp.mapping.rescaling.weights import weights_of
+from tcomp.mapping.text.writer import plan_text
+from tcomp.model.scop import Scop, Sizes
+from tcomp.runtime.registry import backend_of
+
+ATTENTION = """def f(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O) {
+  s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
+  m(b,i) max=! s(b,i,j)
+  p(b,i,j) = exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))
+  z(b,i) +=! p(b,i,j)
+  O(b,i,e) +=! p(b,i,j) * V(b,j,e)
+  O(b,i,e) = O(b,i,e) / z(b,i)
+}"""
+SIZES = {"B": 2, "L": 65, "S": 130, "D": 8, "E": 5}
+
+
+@pytest.fixture(autouse=True)
+def _short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 32, from rows of 64 on, so that small arrays have several."""
+    fitted = replace_fitted(cpufusion.RESCALING, least_steps=64, part=32)
+    monkeypatch.setattr("tcomp.mapping.cpu.rescaling.RESCALING", fitted)
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+
+
+def replace_fitted(values: Any, **changed: int) -> Any:
+    return replace(values, **changed)
+
+
+def compiled(text: str, plan: str | None = None, **sizes: int) -> Compilation:
+    return lower(define(text)["f"], Sizes(SIZES | sizes), tc.MappingOptions(), backend_of("cpu"), True, plan)
+
+
+def arrays(dtype: Any = np.float32, **sizes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    n = SIZES | sizes
+    rng = np.random.default_rng(3)
+    shapes = (n["B"], n["L"], n["D"]), (n["B"], n["S"], n["D"]), (n["B"], n["S"], n["E"])
+    q, k, v = (rng.standard_normal(s).astype(dtype) for s in shapes)
+    return q, k, v
+
+
+def scores(q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    return np.einsum("bid,bjd->bij", q.astype(np.float64), k.astype(np.float64))
+
+
+def attention(s: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        p = np.exp((s - s.max(2, keepdims=True)) * scale)
+        return (p @ v.astype(np.float64)) / p.sum(2, keepdims=True)
+
+
+def test_no_row_of_weights_is_in_memory() -> None:
+    made = compiled(ATTENTION)
+    assert [(r.weights, r.steps) for r in made.plan.rescaled] == [("S2", 32)]
+    weights = made.plan.buffers["p_1_parts"]
+    assert weights.space == "tile"
+    assert weights.shape[-1] == 32
+    q, k, v = arrays()
+    np.testing.assert_allclose(
+        tc.define(ATTENTION).f(q, k, v), attention(scores(q, k), v, 8**-0.5), rtol=2e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("steps", [64, 95, 96, 97, 129, 1301])
+def test_parts_need_not_be_whole(steps: int) -> None:
+    q, k, v = arrays(S=steps)
+    expected = attention(scores(q, k), v, 8**-0.5)
+    np.testing.assert_allclose(tc.define(ATTENTION).f(q, k, v), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_doubles_are_rescaled_in_doubles() -> None:
+    text = ATTENTION.replace("float(", "double(").replace("rsqrt(double(D))", "0.25")
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays(np.float64)
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), attention(scores(q, k), v, 0.25), rtol=1e-13, atol=1e-15)
+
+
+VARIANTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray], float]] = {
+    "scaled scores": (
+        ATTENTION.replace("max=! s(b,i,j)", "max=! 0.5 * s(b,i,j)").replace(
+            "(s(b,i,j) - m(b,i)) * rsqrt(float(D))", "0.5 * s(b,i,j) - m(b,i)"
+        ),
+        lambda s: s, 0.5,
+    ),
+    "divided": (ATTENTION.replace("* rsqrt(float(D))", "/ 3"), lambda s: s, 1 / 3),
+    "causal": (
+        ATTENTION.replace("max=! s(b,i,j)", "max=! j <= i + 65 ? s(b,i,j) : -3.4e38").replace(
+            "(s(b,i,j) - m(b,i)) * rsqrt(float(D))", "(j <= i + 65 ? s(b,i,j) : -3.4e38) - m(b,i)"
+        ),
+        lambda s: np.where(np.arange(130) <= np.arange(65)[:, None] + 65, s, -np.inf), 1.0,
+    ),
+    "a triangle": (
+        ATTENTION.replace("K(b,j,d)", "K(b,j,d) where j in 0:i+66")
+        .replace("max=! s(b,i,j)", "max=! s(b,i,j) where j in 0:i+66")
+        .replace("* rsqrt(float(D)))", ") where j in 0:i+66")
+        .replace("+=! p(b,i,j)\n", "+=! p(b,i,j) where j in 0:i+66\n")
+        .replace("V(b,j,e)", "V(b,j,e) where j in 0:i+66"),
+        lambda s: np.where(np.arange(130) <= np.arange(65)[:, None] + 65, s, -np.inf), 1.0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_texts(name: str) -> None:
+    text, changed, scale = VARIANTS[name]
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays()
+    expected = attention(changed(scores(q, k)), v, scale)
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), expected, rtol=5e-5, atol=2e-6)
+
+
+MASKED = ATTENTION.replace("float(B,S,E) V", "float(B,S,E) V, float(L,S) M").replace(
+    "max=! s(b,i,j)", "max=! s(b,i,j) + M(i,j)"
+).replace("(s(b,i,j) - m(b,i)) * rsqrt(float(D))", "s(b,i,j) + M(i,j) - m(b,i)")  # fmt: skip
+
+
+def test_masks_may_hide_whole_parts_and_whole_rows() -> None:
+    assert compiled(MASKED).plan.rescaled
+    q, k, v = arrays()
+    mask = np.zeros((65, 130), np.float32)
+    mask[3, :64] = mask[4, 32:] = mask[5, :129] = -np.inf
+    mask[7] = -np.inf
+    expected = attention(scores(q, k) + mask, v, 1.0)
+    result = tc.define(MASKED).f(q, k, v, mask)
+    assert np.isnan(expected[:, 7]).all()
+    np.testing.assert_allclose(result, expected, rtol=5e-5, atol=2e-6)
+
+
+def test_infinities_and_nan_are_those_of_whole_rows() -> None:
+    q, k, v = arrays()
+    mask = np.zeros((65, 130), np.float32)
+    mask[1, 40], mask[2, 70], mask[3, 100] = np.nan, np.inf, 3e38
+    result, expected = tc.define(MASKED).f(q, k, v, mask), attention(scores(q, k) + mask, v, 1.0)
+    assert np.isnan(expected[:, 1:3]).all()
+    np.testing.assert_allclose(result, expected, rtol=5e-5, atol=2e-6)
+
+
+def test_the_maximum_may_be_handed_out() -> None:
+    text = ATTENTION.replace("-> (O)", "-> (O, m, z)")
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays()
+    out, m, z = tc.define(text).f(q, k, v)
+    s = scores(q, k)
+    np.testing.assert_allclose(m, s.max(2), rtol=1e-5)
+    np.testing.assert_allclose(z, np.exp((s - s.max(2, keepdims=True)) * 8**-0.5).sum(2), rtol=2e-5)
+    np.testing.assert_allclose(out, attention(s, v, 8**-0.5), rtol=2e-5, atol=1e-6)
+
+
+def test_several_sums_and_none_of_the_weights_alone() -> None:
+    text = """def f(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O, P) {
+      s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
+      m(b,i) max=! s(b,i,j)
+      p(b,i,j) = exp(s(b,i,j) - m(b,i))
+      O(b,i,e) +=! p(b,i,j) * V(b,j,e)
+      P(b,i) +=! V(b,j,0) * V(b,j,1) * p(b,i,j)
+    }"""
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays()
+    s = scores(q, k)
+    p = np.exp(s - s.max(2, keepdims=True))
+    out, other = tc.define(text).f(q, k, v)
+    np.testing.assert_allclose(out, p @ v.astype(np.float64), rtol=5e-5, atol=5e-6)
+    np.testing.assert_allclose(other, np.einsum("bij,bj->bi", p, v[..., 0] * v[..., 1]), rtol=5e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ATTENTION.replace("-> (O)", "-> (O, p)"),
+        ATTENTION.replace("-> (O)", "-> (O, s)"),
+        ATTENTION.replace("rsqrt(float(D))", "(0 - 0.5)"),
+        ATTENTION.replace("rsqrt(float(D))", "V(b,0,0)"),
+        ATTENTION.replace("max=!", "min=!"),
+        ATTENTION.replace("p(b,i,j) * V", "p(b,i,j) * p(b,i,j) * V"),
+        ATTENTION.replace("+=! p(b,i,j) * V", "max=! p(b,i,j) * V"),
+        ATTENTION.replace("max=! s(b,i,j)", "max=! s(b,i,j) where j in 0:S-1"),
+        ATTENTION.replace("m(b,i) max=! s(b,i,j)", "m(b,i) max=! s(b,i,j) * 2"),
+    ],
+    ids=["weights", "scores", "negative", "data", "minimum", "squares", "maxima", "others", "of others"],
+)
+def test_what_is_not_rescaled(text: str) -> None:
+    assert not compiled(text).plan.rescaled
+
+
+def test_rows_that_a_cache_holds_stay_whole() -> None:
+    assert not compiled(ATTENTION, S=63).plan.rescaled
+    made = lower(define(ATTENTION)["f"], Sizes(SIZES), tc.MappingOptions().tile(1, 16), backend_of("cpu"), True, None)
+    assert not made.plan.rescaled
+
+
+def test_a_plan_says_how_it_was_rescaled() -> None:
+    made = compiled(ATTENTION)
+    text = plan_text(made.plan, [*made.plans][-1])
+    assert "rescaled" in text
+    again = compiled(ATTENTION, plan=text)
+    assert again.source == made.source
+    for before, after in (("steps = 32", "steps = 0"), ('statement = "S2"', 'statement = "S1"')):
+        assert before in text
+        with pytest.raises(PlanError, match="no weights that can be computed in parts"):
+            compiled(ATTENTION, plan=text.replace(before, after, 1))
+
+
+def scop_of(text: str) -> Scop:
+    return compiled(text, S=40).plan.program
+
+
+def test_the_proof_finds_steps_left_out_and_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    scop = scop_of(ATTENTION)
+    weights = weights_of(scop, "S2")
+    assert weights is not None
+    made, storages = rescaled(scop, weights, 16)
+    assert {"O_acc4_parts", "z_acc3_parts"} <= storages
+    assert made.by_name["S4r"].reduction == "+"
+    whole = parts._Instances.whole.fget
+    assert whole is not None
+
+    def changed(change: Callable[..., isl.Map]) -> None:
+        monkeypatch.setattr(parts._Instances, "whole", property(lambda own: change(whole(own), own.statement.name)))
+        with pytest.raises(LegalityError, match="does not take every step"):
+            rescaled(scop, weights, 16)
+
+    for name, instance in (("S2", "0,0,7"), ("S3", "0,0,7"), ("S4", "0,0,0,7")):
+        left_out = isl.Set(f"{{ {name}[{instance}] }}")
+        changed(lambda m, own, name=name, left_out=left_out: m.subtract_range(left_out) if own == name else m)
