@@ -66,6 +66,7 @@ WAY = (
 BELOW = (
     Storey("arrays", "NumPy, CuPy, PyTorch"),
     Storey("values", "types, reductions, functions", _of("values", "vectormath")),
+    Storey("export", "kernels to take away"),
     Storey("derivatives", "gradients as program text", _of("derivatives", "gathering")),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tcomp.arrays.kinds import View
@@ -74,6 +75,30 @@ class Kernel:
     def explain(self) -> str:
         """What the kernel is, how it is laid out and where the time of compiling it went."""
         return explain(self.specialisation, self.compilation)
+
+    def export(
+        self, folder: str | Path, *, name: str | None = None, architectures: Sequence[str] | None = None
+    ) -> tuple[Path, ...]:
+        """Write what is needed to use the kernel where there is no tcomp and no Python; the files that were written.
+
+        On a CPU these are C files, libraries, an example and a file for CMake; on a GPU CUDA text, machine code, a
+        launcher in C, and loaders for CuPy and PyTorch.  A README tells shapes, strides and alignment.
+
+        Args:
+            folder: where the files go; it is made if it is not there.
+            name: what the function is called instead of as the def.
+            architectures: the GPUs to make machine code for, such as ``("sm_80", "sm_90")``; None for all.
+
+        Raises:
+            TcompError: the kernel has bound arguments, or is for the simulator, or a file cannot be written.
+            TargetError: a compiler is missing, or fails.
+        """
+        from tcomp.export.folder import export  # noqa: PLC0415  (few processes export)
+        from tcomp.export.interface import Variant  # noqa: PLC0415
+
+        variant = Variant(dict(self.specialisation.sizes.values), self._source)
+        target = self.specialisation.target
+        return export(self.specialisation.function, (variant,), target, Path(folder), name, architectures)
 
     def __repr__(self) -> str:
         return f"<kernel {self.specialisation.label()} for {self.specialisation.target}>"

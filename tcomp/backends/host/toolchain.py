@@ -34,18 +34,11 @@ COMPILE_SECONDS = 60.0
 _IDENTIFY_SECONDS = 10.0
 _INSTALL_HINT = "install gcc or clang, or `pip install ziglang`, or set CC to a C compiler"
 
-_COMMON_FLAGS = (
-    "-fwrapv",
-    "-march=native",
-    "-fPIC",
-    "-shared",
-    "-std=gnu11",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-w",
-)  # fmt: skip
+MEANING_FLAGS = ("-std=gnu11", "-fwrapv", "-fno-math-errno", "-fno-trapping-math")
 """Integers wrap, as in the language.  IEEE arithmetic but for contraction to fused multiply-adds, which every compiler
 of the list does for gnu11."""
+
+_COMMON_FLAGS = (*MEANING_FLAGS, "-march=native", "-fPIC", "-shared", "-w")
 
 _PLAIN_START = ("-nostartfiles",)
 """With -ffast-math, start files would make the thread that loads a kernel flush denormals from then on."""
