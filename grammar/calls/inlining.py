@@ -147,6 +147,11 @@ class _Inliner:
         called = self.callee(name, self.report)
         if called is None or not self._gives(called.function, value, targets):
             return False
+        if called.function.recurs:
+            note = (f"`{name}` is defined here", called.function.definition.name.span)
+            message = f"`{name}` runs step by step, and such a def cannot be called here yet"
+            self.report.error(message, name.span, "call it from Python, or write its statements here", note)
+            return False
         given = self._given(value.arguments)
         bound = None if given is None else bind(called.function, value, given, self.checker, self.flat.extents)
         if bound is None or self.checker.is_wrong:

@@ -6,13 +6,14 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tcomp.errors import SourceText
-from tcomp.grammar.checking.names import Environment, TensorEntry
+from tcomp.grammar.checking.names import Environment, TensorEntry, is_function
 from tcomp.grammar.checking.parameters import declare_parameters
 from tcomp.grammar.checking.places import Places, is_place
 from tcomp.grammar.checking.statements import check_statement
+from tcomp.grammar.checking.steps import Blocks
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
-from tcomp.grammar.tree.function import Function, Statement, Tensor
+from tcomp.grammar.tree.function import Function, Statement, Step, Tensor
 
 
 def check(definition: syntax.Definition, source: SourceText, defs: Collection[str] = ()) -> Function:
@@ -36,6 +37,7 @@ class Checker:
         self.environment = Environment(written_later=frozenset(written), defs=defs)
         self.statements: list[Statement] = []
         self._places = Places(definition, self.environment, self.report)
+        self._blocks = Blocks(self.environment, self.report, self._inside)
         declare_parameters(definition, self.environment, self.report)
 
     def add(self, item: syntax.Statement | syntax.Loop) -> tuple[syntax.Statement | syntax.Loop, ...]:
@@ -46,19 +48,54 @@ class Checker:
         if self.report.is_full:
             self.report.raise_errors()
         if isinstance(item, syntax.Loop):
-            self.report.error("sequential loops (`for t in ...`) are not supported yet", item.span)
-            return (item,)
-        errors = len(self.report.errors)
-        items = self._places.expanded(item) if is_place(item) else (item,)
-        report = self.report if len(self.report.errors) == errors else Report(self.report.source)
+            loop = self._without_places(item)
+            self._blocks.add(loop)
+            return (loop,)
+        items, report = self._expanded(item)
         for each in items:
-            checked = check_statement(each, self.environment, report)
-            if checked is not None:
-                self.statements.append(checked)
-            else:
+            if not self._statement(each, (), self.environment, report):
                 # What the item stands for further on repeats the mistake.
                 report = Report(self.report.source)
         return items
+
+    def _expanded(self, item: syntax.Statement) -> tuple[tuple[syntax.Statement, ...], Report]:
+        """What a statement stands for, and where errors in that go: nowhere, if the statement is wrong already."""
+        errors = len(self.report.errors)
+        items = self._places.expanded(item) if is_place(item) else (item,)
+        return items, self.report if len(self.report.errors) == errors else Report(self.report.source)
+
+    def _without_places(self, loop: syntax.Loop) -> syntax.Loop:
+        """A block with what its statements stand for."""
+        body: list[syntax.Statement | syntax.Loop] = []
+        for item in loop.body:
+            body += (self._without_places(item),) if isinstance(item, syntax.Loop) else self._expanded(item)[0]
+        return loop if tuple(body) == loop.body else replace(loop, body=tuple(body))
+
+    def _inside(
+        self, item: syntax.Statement, steps: tuple[Step, ...], environment: Environment, report: Report
+    ) -> None:  # fmt: skip
+        """Check a statement of a block; in a trial environment nothing is kept."""
+        if item.others or (item.subscripts is None and self._is_call(item.value)):
+            if report is self.report:
+                message = "a call of a def cannot stand in a block yet"
+                report.error(message, item.value.span, "write the statements of the def here")
+            self.environment.misdirected = True
+        elif environment is self.environment:
+            self._statement(item, steps, environment, report)
+        else:
+            check_statement(item, environment, report, steps)
+
+    def _is_call(self, value: syntax.Expr) -> bool:
+        name = value.function.name if isinstance(value, syntax.Apply) else None
+        return name in self.environment.defs and name not in self.environment.tensors and not is_function(name or "")
+
+    def _statement(
+        self, item: syntax.Statement, steps: tuple[Step, ...], environment: Environment, report: Report
+    ) -> bool:  # fmt: skip
+        checked = check_statement(item, environment, report, steps)
+        if checked is not None:
+            self.statements.append(checked)
+        return checked is not None
 
     def so_far(self) -> Function:
         """The program up to here, which has no errors."""
@@ -80,7 +117,7 @@ class Checker:
 
 
 def _check_outputs(definition: syntax.Definition, environment: Environment, report: Report) -> None:
-    excused = environment.misdirected or any(isinstance(item, syntax.Loop) for item in definition.body)
+    excused = environment.misdirected
     temporaries = [e for e in environment.tensors.values() if e.role == "temporary"]
     for entry in environment.tensors.values():
         if entry.role == "output" and not entry.written and not excused:

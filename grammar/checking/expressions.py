@@ -210,7 +210,7 @@ class ExpressionChecker:
             message = f"expected {entry.rank} dimensions but found {len(subscripts)} dimensions."
             self.report.error(message, span, self._shape_hint(entry))
             return self._failed(span)
-        if not entry.written and place in (Place.VALUE, Place.TARGET):
+        if not entry.written and not entry.opened and place in (Place.VALUE, Place.TARGET):
             if entry.role == "output":
                 self.environment.needs_content.add(entry.name)
             elif entry.role == "temporary":

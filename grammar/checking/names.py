@@ -30,7 +30,11 @@ def is_function(name: str) -> bool:
 
 @dataclass(slots=True)
 class TensorEntry:
-    """A tensor while its definition is being checked; ``dtype`` and ``rank`` are None until known."""
+    """A tensor while its definition is being checked; ``dtype`` and ``rank`` are None until known.
+
+    What is ``opened`` is first written by a block of steps, which may read what earlier steps wrote.  ``found``
+    collects the types of what is assigned while the type itself is sought.
+    """
 
     name: str
     role: str
@@ -42,6 +46,8 @@ class TensorEntry:
     written: bool = False
     read: bool = False
     failed: bool = False
+    opened: bool = False
+    found: list[DType] | None = None
 
 
 @dataclass(slots=True)

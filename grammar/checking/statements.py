@@ -11,7 +11,18 @@ from tcomp.grammar.checking.quotients import warn_of_infinities, warn_of_lost_fr
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
-from tcomp.grammar.tree.function import Constant, Expr, Index, Range, Read, Statement, children, is_indirect, walk
+from tcomp.grammar.tree.function import (
+    Constant,
+    Expr,
+    Index,
+    Range,
+    Read,
+    Statement,
+    Step,
+    children,
+    is_indirect,
+    walk,
+)
 from tcomp.grammar.tree.limits import MAX_INDICES, complaint
 from tcomp.values.operators import BOOL, INT32, REDUCTIONS, DType, accumulation_type, arithmetic_type, promote
 
@@ -27,10 +38,15 @@ _VALUES = {
 """What names that stand for values elsewhere are written as here."""
 
 
-def check_statement(statement: syntax.Statement, environment: Environment, report: Report) -> Statement | None:
-    """The typed form of a statement; None if errors were reported.  Enters its target into the environment."""
+def check_statement(
+    statement: syntax.Statement, environment: Environment, report: Report, steps: tuple[Step, ...] = ()
+) -> Statement | None:
+    """The typed form of a statement inside ``steps``; None if errors were reported.
+
+    Enters its target into the environment.
+    """
     errors = len(report.errors)
-    checker = StatementChecker(statement, environment, report)
+    checker = StatementChecker(statement, environment, report, steps)
     entry = checker.target()
     result = checker.check(entry)
     if len(report.errors) > errors:
@@ -46,11 +62,14 @@ def check_statement(statement: syntax.Statement, environment: Environment, repor
 class StatementChecker:
     """The state of checking one statement."""
 
-    def __init__(self, statement: syntax.Statement, environment: Environment, report: Report) -> None:
+    def __init__(
+        self, statement: syntax.Statement, environment: Environment, report: Report, steps: tuple[Step, ...] = ()
+    ) -> None:
         self.statement = statement
         self.environment = environment
         self.report = report
-        self.scope = Scope()
+        self.steps = steps
+        self.scope = Scope({step.index: step.span for step in steps})
         self.expressions = ExpressionChecker(environment, self.scope, report)
         self.reduction = statement.operator.rstrip("!").removesuffix("=") or None
         self.initialise = statement.operator.endswith("!")
@@ -93,7 +112,8 @@ class StatementChecker:
         value = self._limited(self._value(entry))
         chosen = tuple(s for s in subscripts if is_indirect(s))
         are_subscripts_known = self._check_scatter(chosen) and are_subscripts_known
-        indices = tuple(dict.fromkeys(_indices(s for s in subscripts if not is_indirect(s))))
+        own = _indices(s for s in subscripts if not is_indirect(s))
+        indices = tuple(dict.fromkeys((*(step.index for step in self.steps), *own)))
         inner = (*_indices((*chosen, value.expr)), *_range_indices(ranges), *_indices(exists))
         reduced = tuple(name for name in dict.fromkeys(inner) if name not in indices)
         if max(len(subscripts), len(indices) + len(reduced)) > MAX_INDICES:
@@ -115,11 +135,12 @@ class StatementChecker:
             self.initialise,
             expr,
             accumulator,
-            tuple(ranges.values()),
+            (*_ranges_of(self.steps), *ranges.values()),
             exists,
             (*indices, *reduced),
             reduced,
             statement.span,
+            self.steps,
         )
 
     def _report_ignored(self, entry: TensorEntry | None) -> None:
@@ -186,6 +207,9 @@ class StatementChecker:
 
     def _range(self, clause: syntax.Range) -> Range:
         name, span = clause.index.name, clause.index.span
+        if any(step.index == name for step in self.steps):
+            message = f"{name} already defined: the block says which values it takes"
+            self.report.error(message, clause.span, "guard the value with `?:` where some steps differ")
         if name in self.scope.lets:
             self.report.error(f"undefined variable {name} used here: it is a let, which cannot have a range", span)
         elif name not in self.scope.indices and self.environment.kind_of(name):
@@ -306,6 +330,9 @@ class StatementChecker:
         if entry.dtype is None and not entry.failed:
             entry.dtype = self._target_type(value.nominal)
         target = entry.dtype
+        if entry.found is not None:
+            entry.found.append(self._target_type(value.nominal))
+            return None
         if target is None:
             return None
         if promote(target, value.nominal) != target:
@@ -343,6 +370,13 @@ def _reads(expr: syntax.Expr, name: str) -> bool:
 def _indices(exprs: Iterable[Expr]) -> Iterator[str]:
     for expr in exprs:
         yield from (node.name for node in walk(expr) if isinstance(node, Index))
+
+
+def _ranges_of(steps: tuple[Step, ...]) -> Iterator[Range]:
+    """The ranges of steps that have bounds."""
+    for step in steps:
+        if step.lower is not None and step.upper is not None:
+            yield Range(step.index, step.lower, step.upper, step.span)
 
 
 def _range_indices(ranges: dict[str, Range]) -> Iterator[str]:

@@ -72,7 +72,7 @@ class _Formatter:
         lines = self._laid_out(items, [c for c in self._comments if c.start not in inside], "")
         return "".join(f"{line}\n" for line in lines)
 
-    def _within(self, definition: syntax.Definition) -> list[_Comment]:
+    def _within(self, definition: syntax.Definition | syntax.Loop) -> list[_Comment]:
         """The comments of a body."""
         low, high = (
             bisect_left(self._comments, place, key=lambda c: c.start)
@@ -80,22 +80,35 @@ class _Formatter:
         )
         return self._comments[low:high]
 
-    def _body(self, definition: syntax.Definition) -> int:
+    def _body(self, definition: syntax.Definition | syntax.Loop) -> int:
         """What follows the brace with which a body begins."""
         return self._braces[bisect_right(self._braces, definition.span.start)]
 
     def _definition(self, definition: syntax.Definition) -> _Item:
         span, body, comments = definition.span, self._body(definition), self._within(definition)
         head = str(replace(definition, body=())).removesuffix("\n}")
-        items = [_Item(i.span.start, i.span.end, tuple(str(i).split("\n"))) for i in definition.body]
+        items = [self._item(item) for item in definition.body]
         if comments and self._is_behind(body, comments[0]) and (not items or comments[0].start < items[0].start):
             head, comments = f"{head}  {comments[0].text}", comments[1:]
         if "\n" not in self._text[span.start : span.end]:
             line = " ".join([head, "  ".join(line for item in items for line in item.lines), "}"])
             if len(line) <= syntax.LINE_WIDTH and all(len(item.lines) == 1 for item in items):
                 return _Item(span.start, span.end, (line,))
-        lines = self._laid_out(items, comments, syntax.INDENT)
+        inside = {c.start for item in definition.body if isinstance(item, syntax.Loop) for c in self._within(item)}
+        lines = self._laid_out(items, [c for c in comments if c.start not in inside], syntax.INDENT)
         return _Item(span.start, span.end, (*head.split("\n"), *lines, "}"), apart=True)
+
+    def _item(self, item: syntax.Statement | syntax.Loop) -> _Item:
+        """A statement, or a block with the comments in it."""
+        start, end = item.span.start, item.span.end
+        if isinstance(item, syntax.Statement):
+            return _Item(start, end, tuple(str(item).split("\n")))
+        head, items, comments = item.head, [self._item(inner) for inner in item.body], self._within(item)
+        if comments and self._is_behind(self._body(item), comments[0]) and comments[0].start < items[0].start:
+            head, comments = f"{head}  {comments[0].text}", comments[1:]
+        inside = {c.start for inner in item.body if isinstance(inner, syntax.Loop) for c in self._within(inner)}
+        lines = self._laid_out(items, [c for c in comments if c.start not in inside], syntax.INDENT)
+        return _Item(start, end, (head, *lines, "}"))
 
     def _laid_out(self, items: Sequence[_Item], comments: Sequence[_Comment], indent: str) -> Iterator[str]:
         """The lines of items, with the comments that stand between, in and behind them."""
@@ -110,7 +123,7 @@ class _Formatter:
             while left and left[0].start < item.end:
                 yield indent + left.popleft().text
             *others, last = item.lines
-            yield from (indent + line for line in others)
+            yield from (indent + line if line else line for line in others)
             before = item
             if left and self._is_behind(item.end, left[0]):
                 last += f"  {left[0].text}"

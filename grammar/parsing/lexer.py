@@ -64,6 +64,9 @@ _TOKEN = re.compile(
 )
 
 
+_STEPS = (["WORD", "IN"], ["WORD", "LBRACE"])
+"""What follows ``for`` where it begins a block of steps."""
+
 _COMMENT = re.compile(r"#[^\n]*")
 
 
@@ -116,7 +119,7 @@ def comments_of(text: str) -> list[tuple[int, str]]:
 
 
 def _mark_contextual_words(tokens: list[Token]) -> None:
-    """Turn ``const`` before a type, ``for`` before ``x in`` and ``use`` between defs into keywords.
+    """Turn ``const`` before a type, ``for`` before ``x in`` or ``x {`` and ``use`` between defs into keywords.
 
     Elsewhere they are identifiers.
     """
@@ -127,7 +130,7 @@ def _mark_contextual_words(tokens: list[Token]) -> None:
             continue
         if token.value == "const" and k + 1 < len(tokens) and tokens[k + 1].type == "TYPE":
             token.type = "CONST"
-        elif token.value == "for" and [t.type for t in tokens[k + 1 : k + 3]] == ["WORD", "IN"]:
+        elif token.value == "for" and [t.type for t in tokens[k + 1 : k + 3]] in _STEPS:
             token.type = "FOR"
         elif token.value == "use" and depth <= 0 and _begins_use(tokens, k):
             token.type = "USE"

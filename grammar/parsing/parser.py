@@ -72,8 +72,11 @@ class _TreeBuilder(Transformer[Token, Any]):
     def body(self, *items: Statement | Loop) -> Body:
         return items
 
-    def loop(self, start: Token, index: Token, lower: Expr, upper: Expr, body: Body, end: Token) -> Loop:
-        return Loop(_name(index), shallow(lower), shallow(upper), body, span_of(start).to(span_of(end)))
+    def loop(
+        self, start: Token, index: Token, lower: Expr | None, upper: Expr | None, body: Body, end: Token
+    ) -> Loop:  # fmt: skip
+        low, high = (None if bound is None else shallow(bound) for bound in (lower, upper))
+        return Loop(_name(index), low, high, body, span_of(start).to(span_of(end)))
 
     def assignment(
         self,

@@ -8,7 +8,7 @@ arithmetic; indirect ones are left to run-time checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -18,8 +18,9 @@ from tcomp.grammar.ranges.accesses import Access
 from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
 from tcomp.grammar.ranges.domains import Box, StatementDomain
 from tcomp.grammar.ranges.products import bounds_of
+from tcomp.grammar.ranges.steps import common_steps, runs_before
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
-from tcomp.grammar.tree.forms import Form, Interval, interval, to_form
+from tcomp.grammar.tree.forms import Form, Interval, index_form, interval, to_form
 from tcomp.grammar.tree.function import Binary, Function, Index, Size, is_indirect, walk
 
 _SET = isl.dim_type.set
@@ -44,8 +45,8 @@ def prove(program: Program) -> tuple[tuple[Diagnostic, ...], tuple[Diagnostic, .
         are written, handed out unwritten, or written twice by ``=``.
     """
     proof = _Proof(program)
-    for number in range(len(program.domains)):
-        proof.statement(number)
+    for numbers in _blocks(program.function):
+        proof.block(numbers)
     proof.outputs()
     return tuple(proof.misfits), tuple(proof.mistakes)
 
@@ -69,22 +70,40 @@ class _Proof:
         self.misfits: list[Diagnostic] = []
         self.mistakes: list[Diagnostic] = []
         self.writes: dict[str, list[_Write]] = {}
+        self.inside: dict[str, list[_Write]] = {}
 
-    def statement(self, number: int) -> None:
-        """Prove the reads of one statement, then its write, and record what it writes."""
+    def block(self, numbers: Sequence[int]) -> None:
+        """Prove the statements of a block of steps, or one outside of all, and record what they write.
+
+        ``inside`` has what the block writes while it is proved: what of that is there depends on the step.
+        """
+        if self.program.function.statements[numbers[0]].steps:
+            for number in numbers:
+                self._record(number, self._target(number), self.inside)
+        for number in numbers:
+            self._statement(number)
+        self.inside = {}
+        for number in numbers:
+            self._record(number, self._target(number), self.writes)
+
+    def _target(self, number: int) -> tuple[Form | None, ...]:
+        statement = self.program.function.statements[number]
+        return tuple(to_form(subscript, self.program.sizes) for subscript in statement.subscripts)
+
+    def _statement(self, number: int) -> None:
+        """Prove the reads of one statement, then its write."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
         if not domain.is_empty:
             for access in self.program.reads[number]:
                 if access.emitted:
                     self._read(number, access)
-        target = tuple(to_form(subscript, self.program.sizes) for subscript in statement.subscripts)
+        target = self._target(number)
         if statement.scatters and not domain.is_empty:
             self._has_places(number)
         if statement.reduction is not None and not statement.initialise and not domain.is_empty:
             self._accumulation(number, target)
         if statement.reduction is None:
             self._injective(number, target)
-        self._record(number, target)
 
     def outputs(self) -> None:
         """Every element of an output is written, unless the caller passes its content."""
@@ -195,11 +214,23 @@ class _Proof:
         if points.is_empty():
             return
         forms = (None,) * len(access.forms) if access.read.boundary is not None else access.forms
-        missing = self._unwritten(tensor, self._image(points, forms, footprint))
+        missing = self._missing(number, tensor, self._map(points, forms, footprint).intersect_domain(points))
         if missing.is_empty():
             return
         text = text_of(self.program.function, access.read.span)
         self._unwritten_mistake(f"{text} reads", number, tensor, missing)
+
+    def _missing(self, number: int, tensor: str, accesses: isl.Map) -> isl.Map:
+        """The accesses of a statement to elements that nothing has written before."""
+        missing = accesses.subtract_range(accesses.range().subtract(self._unwritten(tensor, accesses.range())))
+        statements = self.program.function.statements
+        for write in self.inside.get(tensor, []):
+            common = common_steps(statements[number], statements[write.number])
+            before = runs_before(accesses.domain(), write.points, common, write.number < number)
+            footprint = tuple(map(self.program.boxes[tensor].interval, range(len(write.forms))))
+            written = self._map(write.points, write.forms, footprint).intersect_domain(write.points)
+            missing = missing.subtract(before.apply_range(written))
+        return missing
 
     def _has_places(self, number: int) -> None:
         """Where data choose the elements that are written, there must be some."""
@@ -223,7 +254,8 @@ class _Proof:
         footprint = self._reach(number, target)
         if statement.target in self.given or self._is_written(statement.target, footprint):
             return
-        missing = self._unwritten(statement.target, self._image(domain.domain, target, footprint))
+        accesses = self._map(domain.domain, target, footprint).intersect_domain(domain.domain)
+        missing = self._missing(number, statement.target, accesses)
         if not missing.is_empty():
             symbol = statement.reduction
             self._unwritten_mistake(
@@ -231,14 +263,22 @@ class _Proof:
             )
 
     def _unwritten_mistake(
-        self, what: str, number: int, tensor: str, missing: isl.Set, hint: str | None = None
+        self, what: str, number: int, tensor: str, missing: isl.Map, hint: str | None = None
     ) -> None:
         function = self.program.function
-        writers = [write.number for write in self.writes.get(tensor, [])]
+        writers = [write.number for part in (self.writes, self.inside) for write in part.get(tensor, [])]
         before = f"only by {quoted_statements(function, writers)}" if writers else "by no statement"
+        steps = [step.index for step in function.statements[number].steps]
+        first = missing.wrap().lexmin().sample_point()
+        place = sample_element(tensor, missing.range())
+        if steps:
+            values = [first.get_coordinate_val(_SET, d).to_python() for d in range(first.get_space().dim(_SET))]
+            element = ", ".join(map(str, values[missing.dim(isl.dim_type.in_) :]))
+            at = ", ".join(f"{step}={value}" for step, value in zip(steps, values, strict=False))
+            place = f"{tensor}({element}) at {at}" if element else f"{tensor} at {at}"
         self._mistake(
-            f"{what} elements of {tensor} that are not yet written, such as {sample_element(tensor, missing)}; "
-            f"up to here it is written {before}",
+            f"{what} elements of {tensor} that are not yet written, such as {place}; "
+            f"{'it' if steps else 'up to here it'} is written {before}",
             function.statements[number].span,
             hint,
         )
@@ -249,7 +289,9 @@ class _Proof:
         plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
         if plain.issuperset(statement.indices) or domain.is_empty:
             return
-        image = self._map(domain.domain, target, ((0, 0),) * len(target)).intersect_domain(domain.domain)
+        # Each step may write an element again.
+        reached = (*(index_form(step.index) for step in statement.steps), *target)
+        image = self._map(domain.domain, reached, ((0, 0),) * len(reached)).intersect_domain(domain.domain)
         if image.is_injective():
             return
         self._mistake(
@@ -258,8 +300,8 @@ class _Proof:
             "use a reduction such as `+=!`, or subscripts that reach every element once",
         )
 
-    def _record(self, number: int, target: tuple[Form | None, ...]) -> None:
-        """Remember what a statement writes, unless it adds nothing."""
+    def _record(self, number: int, target: tuple[Form | None, ...], writes: dict[str, list[_Write]]) -> None:
+        """Remember among ``writes`` what a statement writes, unless that is nothing or is known already."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
         names = statement.indices[: len(statement.indices) - len(statement.reduction_indices)]
         if any(domain.hull[name][1] < domain.hull[name][0] for name in names):
@@ -272,7 +314,7 @@ class _Proof:
         if intervals is not None and self._is_written(statement.target, intervals):
             return
         points = domain.lhs if statement.initialise else domain.domain
-        self.writes.setdefault(statement.target, []).append(_Write(number, intervals, points, target))
+        writes.setdefault(statement.target, []).append(_Write(number, intervals, points, target))
 
     def _is_written(self, tensor: str, intervals: tuple[Interval, ...]) -> bool:
         """Whether one earlier write covers a product of intervals."""
@@ -321,6 +363,17 @@ class _Proof:
 
     def _mistake(self, message: str, span: Span, hint: str | None = None) -> None:
         self.mistakes.append(Diagnostic(message, self.program.function.source, span, hint))
+
+
+def _blocks(function: Function) -> list[list[int]]:
+    """The numbers of the statements, those inside one outermost block together."""
+    blocks: list[list[int]] = []
+    for number, statement in enumerate(function.statements):
+        if blocks and common_steps(statement, function.statements[number - 1]):
+            blocks[-1].append(number)
+        else:
+            blocks.append([number])
+    return blocks
 
 
 def _product(intervals: tuple[Interval, ...]) -> isl.Set:

@@ -9,7 +9,8 @@ Rules, on top of the solver's (``intervals.py``):
   lower bound written, and then the extents must be equal.
 - An output whose previous content is read (``needs_content``) and that is annotated holds all its elements from the
   start.
-- A reduction index may have an empty range; any other index may have extent 0, but not less.
+- A reduction index may have an empty range, and so may any index that has a range in a block of steps; others may have
+  extent 0, but not less.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tcomp.grammar.ranges.domains import Box, statement_domain
 from tcomp.grammar.ranges.intervals import NOWHERE, Bounds, Solution, dependence_order, solve
 from tcomp.grammar.ranges.rebasing import rebased_dimensions
 from tcomp.grammar.ranges.sizes import LARGEST
+from tcomp.grammar.ranges.steps import steps_of
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_reads
 from tcomp.grammar.tree.forms import Form, Interval, interval, is_exact, to_form, variables
 from tcomp.grammar.tree.function import Function, Index, Passed, Statement, Tensor, is_indirect, walk
@@ -55,6 +57,8 @@ class Inference:
         self.known: dict[str, list[Interval]] = {}
         self.stored: dict[str, list[Interval]] = {}
         self.rebased: dict[str, list[bool]] = {}
+        self.steps: dict[int, Interval | None] = {}
+        self.told: set[tuple[int, str]] = set()
         self.broken: set[str] = set()
         for tensor in function.tensors.values():
             if tensor.role == "input" or self._is_given(tensor.name):
@@ -91,7 +95,7 @@ class Inference:
         if any(access.read.tensor in self.broken for access in reads):
             return None
         ranges = self._ranges(statement)
-        if ranges is None:
+        if ranges is None or not self._add_open_steps(statement, ranges):
             return None
         constraints = tuple(self._constraints(statement, reads))
         solution = solve(statement.indices, ranges, constraints)
@@ -122,6 +126,25 @@ class Inference:
             return None
         return ranges
 
+    def _add_open_steps(self, statement: Statement, ranges: dict[str, Bounds]) -> bool:
+        """Add the ranges of steps without bounds; False where one cannot be found."""
+        for step in statement.steps:
+            if step.lower is not None:
+                continue
+            if step.number not in self.steps:
+                self.steps[step.number] = steps_of(self.function, step, self.known, self.sizes)
+            found = self.steps[step.number]
+            if found is None:
+                message = f"nothing outside this block says which values {step.index} takes"
+                hint = f"give its range: `for {step.index} in 0:{next(iter(self.function.sizes[-1:]), 'N')}`"
+                if (step.number, message) not in self.told:
+                    self.told.add((step.number, message))
+                    self._unsolvable(Diagnostic(message, self.function.source, step.span, hint))
+                return False
+            low, high = found
+            ranges[step.index] = Bounds(Form((), low), Form((), high))
+        return True
+
     def _constraints(self, statement: Statement, reads: tuple[Access, ...]) -> Iterator[tuple[Form, Interval]]:
         """Subscripts that must lie in known bounds: all reads but boundary reads, and a reduction's own target.
 
@@ -148,7 +171,7 @@ class Inference:
             hull[name] = low, max(high, low - 1)
             if high == low - 1 and name not in ranges and name in statement.reduction_indices:
                 self._warn_of_nothing(statement, name, reads)
-            if high >= low - 1 or (name in ranges and name in statement.reduction_indices):
+            if high >= low - 1 or (name in ranges and (statement.steps or name in statement.reduction_indices)):
                 continue
             if name in ranges:
                 given = next(r for r in reversed(statement.ranges) if r.index == name)

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterable
 from itertools import islice
 
-from tcomp.errors import CompileError, Diagnostic, SourceText, Span
+from tcomp.errors import CompileError, Diagnostic, SourceText, Span, TcompError
+from tcomp.grammar.tree.function import Function
 
 MAX_ERRORS = 20
 """Most errors that one run reports."""
@@ -65,3 +66,11 @@ def compile_error(errors: Iterable[Diagnostic]) -> CompileError:
     if len(ordered) > MAX_ERRORS:
         shown.append(Diagnostic("further errors are not shown", ordered[0].source))
     return CompileError(*shown)
+
+
+def refuse_steps(function: Function, what: str, hint: str, error: type[TcompError] = CompileError) -> None:
+    """Raise an error at the first block of steps of a program, if there is one; ``what`` is not there for it."""
+    for statement in function.statements:
+        for step in statement.steps[:1]:
+            message = f"{function.name} runs step by step (`for {step.index}`), and {what}"
+            raise error(Diagnostic(message, function.source, step.span, hint))

@@ -214,13 +214,29 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A ``for`` around a statement: its index takes one value after another.
+
+    ``number`` tells the blocks of a function apart.  The bounds (half-open) are integer expressions over sizes and the
+    indices of the steps around it; both are None where they are inferred.
+    """
+
+    index: str
+    number: int
+    lower: Expr | None
+    upper: Expr | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """One assignment.
 
     ``reduction`` is None for ``=``, else a key of ``REDUCTIONS``; ``initialise`` is True for ``op!``.  ``value`` has
     the type ``accumulator``: the type of the target unless a sum accumulates wider, in which case the target's
     previous content is widened first and the result is rounded once, when the statement ends.  ``indices`` lists every
-    index variable: those of the left-hand side in order, then the reduction indices in order of discovery.  What stands
+    index variable: those of the ``steps`` around the statement, outermost first, those of the left-hand side in order,
+    then the reduction indices in order of discovery; ``ranges`` has those of the steps, too.  What stands
     on the left only where data choose the element, as ``i`` in ``O(I(i), d)``, names no element: it is reduced over.
     """
 
@@ -235,6 +251,7 @@ class Statement:
     indices: tuple[str, ...]
     reduction_indices: tuple[str, ...]
     span: Span = field(compare=False)
+    steps: tuple[Step, ...] = ()
 
     @property
     def scatters(self) -> bool:
@@ -343,6 +360,11 @@ class Function:
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name: inputs (``const`` ones included), outputs, temporaries."""
         return {t.name: t for t in (*self.inputs, *self.outputs, *self.temporaries)}
+
+    @property
+    def recurs(self) -> bool:
+        """Whether there are steps that run one after another."""
+        return any(statement.steps for statement in self.statements)
 
     @property
     def defaults(self) -> dict[str, int]:

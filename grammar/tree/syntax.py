@@ -217,16 +217,22 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for index in lower:upper { body }``: parsed, not yet given a meaning."""
+    """``for index in lower:upper { body }``: steps, one after another; no bounds where they follow from the body."""
 
     index: Name
-    lower: Expr
-    upper: Expr
+    lower: Expr | None
+    upper: Expr | None
     body: tuple[Statement | Loop, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
     def __str__(self) -> str:
         return _loop_text(self, "")
+
+    @property
+    def head(self) -> str:
+        """What stands before the body, with the brace."""
+        bounds = [_bound_text(bound) for bound in (self.lower, self.upper) if bound is not None]
+        return f"for {self.index}{' in ' * bool(bounds)}{':'.join(bounds)} {{"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ def expressions(definition: Definition) -> Iterator[Expr]:
 def _body_expressions(body: tuple[Statement | Loop, ...]) -> Iterator[Expr]:
     for item in body:
         if isinstance(item, Loop):
-            yield from (item.lower, item.upper)
+            yield from (bound for bound in (item.lower, item.upper) if bound is not None)
             yield from _body_expressions(item.body)
             continue
         yield from (item.declared.dims or ()) if item.declared else ()
@@ -384,8 +390,7 @@ def _item_text(item: Statement | Loop, indent: str) -> str:
 
 
 def _loop_text(loop: Loop, indent: str) -> str:
-    head = f"{indent}for {loop.index} in {_bound_text(loop.lower)}:{_bound_text(loop.upper)} {{"
-    return "\n".join([head, *(_item_text(item, indent + INDENT) for item in loop.body), f"{indent}}}"])
+    return "\n".join([indent + loop.head, *(_item_text(item, indent + INDENT) for item in loop.body), f"{indent}}}"])
 
 
 def _statement_text(statement: Statement, indent: str) -> str:

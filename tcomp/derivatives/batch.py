@@ -8,6 +8,7 @@ from dataclasses import replace
 from tcomp.derivatives.text import Expr, name, names_in
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function, Read, walk
 
 
@@ -60,6 +61,7 @@ def _follow(function: Function, given: set[str]) -> set[str]:
 
 class _Batch:
     def __init__(self, function: Function, given: set[str]) -> None:
+        refuse_steps(function, "there are no batches of that yet", "add an index for the batch to the text", ShapeError)
         self.function = function
         self.batched = _follow(function, given)
         taken = {*function.tensors, *function.sizes}

@@ -16,6 +16,7 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Select, Statement, Tensor, children
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.values.operators import REDUCTIONS
@@ -70,6 +71,7 @@ class Derivation:
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         if ties not in ("even", "first"):
             raise DerivativeError(f"ties are shared as 'even' or 'first', not {ties!r}")
+        refuse_steps(function, "there are no derivatives of that yet", "write the derivative as a def", DerivativeError)
         self.function = function
         self.first_wins = ties == "first"
         self.wrt = wrt

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.ranges.ranges import Box, Ranges, StatementDomain, infer
+from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import (
     Binary,
     Boundary,
@@ -44,6 +45,7 @@ def build(function: Function, sizes: Sizes) -> Scop:
 
     Raises ShapeError and CompileError as range inference does.
     """
+    refuse_steps(function, "no kernel is made of that yet", f"`{function.name}.reference(...)` runs it in NumPy")
     whole = _Builder(function, sizes, infer(function, sizes.values)).build()
     return whole if sizes.part is None else part_of(whole, sizes.part)
 

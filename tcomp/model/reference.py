@@ -1,9 +1,10 @@
 """The reference interpreter: what a program computes, straight from its checked text, in NumPy.
 
-Statements run in textual order.  Each evaluates its right-hand side on the values from before it, over its whole
-iteration domain, and then assigns or accumulates, so ``O(i) = O(N-1-i)`` reverses.  Reductions accumulate in float64,
-integers in their accumulator type, which wraps; a result is rounded once, when it is stored.  ``op!`` first writes the
-neutral element wherever the left-hand indices go, so an empty reduction leaves it there.
+Statements run in textual order, and once for each step of the blocks they stand in.  Each evaluates its right-hand
+side on the values from before it, over its whole iteration domain, and then assigns or accumulates, so
+``O(i) = O(N-1-i)`` reverses.  Reductions accumulate in float64, integers in their accumulator type, which wraps; a
+result is rounded once, when it is stored.  ``op!`` first writes the neutral element wherever the left-hand indices go,
+so an empty reduction leaves it there.
 
 Only range inference is shared with the compiler: sizes, boxes and index hulls come from ``grammar.ranges``.
 """
@@ -43,6 +44,7 @@ from tcomp.model.evaluation import (
     subscript_values,
     working_dtype,
 )
+from tcomp.model.steps import in_order
 from tcomp.values.operators import INT32, REDUCTIONS
 
 _CHUNK = 1 << 22
@@ -61,7 +63,7 @@ def interpret(
     Raises ShapeError where arguments are missing or do not fit, or where a subscript leaves its tensor.
     """
     tensors, runs = prepare(function, inputs, outputs)
-    for run in runs:
+    for run in in_order(runs):
         target = tensors[run.statement.target]
         tensors[target.name] = Stored(target.name, run.execute(), target.origin)
     return {t.name: tensors[t.name].values for t in function.outputs}
@@ -133,6 +135,10 @@ class StatementRun:
     sizes: Mapping[str, int]
     tensors: Mapping[str, Stored]
     hull: Mapping[str, tuple[int, int]]
+
+    def within(self, hull: Mapping[str, tuple[int, int]]) -> StatementRun:
+        """The same with other values of some indices."""
+        return replace(self, hull={**self.hull, **hull}) if hull else self
 
     def execute(self) -> Array:
         """The target's new content."""

@@ -40,6 +40,7 @@ from tcomp.model.errorbounds import (
 )
 from tcomp.model.evaluation import Array, Frame, Stored, convert, working_dtype
 from tcomp.model.reference import StatementRun, prepare, sum_of_products
+from tcomp.model.steps import in_order
 from tcomp.values.accuracy import FORMATS, Arithmetic
 from tcomp.values.operators import FLOAT64, REDUCTIONS, DType
 
@@ -99,7 +100,7 @@ def error_bounds(
     grids: dict[str, int | None] = {
         name: grid_of(t.values) if function.tensors[name].dtype.is_float else 0 for name, t in tensors.items()
     }
-    for run in runs:
+    for run in in_order(runs):
         target = run.statement.target
         before, dtype = tensors[target], function.tensors[target].dtype
         errors = _Analysis(run, grids, model, arithmetic).errors(dtype)

@@ -112,8 +112,8 @@ def _item(item: Statement | Loop, names: Mapping[str, str]) -> Statement | Loop:
         return replace(
             item,
             index=renaming.name(item.index),
-            lower=renaming.expression(item.lower),
-            upper=renaming.expression(item.upper),
+            lower=None if item.lower is None else renaming.expression(item.lower),
+            upper=None if item.upper is None else renaming.expression(item.upper),
             body=tuple(_item(inner, renaming.names) for inner in item.body),
         )
     declared = item.declared
