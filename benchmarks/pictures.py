@@ -43,7 +43,7 @@ ABOVE = (
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),
     Storey("bound", "arguments that\nare bound"),
-    Storey("networks", "whole networks, as\nchains of kernels"),
+    Storey("networks", "whole networks, as\nchains of kernels", _of("networks", "onnx")),
     Storey(
         "tuner",
         "searches for the fastest options",

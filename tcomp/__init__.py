@@ -33,7 +33,7 @@ from tcomp.version import __version__
 
 if TYPE_CHECKING:
     from tcomp import networks
-    from tcomp.networks import compile_network
+    from tcomp.networks import compile_network, from_onnx
     from tcomp.tuner.report.result import TuningResult
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "__version__",
     "compile_network",
     "define",
+    "from_onnx",
     "library",
     "networks",
     "targets",
@@ -74,7 +75,7 @@ def __getattr__(name: str) -> Any:
         from tcomp.tuner.report.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
 
         return TuningResult
-    if name in ("networks", "compile_network"):
+    if name in ("networks", "compile_network", "from_onnx"):
         networks = importlib.import_module("tcomp.networks")
-        return networks if name == "networks" else networks.compile_network
+        return networks if name == "networks" else getattr(networks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

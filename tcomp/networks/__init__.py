@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tcomp.errors import NetworkError
-from tcomp.networks import aten, atenparts  # noqa: F401  (they fill the table of rules)
+from tcomp.networks import aten, atenparts, onnx  # noqa: F401  (they fill the table of rules)
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
+from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.profile import Profile
 from tcomp.networks.program import CompiledNetwork
 
@@ -27,6 +28,7 @@ __all__ = [
     "Profile",
     "Value",
     "compile_network",
+    "from_onnx",
     "from_torch",
     "operators",
     "read_exported",
@@ -56,23 +58,48 @@ def read_exported(path: str | os.PathLike[str], name: str = "network") -> Networ
     return read(Path(path), name)
 
 
+def from_onnx(model: Any, *, sizes: Sizes | None = None, name: str = "network") -> Network:
+    """The network of a model of ONNX, opset 13 or newer.
+
+    Args:
+        model: a path, or a ``ModelProto``; its initialisers become weights.
+        sizes: what the model leaves open: extents of dimensions by their names, shapes of inputs by theirs.
+        name: what the def is called.
+
+    Raises:
+        NetworkError: it cannot be read, or an operator has no rule; the message names it.
+        MissingPackageError: the package ``onnx`` is not installed.
+    """
+    from tcomp.networks.onnx.graph import network_of  # noqa: PLC0415  (as for torch, only where it is used)
+
+    return network_of(model, name, sizes or {})
+
+
 def operators() -> tuple[str, ...]:
     """The operators that have a rule, sorted."""
     return tuple(sorted(RULES))
 
 
-def compile_network(model: Any, *example: Any) -> CompiledNetwork:
+def compile_network(model: Any, *example: Any, sizes: Sizes | None = None) -> CompiledNetwork:
     """Compile a network for the CPU: ``net = compile_network(module, x)``, then ``y = net(x)``.
 
     Args:
-        model: a ``Network``, or a ``torch.nn.Module`` in evaluation mode.
+        model: a ``Network``, a ``torch.nn.Module`` in evaluation mode, a ``ModelProto`` of ONNX, or the path of what
+            ``torch.export.save`` wrote (``.pt2``) or of a model of ONNX.
         example: for a module, one tensor for each input; only shapes and types matter.
+        sizes: for a model of ONNX, see ``from_onnx``.
 
     Raises:
         NetworkError: it cannot be read.
     """
     if isinstance(model, Network):
         return CompiledNetwork(model.checked())
+    if isinstance(model, (str, os.PathLike)):
+        exported = Path(model).suffix == ".pt2"
+        return CompiledNetwork(read_exported(model) if exported else from_onnx(model, sizes=sizes))
+    if is_model(model):
+        return CompiledNetwork(from_onnx(model, sizes=sizes))
     if not hasattr(model, "state_dict"):  # a module, or an exported program, without importing torch
-        raise NetworkError(f"a network is a Network or a module of PyTorch, not {type(model).__name__}")
+        kinds = "a network is a Network, a module of PyTorch or a model of ONNX"
+        raise NetworkError(f"{kinds}, not {type(model).__name__}")
     return CompiledNetwork(from_torch(model, example))

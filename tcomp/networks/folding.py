@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks import layers
 from tcomp.networks.network import Call, Network, Value
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -25,7 +24,10 @@ def fold_norms(network: Network) -> Network:
     values, calls = {value.name: value for value in network.values}, list(network.calls)
     for norm in network.calls:
         before = makers.get(norm.arguments[0]) if norm.function.startswith("batch_norm") else None
-        if before is None or not before.function.startswith("conv2d"):
+        if before is None or not _is_convolution(before.function):
+            continue
+        biased = network.definitions[before.function].biased
+        if biased is None and len(before.arguments) == 2:
             continue
         made = before.results[0]
         if len(readers[made]) != 1 or known[made].role != "temporary":
@@ -38,12 +40,11 @@ def fold_norms(network: Network) -> Network:
             name = f"{before.arguments[1]}_{label}_folded"
             while name in values:
                 name += "_2"
-            values[name], weights[name] = Value(name, "float32", array.shape, "weight"), array
+            values[name], weights[name] = Value(name, array.dtype.name, array.shape, "weight"), array
             names.append(name)
         function = before.function
-        if len(before.arguments) == 2:
-            definition = layers.with_bias(function)
-            function, definitions[definition.name] = definition.name, definition
+        if biased is not None:
+            function, definitions[biased.name] = biased.name, biased
         arguments = (before.arguments[0], *names)
         folded = replace(before, function=function, arguments=arguments, results=norm.results)
         calls[calls.index(norm)] = folded
@@ -55,6 +56,10 @@ def fold_norms(network: Network) -> Network:
     return Network(network.name, kept, tuple(calls), definitions, weights).checked()
 
 
+def _is_convolution(function: str) -> bool:
+    return function.startswith("conv") and not function.startswith("conv_transpose")
+
+
 def _folded(network: Network, convolution: Call, norm: Call) -> tuple[Array, Array]:
     """The kernel and the bias of both together, computed in float64."""
     kernel, *bias = (network.weights[name].astype(np.float64) for name in convolution.arguments[1:])
@@ -62,4 +67,5 @@ def _folded(network: Network, convolution: Call, norm: Call) -> tuple[Array, Arr
     scaled, shifted = "_unscaled" not in norm.function, "_unshifted" not in norm.function
     factor = (rest[0] if scaled else 1.0) / np.sqrt(variance + dict(norm.constants)["eps"])
     shift = ((bias[0] if bias else 0.0) - mean) * factor + (rest[-1] if shifted else 0.0)
-    return (kernel * factor[:, None, None, None]).astype(np.float32), shift.astype(np.float32)
+    dtype = network.weights[convolution.arguments[1]].dtype
+    return (kernel * factor.reshape(-1, *(1,) * (kernel.ndim - 1))).astype(dtype), shift.astype(dtype)

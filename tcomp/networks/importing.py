@@ -43,7 +43,7 @@ _PLAIN = {"input": "x", "self": "x", "min": "low", "max": "high"}
 
 _ROLES = ("input", "weight", "temporary", "output")
 
-Rule = Callable[..., Value | list[Value]]
+Rule = Callable[..., Any]
 Made = TypeVar("Made", bound=Rule)
 RULES: dict[str, Rule] = {}
 """What makes calls of a node, by its operator."""
@@ -60,7 +60,10 @@ def rule(*operators: str) -> Callable[[Made], Made]:
 
 
 class Builder:
-    """A network in the making."""
+    """A network in the making; what calls may take and give is one of these element types."""
+
+    arguments: tuple[str, ...] = ("float32", "int64", "int32")
+    results: tuple[str, ...] = ("float32",)
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -91,13 +94,24 @@ class Builder:
         """Call a def; operands that are None are left out.  The result has the node's shape."""
         given = [value for value in arguments if value is not None]
         for value in given:
-            if value.dtype not in ("float32", "int64", "int32"):
-                raise node.refuse(f"takes {value.name} of {value.dtype}", "networks are of float32 so far")
-        result = self.add(node.name, "float32", node.shape, "temporary")
+            if value.dtype not in self.arguments:
+                raise node.refuse(f"takes {value.name} of {value.dtype}", f"known are {', '.join(self.arguments)}")
+        if node.dtype not in self.results:
+            raise node.refuse(f"gives {node.dtype}", f"known are {', '.join(self.results)}")
+        result = self.add(node.name, node.dtype, node.shape, "temporary")
+        definition = self._named_apart(definition)
         self._definitions[definition.name] = definition
         names = tuple(value.name for value in given)
         self._calls.append(Call(definition.name, names, tuple(constants.items()), (result.name,), node.place))
         return result
+
+    def _named_apart(self, definition: Definition) -> Definition:
+        """The definition under a name that no other text has."""
+        name, number, text = definition.name, 2, definition.text
+        while name in self._definitions and self._definitions[name].text != text:
+            name, number = f"{definition.name}_v{number}", number + 1
+            text = definition.text.replace(f"def {definition.name}(", f"def {name}(", 1)
+        return replace(definition, name=name, text=text)
 
     def network(self, outputs: Iterable[Value]) -> Network:
         """What has been built, without the weights and calls that no output needs."""
@@ -155,11 +169,15 @@ class Builder:
         return free
 
 
-def import_node(builder: Builder, node: Node) -> Value | list[Value]:
+def no_rule(node: Node) -> NetworkError:
+    """What to raise for a node whose operator is not in the table."""
+    hint = "`tcomp network ops` lists the operators"
+    return NetworkError(Diagnostic(f"{node.operator} has no rule ({node.where})", hint=hint))
+
+
+def import_node(builder: Builder, node: Node) -> Any:
     """Apply the rule of the node's operator; one with several results gives a list.  Raises NetworkError."""
     found = RULES.get(node.operator)
     if found is None:
-        raise NetworkError(
-            Diagnostic(f"{node.operator} has no rule ({node.where})", hint="`tcomp network ops` lists the operators")
-        )
+        raise no_rule(node)
     return found(builder, node, **{_PLAIN.get(name, name): given for name, given in node.arguments.items()})

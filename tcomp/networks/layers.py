@@ -32,20 +32,8 @@ def conv2d(*, bias: bool, strided: bool, padded: bool, dilated: bool, groups: st
         output = f"float(N,F/G*G,{extents[0]},{extents[1]}) O"
     lines = [f"  O(n,f,h,w) +=! {image}(n,{read[0]},{rows[0]},{rows[1]}) * K({read[1]},kh,kw){where}"]
     lines += ["  O(n,f,h,w)  =  O(n,f,h,w) + b(f)"] if bias else []
-    return Definition(name, _def(name, parameters, output, lines))
-
-
-def with_bias(name: str) -> Definition:
-    """The convolution of this name without a bias, with one."""
-    flags = name.split("_")
-    groups = next((kind for kind in ("depthwise", "grouped") if kind in flags), "one")
-    return conv2d(
-        bias=True,
-        strided="strided" in flags,
-        padded="padded" in flags,
-        dilated="dilated" in flags,
-        groups=groups,
-    )
+    biased = None if bias else conv2d(bias=True, strided=strided, padded=padded, dilated=dilated, groups=groups)
+    return Definition(name, _def(name, parameters, output, lines), biased=biased)
 
 
 def _window(axis: str, strided: bool, padded: bool, dilated: bool) -> str:

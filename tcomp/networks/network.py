@@ -6,8 +6,9 @@ Printed, it is program text: the defs that it uses, and one def that calls them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -49,13 +50,27 @@ class Definition:
     """The text of a def that calls of a network name.
 
     A ``view`` gives its argument's elements in their order; what is ``pointwise`` makes each element of the elements
-    at its own place, which operands repeated along an axis have several of.
+    at its own place, which operands repeated along an axis have several of.  A convolution takes an image, a kernel
+    whose first axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.
     """
 
     name: str
     text: str
     view: bool = False
     pointwise: bool = False
+    biased: Definition | None = None
+
+
+def retyped(definition: Definition, dtype: str) -> Definition:
+    """The same def for elements of another type than float32."""
+    if dtype == "float32":
+        return definition
+    name = f"{definition.name}_{dtype}"
+    text = re.sub(r"\bfloat\b(?=[ (])", SPELLED.get(dtype, dtype), definition.text)
+    biased = None if definition.biased is None else retyped(definition.biased, dtype)
+    return replace(
+        definition, name=name, text=text.replace(f"def {definition.name}(", f"def {name}(", 1), biased=biased
+    )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,20 @@ def test_ops_are_those_with_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.pt2").write_bytes(b"nothing")
-    for path in (tmp_path / "a.pt2", tmp_path / "missing.pt2"):
+    for path in (tmp_path / "a.pt2", tmp_path / "missing.pt2", tmp_path / "missing.onnx"):
         assert main(["network", "import", str(path)]) == 1
         assert "cannot be read" in capsys.readouterr().err
+
+
+def test_models_of_onnx_with_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    from tests.networks.onnx_cases import model_of
+
+    model = model_of([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": ("batch", 3)}, ["y"])
+    path = str(tmp_path / "m.onnx")
+    onnx.save(model, path)
+    for size in ("batch=2", "x=2,3"):
+        assert main(["network", "import", path, "--size", size]) == 0
+        assert "float(2,3) x" in capsys.readouterr().out
+    assert main(["network", "explain", path, "--size", "batch=two"]) == 1
+    assert "is not NAME=N" in capsys.readouterr().err

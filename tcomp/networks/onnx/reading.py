@@ -1,0 +1,125 @@
+"""Opening models: files and their weights, hostile ones included."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tcomp.errors import Diagnostic, MissingPackageError, NetworkError
+
+Sizes = Mapping[str, int | Sequence[int]]
+OLDEST = 13
+"""The first opset in which rules are written."""
+
+_MOST_BYTES = 1 << 40
+_MOST_AXES = 8
+
+
+def package() -> Any:
+    """The package ``onnx``.  Raises MissingPackageError."""
+    try:
+        return importlib.import_module("onnx")
+    except ImportError:
+        raise MissingPackageError("networks of ONNX are read by its package: pip install 'tcomp[onnx]'") from None
+
+
+def is_model(given: Any) -> bool:
+    """Whether this is a ``ModelProto``, found out without importing onnx."""
+    return type(given).__name__ == "ModelProto" and hasattr(given, "graph")
+
+
+def opened(source: Any) -> Any:
+    """The model that a path names, with the weights that lie beside it; local functions are inlined.
+
+    Raises:
+        NetworkError: it is no model, too old, or weights are missing or outside its folder.
+        MissingPackageError: onnx is not installed.
+    """
+    onnx = package()
+    model = source
+    if not is_model(source):
+        path = Path(source)
+        try:
+            model = onnx.load(str(path))
+        except Exception as error:
+            raise NetworkError(f"{path} cannot be read as a model of ONNX: {_short(error)}") from error
+    opset = opset_of(model)
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= opset <= newest:
+        hint = f"onnx.version_converter.convert_version(model, {OLDEST}) makes another of it"
+        raise NetworkError(Diagnostic(f"the model has opset {opset}, known are {OLDEST} to {newest}", hint=hint))
+    if model.functions:
+        inliner = importlib.import_module("onnx.inliner")
+        try:
+            model = inliner.inline_local_functions(model)
+        except Exception as error:
+            raise NetworkError(f"the model's own functions cannot be inlined: {_short(error)}") from error
+    return model
+
+
+def opset_of(model: Any) -> int:
+    """The version of the operators of ONNX itself."""
+    return max((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def array_of(onnx: Any, tensor: Any) -> Any:
+    """The elements of a weight.  Raises NetworkError."""
+    checked_shape(tensor.name, tensor.dims, 1)
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception as error:
+        raise NetworkError(f"the weight {tensor.name} cannot be read: {_short(error)}") from error
+
+
+def checked_shape(name: str, shape: Iterable[int], width: int) -> tuple[int, ...]:
+    """Extents that memory may have.  Raises NetworkError."""
+    extents = tuple(int(extent) for extent in shape)
+    if any(extent < 0 for extent in extents) or math.prod(extents) * width > _MOST_BYTES:
+        raise NetworkError(f"{name} has the extents {'x'.join(map(str, extents))}")
+    if len(extents) > _MOST_AXES:
+        raise NetworkError(f"{name} has {len(extents)} axes, at most {_MOST_AXES} are known")
+    return extents
+
+
+def input_shape(onnx: Any, info: Any, sizes: Sizes) -> tuple[str, tuple[int, ...]]:
+    """Element type and shape of an input; ``sizes`` has what the model leaves open.  Raises NetworkError."""
+    name = info.name
+    if info.type.WhichOneof("value") != "tensor_type":
+        raise NetworkError(f"the input {name} is no tensor")
+    kind = info.type.tensor_type
+    dtype = dtype_of(onnx, kind.elem_type, name)
+    given = sizes.get(name)
+    if given is not None:
+        shape = tuple(given) if isinstance(given, Sequence) else (given,)
+        return dtype, checked_shape(name, shape, 1)
+    if not kind.HasField("shape"):
+        raise NetworkError(Diagnostic(f"the input {name} has no shape", hint=f"sizes={{{name!r}: (...)}} gives it"))
+    extents = []
+    for position, dim in enumerate(kind.shape.dim):
+        if dim.HasField("dim_value"):
+            extents.append(dim.dim_value)
+            continue
+        extent = sizes.get(dim.dim_param)
+        if not isinstance(extent, int):
+            told = dim.dim_param or f"number {position}"
+            key = repr(dim.dim_param) if dim.dim_param else f"{name!r}: (...), or 'NAME'"
+            hint = f"sizes={{{key}: 1}} gives it"
+            raise NetworkError(Diagnostic(f"dimension {told} of the input {name} has no size", hint=hint))
+        extents.append(extent)
+    return dtype, checked_shape(name, extents, 1)
+
+
+def dtype_of(onnx: Any, elem_type: int, name: str) -> str:
+    """NumPy's name of an element type.  Raises NetworkError."""
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type).name)
+    except Exception as error:
+        raise NetworkError(f"{name} has an element type that is not known ({elem_type})") from error
+
+
+def _short(error: Exception) -> str:
+    """The first line of what a package says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

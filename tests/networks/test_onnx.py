@@ -1,0 +1,144 @@
+"""Networks of ONNX, against what the package ``onnx`` says that its operators give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+import tcomp as tc  # noqa: E402
+from tests.networks.onnx_cases import Case, cases_of, mismatch, model_of, operators  # noqa: E402
+
+ROOMS = ("convolving", "elementwise", "moving", "normalising", "products", "reducing")
+LEAST = {"convolving": 22, "elementwise": 190, "moving": 85, "normalising": 55, "products": 24, "reducing": 110}
+"""How many cases of each room must be computed."""
+
+
+def run(cases: list[Case]) -> int:
+    """Check the text of cases against what they expect; how many were computed."""
+    right = 0
+    for case in cases:
+        if (network := case.network()) is None:
+            continue
+        assert [v.dtype for v in network.outputs] == [np.asarray(x).dtype.name for x in case.expected], case.name
+        wrong = mismatch(network.reference(*case.inputs), case.expected)
+        assert wrong is None, f"{case.name} {wrong}\n{network}"
+        right += 1
+    return right
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_texts_compute_what_operators_do(room: str) -> None:
+    assert run(list(cases_of(operators(room)))) >= LEAST[room]
+
+
+@pytest.mark.long
+def test_texts_of_pools_compute_what_operators_do() -> None:
+    assert run(list(cases_of(operators("convolving"), slow=True))) >= 30
+
+
+def check_kernels(cases: list[Case]) -> None:
+    for case in cases:
+        if (network := case.network()) is None:
+            continue
+        net = tc.compile_network(network)
+        wrong = mismatch(net(*case.inputs), case.expected)
+        assert wrong is None, f"{case.name} {wrong}\n{net.source}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_kernels_compute_what_operators_do(room: str) -> None:
+    cases = list(cases_of(operators(room)))
+    check_kernels(cases[:: len(cases) // 4])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("room", ROOMS)
+def test_more_kernels_compute_what_operators_do(room: str) -> None:
+    cases = list(cases_of(operators(room)))
+    check_kernels(cases[1 :: len(cases) // 14])
+
+
+def small_network() -> tuple[Any, np.ndarray[Any, Any]]:
+    """What an exporter writes: a convolution with its norm, shapes that are computed, a head."""
+    rng = np.random.default_rng(3)
+    f = lambda *shape: rng.standard_normal(shape).astype("f4")  # noqa: E731
+    nodes = [
+        helper.make_node(
+            "Conv", ["x", "k"], ["/conv/Conv_output_0"], "/conv/Conv", pads=[0, 0, 1, 1], kernel_shape=[3, 3]
+        ),
+        helper.make_node("BatchNormalization", ["/conv/Conv_output_0", "g", "b", "m", "v"], ["n"], "/norm"),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("Shape", ["r"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["batch"]),
+        helper.make_node("Unsqueeze", ["batch", "first"], ["rows"]),
+        helper.make_node("Concat", ["rows", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["r", "shape"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w", "c"], ["y"], "/head", transB=1),
+        helper.make_node("Softmax", ["y"], ["p"], axis=-1),
+        helper.make_node("ArgMax", ["y"], ["label"], axis=1, keepdims=0),
+    ]
+    weights = {
+        "k": f(4, 3, 3, 3),
+        "g": f(4),
+        "b": f(4),
+        "m": f(4),
+        "v": abs(f(4)) + 0.5,
+        "w": f(5, 4 * 4 * 3),
+        "c": f(5),
+    }
+    weights |= {"zero": np.array(0), "first": np.array([0]), "rest": np.array([-1])}
+    kinds = {"label": TensorProto.INT64}
+    return model_of(nodes, {"x": ("batch", 3, 5, 4)}, ["p", "label", "y"], weights, kinds=kinds), f(2, 3, 5, 4)
+
+
+def test_a_model_is_a_program_and_a_chain_of_kernels(tmp_path: Path) -> None:
+    model, x = small_network()
+    expected = ReferenceEvaluator(model).run(None, {"x": x})
+    path = tmp_path / "small.onnx"
+    onnx.save(model, path)
+    network = tc.from_onnx(path, sizes={"batch": 2})
+    assert mismatch(network.reference(x), expected) is None
+    assert [call.function for call in network.calls][-3:] == ["linear_2d_bias", "softmax_2d_axis1", "argmax_2d_axis1"]
+    net = tc.compile_network(str(path), sizes={"batch": 2})
+    assert mismatch(net(x), expected) is None
+    assert list(tc.define(str(network)))[-1] == "network"
+
+
+def test_functions_of_a_model_and_branches_are_inlined() -> None:
+    body = [helper.make_node("Mul", ["a", "a"], ["q"]), helper.make_node("Add", ["q", "a"], ["r"])]
+    own = helper.make_function("own", "twice", ["a"], ["r"], body, [helper.make_opsetid("", 20)])
+    branch = [
+        helper.make_graph(
+            [helper.make_node(kind, ["t"], [f"{kind}_y"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(f"{kind}_y", 1, None)],
+        )
+        for kind in ("Exp", "Neg")
+    ]
+    nodes = [
+        helper.make_node("twice", ["x"], ["t"], domain="own"),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch[0], else_branch=branch[1]),
+    ]
+    model = model_of(nodes, {"x": (3,)}, ["y"], {"yes": np.array(True)})
+    model.functions.append(own)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    x = np.array([0.5, -1, 2], "f4")
+    assert mismatch(tc.from_onnx(model).reference(x), [np.exp(x * x + x)]) is None
+
+
+def test_outputs_may_be_inputs_weights_or_one_another() -> None:
+    nodes = [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Relu", ["x"], ["r"])]
+    nodes.append(helper.make_node("Identity", ["r"], ["again"]))
+    model = model_of(nodes, {"x": (2, 3)}, ["same", "r", "again", "w"], {"w": np.arange(3, dtype="f4")})
+    x = np.array([[1, -2, 3], [-4, 5, -6]], "f4")
+    net = tc.compile_network(model)
+    assert mismatch(net(x), [x, np.maximum(x, 0), np.maximum(x, 0), np.arange(3)]) is None
