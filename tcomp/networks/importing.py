@@ -38,8 +38,8 @@ class Node:
         return f"node {self.name} of {self.place}" if self.place else f"node {self.name}"
 
 
-_PLAIN = {"input": "x", "self": "x", "min": "low", "max": "high"}
-"""What rules call arguments whose names in PyTorch are taken in Python."""
+_PLAIN = {"input": "x", "self": "x", "min": "low", "max": "high", "b": "right"}
+"""What rules call arguments whose names are taken, in Python or by the builder."""
 
 _ROLES = ("input", "weight", "temporary", "output")
 

@@ -4,4 +4,14 @@
 write.  The package ``onnx`` is imported when a model is read.
 """
 
-from tcomp.networks.onnx import convolving, elementwise, moving, normalising, products, reducing  # noqa: F401
+from tcomp.networks.onnx import (  # noqa: F401
+    choosing,
+    convolving,
+    elementwise,
+    moving,
+    normalising,
+    products,
+    quantised,
+    reducing,
+    resizing,
+)

@@ -12,6 +12,7 @@ from tcomp.networks.elements import at
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Definition, Value
 from tcomp.networks.onnx import windows
+from tcomp.networks.onnx.choosing import pool_places
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.onnx.texts import reduction, tensor
 from tcomp.networks.onnx.windows import Windows
@@ -75,7 +76,7 @@ def conv(
     else:
         made = windows.convolution(axes, kind, B is not None)
         constants |= window.numbers("SDP") | window.extents(X.shape[2:])
-    return b.floats(n, made, [X, W, B], **constants)
+    return b.numbers(n, made, [X, W, B], **constants)
 
 
 @rule("onnx.ConvTranspose")
@@ -135,19 +136,21 @@ def pool(
     count_include_pad: int = 0,
     storage_order: int = 0,
     p: int = 2,
-) -> Value:
+) -> Value | list[Operand]:
     axes = len(X.shape) - 2
     if not 1 <= axes <= 3:
         raise n.refuse(f"takes an image of {len(X.shape)} axes")
-    if n.several:
-        raise n.refuse("gives the places of the largest elements", "only these are known")
     window = _windows(n, X.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     what = n.operator.rpartition(".")[2]
     extents = {f"O{c}": e for c, e in zip(windows.AXES[axes].upper(), n.shape[2:], strict=True)}
     constants = window.numbers("KSDP") | extents
     if what == "MaxPool":
         made = windows.max_pool(axes, window.dilated, X.dtype)
-        return b.call(n, made, [X], **constants)
+        results: list[Operand] = [b.call(n, made, [X], **constants)]
+        if n.several:
+            places = pool_places(axes, storage_order, X.dtype)
+            results.append(b.call(n.results[1], places, [X], **constants))
+        return results
     if what == "LpPool":
         return b.floats(n, windows.lp_pool(axes, p), [X], **constants)
     counts = window.counts(X.shape[2:], n.shape[2:], bool(count_include_pad))

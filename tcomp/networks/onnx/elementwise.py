@@ -16,9 +16,9 @@ from tcomp.networks.onnx import texts
 from tcomp.networks.onnx.operands import FLOATS, Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.onnx.texts import pointwise
 
-ROUNDED = "f + (d > 0.5 || (d == 0.5 && f != 2.0 * floor(0.5 * f)) ? 1.0 : 0.0)"
+ROUNDED = "low + (rest > 0.5 || (rest == 0.5 && low != 2.0 * floor(0.5 * low)) ? 1.0 : 0.0)"
 """The nearest integer, of two the even one; with ``ROUNDING`` behind it."""
-ROUNDING = "f = floor({x}), d = {x} - f"
+ROUNDING = "low = floor({x}), rest = {x} - low"
 
 _PLAIN: tuple[str, ...] = (
     "acos",

@@ -116,6 +116,14 @@ class OnnxBuilder(Builder):
         inner = replace(node, name=f"{node.name}_{name}", shape=tuple(shape))
         return self.call(inner, definition, arguments, **constants)
 
+    def numbers(
+        self, node: Node, definition: Definition, arguments: Sequence[Operand | None], **constants: Number
+    ) -> Value:
+        """Call a def that is written for float32 with floats, or with int32."""
+        if node.dtype == "int32":
+            return self.call(node, retyped(definition, "int32"), arguments, **constants)
+        return self.floats(node, definition, arguments, **constants)
+
     def floats(
         self, node: Node, definition: Definition, arguments: Sequence[Operand | None], **constants: Number
     ) -> Value:

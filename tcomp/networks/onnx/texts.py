@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tcomp.networks.elements import at, indices
 from tcomp.networks.network import SPELLED, Definition
 
@@ -15,6 +17,11 @@ _OPERANDS = ("X", "Y", "Z", "V", "W", "S", "T", "U", "P", "Q", "R", "M", "L", "J
 def spelled(dtype: str) -> str:
     """An element type as program text has it."""
     return SPELLED.get(dtype, dtype)
+
+
+def lowest(dtype: str) -> str:
+    """What no element of a type is below."""
+    return "-1.0 / 0.0" if dtype.startswith("float") else str(np.iinfo(dtype).min)
 
 
 def tensor(letters: Sequence[str], dtype: str = "float32") -> str:

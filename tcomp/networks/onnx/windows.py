@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.network import Definition
-from tcomp.networks.onnx.texts import definition, tensor, typed
+from tcomp.networks.onnx.texts import definition, lowest, tensor, typed
 
 AXES = {1: "w", 2: "hw", 3: "dhw"}
 """The axes of an image, by their number."""
@@ -127,7 +127,7 @@ def _pool(name: str, axes: int, read: str, after: list[str], dtype: str, counted
 def max_pool(axes: int, dilated: bool, dtype: str) -> Definition:
     """The largest element of each window; what is outside the image is none."""
     # Without dilation, the element at the edge that is repeated lies in the window itself.
-    image = "constant_exterior(I, -1.0 / 0.0)" if dilated else "repeat_edge(I)"
+    image = f"constant_exterior(I, {lowest(dtype)})" if dilated else "repeat_edge(I)"
     name = f"max_pool{axes}d_apart{'_dilated' if dilated else ''}"
     return _pool(name, axes, f"max=! {image}(n,c,{{at}})", [], dtype)
 
