@@ -23,7 +23,7 @@ LEAST = {
     "moving": 85,
     "normalising": 55,
     "products": 24,
-    "quantised": 25,
+    "quantised": 22,
     "reducing": 110,
     "resizing": 37,
 }
