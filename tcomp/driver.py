@@ -68,7 +68,12 @@ class Compilation:
     @property
     def nest(self) -> str:
         """The shape of the loops in one line (``tcomp.loops.nest``)."""
-        return nest(self.loops, {s.name: s.indices for s in self.plan.scop.statements}, self.plan.phases)
+        return nest_of(self.plan, self.loops)
+
+    @property
+    def parts(self) -> tuple[tuple[str, Plan, str], ...]:
+        """What runs one after another: a title, the final plan and the shape of the loops."""
+        return (("", self.plan, self.nest),)
 
     @property
     def stages(self) -> dict[str, str]:
@@ -78,6 +83,11 @@ class Compilation:
         texts = {"input": whole if source.parts else source.text, "function": whole, "scop": str(self.scop)}
         texts |= {name: plan_text(plan, name) for name, plan in self.plans.items()}
         return texts | {"loops": render(self.loops), "kernel": self.source.text}
+
+
+def nest_of(plan: Plan, loops: LoopNode) -> str:
+    """The shape of the loops of a plan in one line."""
+    return nest(loops, {s.name: s.indices for s in plan.scop.statements}, plan.phases)
 
 
 class Trace:
@@ -185,7 +195,7 @@ def _lower(
         if isinstance(given, str):
             scop = trace("scop", bounds(lambda: build(function, sizes)))
             try:
-                plan = _complete(given, scop, options, backend.passes, trace, bounds)
+                plan = complete(given, scop, options, backend.passes, trace, bounds)
             except LegalityError as error:
                 raise _with_statements(error, function, scop) from None
         else:
@@ -197,7 +207,7 @@ def _lower(
         source = replace(source, warnings=scop.warnings)
         announce(source)
         if not isinstance(given, str):
-            _prove_last(plan, backend.passes[-1], trace, bounds)
+            prove_last(plan, backend.passes[-1], trace, bounds)
     return Compilation(function, scop, trace.plans, loops, source, trace.seconds)
 
 
@@ -221,7 +231,7 @@ def _scheduled(function: Function, sizes: Sizes, trace: Trace, bounds: Bounds) -
     return Scheduled(scop, trace("schedule", bounds(lambda: schedule(scop))))
 
 
-def _complete(
+def complete(
     given: str, scop: Scop, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds
 ) -> Plan:
     """The plan that is given, proved, and what the passes that are left make of it."""
@@ -233,7 +243,7 @@ def _complete(
     trace("proof", None)
     if left.rest:
         plan = run_passes(plan, options, left.rest, trace, bounds)
-        _prove_last(plan, left.rest[-1], trace, bounds)
+        prove_last(plan, left.rest[-1], trace, bounds)
     else:
         bounds(lambda: prove_complete(plan, f"{stage}, as given"))
     return plan
@@ -259,7 +269,7 @@ def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], tr
     return plan
 
 
-def _prove_last(plan: Plan, step: Pass, trace: Trace, bounds: Bounds) -> None:
+def prove_last(plan: Plan, step: Pass, trace: Trace, bounds: Bounds) -> None:
     """Prove the plan of the last pass, unless that is done."""
     if not debug.check_every_pass():
         bounds(lambda: prove(plan, step.name))

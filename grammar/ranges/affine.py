@@ -16,12 +16,17 @@ from tcomp.grammar.tree.function import Binary, Expr, Unary
 _WORD = 1 << 62
 
 
+def step_parameter(index: str) -> str:
+    """What isl and C call the index of a block of steps around a piece of a program, where it is a parameter."""
+    return f"step_{index}"
+
+
 def to_pw_aff(expr: Expr, space: isl.Space, sizes: Mapping[str, int]) -> isl.PwAff | None:
     """The expression as a function on ``space``, whose set dimensions are named after the index variables.
 
     Args:
         expr: an integer expression; ``/`` and ``%`` are floor division and its remainder.
-        space: a set space; an index that it does not name makes the expression not affine.
+        space: a set space; an index that it does not name, nor has as a parameter, makes the expression not affine.
         sizes: the value of every size symbol and const parameter.
 
     Returns:
@@ -44,10 +49,12 @@ def form_to_pw_aff(form: Form, space: isl.Space) -> isl.PwAff | None:
                 return None
             atoms.append(value.scale_val(to_val(coefficient, space)))
             continue
-        position = space.find_dim_by_name(isl.dim_type.set, term)
+        position, kind = space.find_dim_by_name(isl.dim_type.set, term), isl.dim_type.in_
+        if position < 0:
+            position, kind = space.find_dim_by_name(isl.dim_type.param, step_parameter(term)), isl.dim_type.param
         if position < 0:
             return None
-        aff = aff.set_coefficient_val(isl.dim_type.in_, position, to_val(coefficient, space))
+        aff = aff.set_coefficient_val(kind, position, to_val(coefficient, space))
     result = isl.PwAff.from_aff(aff)
     for value in atoms:
         result = result.add(value)

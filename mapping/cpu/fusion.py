@@ -77,7 +77,7 @@ def _rereads(machine: Machine, scop: Scop, cluster: Cluster, box: tuple[int, ...
     reduced = set(main.indices) - {s.name for s in main.subscripts if isinstance(s, Index)}
     for read in operands:
         own = {e.name for s in read.subscripts for e in walk(s) if isinstance(e, Index)}
-        elements = math.prod(extent[i] for i in own)
+        elements = math.prod(extent[i] for i in extent if i in own)
         rows = math.prod(extent[i] for i in extent if i not in own | reduced)
         if rows < FUSION.rows and elements * read.dtype.itemsize > FUSION.panel_share * machine.middle_cache:
             return True

@@ -96,7 +96,7 @@ class Merge:
                 prove_merged(statement, changed, self._instances(statement), elements)
                 statement = changed
             statements.append(statement)
-        return Scop(storages, tuple(statements), scop.sizes)
+        return Scop(storages, tuple(statements), scop.sizes, steps=scop.steps)
 
     def _elements(self, storage: Storage) -> isl.Map:
         """Each element of a storage as it was, to what it is called now."""
@@ -297,7 +297,7 @@ def _stays_inside(scop: Scop, statement: ScopStatement, storage: str, subscripts
     box = scop.storages[storage].box
     for dimension in (d, d + 1):
         form = to_form(subscripts[dimension], scop.sizes)
-        if form is None or any(not isinstance(term, str) for term, _ in form.terms):
+        if form is None or any(term not in hull for term, _ in form.terms):
             return False
         low, high = interval(form, hull)
         if box.origin[dimension] != 0 or low < 0 or high >= box.extent[dimension]:

@@ -89,7 +89,7 @@ def outlined(scop: Scop, name: str, place: int, order: Sequence[str] = ()) -> Sc
     statements = [reader if s is statement else s for s in scop.statements]
     first = scop.by_name.get(f"{name}i", statement) if statement.kind == "update" else statement
     statements.insert(scop.statements.index(first), producer)
-    return Scop({**scop.storages, storage.name: storage}, tuple(statements), scop.sizes)
+    return Scop({**scop.storages, storage.name: storage}, tuple(statements), scop.sizes, steps=scop.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ class _Outline:
             if not isinstance(part, Read) or sorted(order) != sorted(own):
                 return None
             instances = tuple(own[i] for i in order)
-        for subscripts in (instances,) if isinstance(part, Read) else (_of_elements(part, reads), instances):
+        for subscripts in (instances,) if isinstance(part, Read) else (_of_elements(statement, part, reads), instances):
             if subscripts is None:
                 continue
             domain = _image(scop, statement, subscripts)
@@ -177,11 +177,12 @@ def _is_known(read: Read) -> bool:
     return is_plain(replace(read, boundary=None)) and isinstance(outside, Constant | None)
 
 
-def _of_elements(part: Expr, reads: list[Read]) -> tuple[Expr, ...] | None:
+def _of_elements(statement: ScopStatement, part: Expr, reads: list[Read]) -> tuple[Expr, ...] | None:
     """The subscripts of what is read, one for each element, if no index is in two of them or beside them."""
-    found = [s for s in dict.fromkeys(s for r in reads for s in r.subscripts) if indices_in(s)]
-    named = [i for s in found for i in indices_in(s)]
-    if len(named) != len({*named}) or _outside(part) - {s.name for s in found if isinstance(s, Index)}:
+    own = frozenset(statement.indices)
+    found = [s for s in dict.fromkeys(s for r in reads for s in r.subscripts) if indices_in(s) & own]
+    named = [i for s in found for i in indices_in(s) & own]
+    if len(named) != len({*named}) or (_outside(part) & own) - {s.name for s in found if isinstance(s, Index)}:
         return None
     return tuple(found)
 

@@ -223,10 +223,7 @@ def _coordinates_of(statement: ScopStatement) -> isl.Map:
 def _unit_rows(domain: isl.Set, partial: isl.UnionMap, members: int) -> list[int] | None:
     """The index that each leading member of a band schedules; None if one is not a plain index."""
     band = partial.extract_map(
-        isl.Space.map_from_domain_and_range(
-            domain.get_space(),
-            isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, _range_dim(partial)),
-        )
+        isl.Space.from_domain(domain.get_space()).add_dims(isl.dim_type.out, _range_dim(partial))
     )
     pieces: list[isl.MultiAff] = []
     isl.PwMultiAff.from_map(band).foreach_piece(lambda _, piece: pieces.append(piece))

@@ -14,6 +14,7 @@ from typing import TypeVar
 import islpy as isl
 
 from tcomp.errors import PlanError
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
@@ -62,7 +63,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     source = read_toml(text)
     stage = source.text("stage")
     notes = source.texts("notes")
-    tree = _atomic(source.parsed("tree", read_tree))
+    tree = _atomic(source.parsed("tree", read_tree), frozenset(map(step_parameter, scop.steps)))
     _check_numbers(tree_text(tree), "the tree")
     plan = _rewritten(source, scop, tree)
     tiled = replay(plan.program, tree)
@@ -131,15 +132,17 @@ def _named(table: str, pairs: list[tuple[Key, Value]]) -> Mapping[Key, Value]:
     return result
 
 
-def _atomic(tree: isl.Schedule) -> isl.Schedule:
-    """The tree with loops that isl may not take apart, as those of ``plan/tree.py``."""
+def _atomic(tree: isl.Schedule, steps: frozenset[str]) -> isl.Schedule:
+    """The tree with loops that isl may not take apart, as those of ``plan/tree.py``; its parameters are ``steps``."""
     for node in nodes_of(tree):
         if node.get_type() not in _READABLE:
             raise PlanError(f"a plan's tree has no nodes of type {isl.schedule_node_type.find_value(node.get_type())}")
 
     # isl makes no map of a tree whose domain alone has parameters.
-    if any(part().get_space().dim(isl.dim_type.param) for part in (tree.get_domain, tree.get_map)):
-        raise PlanError("a plan's tree has no parameters")
+    spaces = [part().get_space() for part in (tree.get_domain, tree.get_map)]
+    parameters = {s.get_dim_name(isl.dim_type.param, d) for s in spaces for d in range(s.dim(isl.dim_type.param))}
+    if not parameters <= steps:
+        raise PlanError("a plan's tree has no parameters but the steps around it")
 
     def close(node: isl.ScheduleNode) -> isl.ScheduleNode:
         if node.get_type() == isl.schedule_node_type.band:
@@ -273,7 +276,7 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     if space not in _SPACES:
         raise PlanError(f"{row.where}: space must be one of {', '.join(_SPACES)}")
     shape = row.numbers("shape", () if space == "register" else None)
-    lower = _corner(row, len(shape)) if "lower" in row.entries else None
+    lower = _corner(row, len(shape), scop) if "lower" in row.entries else None
     origin = row.numbers("origin", (0,) * len(shape) if lower is None and shape else (), signed=True)
     if space != "register" and len(shape) != len(storage.box.extent):
         raise PlanError(f"{row.where}: shape must have {len(storage.box.extent)} numbers")
@@ -290,11 +293,13 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order)
 
 
-def _corner(row: Row, rank: int) -> isl.MultiAff:
-    """The first element of a box, as whole numbers that follow from the bands around its mark."""
+def _corner(row: Row, rank: int, scop: Scop) -> isl.MultiAff:
+    """The first element of a box, as whole numbers that follow from the bands around its mark, and steps."""
     lower = row.parsed("lower", isl.MultiAff)
     plain = isl.Space.alloc(lower.get_ctx(), 0, lower.dim(isl.dim_type.in_), rank)
-    if not lower.get_space().is_equal(plain):
+    space, kind = lower.get_space(), isl.dim_type.param
+    named = {space.get_dim_name(kind, d) for d in range(space.dim(kind))}
+    if not named <= set(map(step_parameter, scop.steps)) or not space.drop_all_params().is_equal(plain):
         raise PlanError(f"{row.where}: lower must have {rank} numbers, and no names but those of bands")
     parts = [lower.get_at(d) for d in range(rank)]
     if any(part.is_nan() or not part.get_denominator_val().is_one() for part in parts):
@@ -359,7 +364,7 @@ def _copy(scop: Scop, row: Row) -> Copy:
     shape, order = row.numbers("shape"), row.numbers("order")
     if len(shape) != len(storage.box.extent):
         raise PlanError(f"{row.where}: shape must have {len(storage.box.extent)} numbers")
-    lower = _corner(row, len(shape))
+    lower = _corner(row, len(shape), scop)
     dtype = row.text("dtype", storage.dtype.name)
     if dtype not in DTYPES:
         raise PlanError(f"{row.where}: dtype must be an element type")

@@ -168,9 +168,9 @@ def _reach(single: isl.Map, inputs: int) -> tuple[isl.Aff, int]:
     for coefficients, constant in _lower_bounds(single, points, inputs):
         gap = isl.Aff.var_on_domain(point_space, isl.dim_type.set, inputs).set_constant_val(isl.Val(-constant))
         corner = isl.Aff.zero_on_domain(tile_space).set_constant_val(isl.Val(constant))
-        for t, coefficient in enumerate(coefficients):
-            gap = gap.set_coefficient_val(isl.dim_type.in_, t, isl.Val(-coefficient))
-            corner = corner.set_coefficient_val(isl.dim_type.in_, t, isl.Val(coefficient))
+        for (kind, t), coefficient in zip(_variables(single), coefficients, strict=True):
+            gap = gap.set_coefficient_val(kind, t, isl.Val(-coefficient))
+            corner = corner.set_coefficient_val(kind, t, isl.Val(coefficient))
         extent = points.max_val(gap).to_python() + 1
         if best is None or extent < best[1]:
             best = (corner, extent)
@@ -178,12 +178,18 @@ def _reach(single: isl.Map, inputs: int) -> tuple[isl.Aff, int]:
     return best
 
 
+def _variables(single: isl.Map) -> list[tuple[isl.dim_type, int]]:
+    """What a corner is a function of: the tile, and the steps around a piece of a program."""
+    return [(kind, t) for kind in (isl.dim_type.in_, isl.dim_type.param) for t in range(single.dim(kind))]
+
+
 def _lower_bounds(single: isl.Map, points: isl.Set, inputs: int) -> list[tuple[tuple[int, ...], int]]:
-    """Affine lower bounds ``coefficients . tile + constant`` of the output; the constant one always exists."""
-    bounds = [((0,) * inputs, points.dim_min_val(inputs).to_python())]
+    """Affine lower bounds, ``coefficients`` of ``_variables`` and a constant; the constant one always exists."""
+    variables = _variables(single)
+    bounds = [((0,) * len(variables), points.dim_min_val(inputs).to_python())]
     for constraint in single.remove_divs().simple_hull().get_constraints():
         own = constraint.get_coefficient_val(isl.dim_type.out, 0).to_python()
-        tile = tuple(constraint.get_coefficient_val(isl.dim_type.in_, t).to_python() for t in range(inputs))
+        tile = tuple(constraint.get_coefficient_val(kind, t).to_python() for kind, t in variables)
         constant = constraint.get_constant_val().to_python()
         if own == 1 and any(tile):
             bounds.append((tuple(-c for c in tile), -constant))

@@ -25,6 +25,7 @@ from tcomp.backends.dialect import (
 from tcomp.backends.source import IndexCheck
 from tcomp.backends.subscripts import fixed_value, may_be_truth
 from tcomp.errors import SourceText
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import (
     PROVED,
     Binary,
@@ -148,9 +149,9 @@ class Speller:
             case Constant():
                 return constant_text(expr.value, expr.dtype, self.dialect)
             case Index() if expr.dtype.name == "int32" and self.dialect.index == "int":
-                return self.indices[expr.name]
+                return self._index(expr.name)
             case Index():
-                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.indices[expr.name]})"
+                return f"(({C_VALUE_TYPES[expr.dtype.name]}){self._index(expr.name)})"
             case Size():
                 return f"(({C_VALUE_TYPES[expr.dtype.name]}){self.scop.sizes[expr.name]}LL)"
             case Read():
@@ -234,7 +235,7 @@ class Speller:
             return str(number) if abs(number) < 2**31 else f"{number}{self.dialect.suffix}"
         match expr:
             case Index():
-                text = self.indices[expr.name]
+                text = self._index(expr.name)
                 return f"{text}{self.dialect.suffix}" if text.lstrip("-").isdigit() else text
             case Unary(op="-"):
                 return negated(self._integer(expr.operand))
@@ -255,6 +256,10 @@ class Speller:
                 return self._integer(expr.operand)
             case _:
                 return self._as_index(expr)
+
+    def _index(self, name: str) -> str:
+        """The text of an index of the statement, or of a step around it."""
+        return self.indices[name] if name in self.indices else step_parameter(name)
 
     def element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The C lvalue of an element, from the text of its logical coordinates."""

@@ -14,6 +14,7 @@ from tcomp.bound.held import NOTHING, Held, hold
 from tcomp.bound.kernels import Shared, bound_kernel
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
+from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Part, Sizes
@@ -48,6 +49,7 @@ class BoundOperation:
         """Raises ShapeError for what does not fit a parameter, and TypeError as well where a name is wrong."""
         self.whole = whole
         function = whole.function
+        refuse_steps(function, "no argument of that can be bound", "pass all arguments in every call", ShapeError)
         check_names(function, given, before.names)
         self.held = hold(function, given, before)
         names = self.held.names

@@ -44,7 +44,9 @@ _BINARY = {
 def generate_loops(plan: Plan) -> LoopNode:
     """The loops of a plan; statement instances carry the values of all their indices."""
     places = _Places(plan)
-    build, _keep_alive = isl.AstBuild.from_context(isl.Set("{ : }")).set_after_each_mark(places.annotate)
+    # What is known of the steps around a piece of a program needs no condition.
+    context = plan.scop.domain.params() if plan.scop.steps else isl.Set("{ : }")
+    build, _keep_alive = isl.AstBuild.from_context(context).set_after_each_mark(places.annotate)
     tree = build.node_from_schedule(plan.tree)
     if places.failure is not None:
         raise places.failure
@@ -92,8 +94,11 @@ def affine_expressions(corner: isl.MultiAff, around: tuple[LoopExpr, ...]) -> tu
 
 def _affine(aff: isl.Aff, around: tuple[LoopExpr, ...]) -> LoopExpr:
     result: LoopExpr = Number(aff.get_constant_val().to_python())
-    for d, variable in enumerate(around[: aff.dim(isl.dim_type.in_)]):
-        coefficient = aff.get_coefficient_val(isl.dim_type.in_, d).to_python()
+    kinds = isl.dim_type
+    steps = [(kinds.param, d, Variable(aff.get_dim_name(kinds.param, d))) for d in range(aff.dim(kinds.param))]
+    bands = [(kinds.in_, d, variable) for d, variable in enumerate(around[: aff.dim(kinds.in_)])]
+    for kind, d, variable in (*steps, *bands):
+        coefficient = aff.get_coefficient_val(kind, d).to_python()
         if coefficient == 0:
             continue
         term = variable if coefficient == 1 else Operation("*", (Number(coefficient), variable))

@@ -45,8 +45,8 @@ def build(function: Function, sizes: Sizes) -> Scop:
 
     Raises ShapeError and CompileError as range inference does.
     """
-    refuse_steps(function, "no kernel is made of that yet", f"`{function.name}.reference(...)` runs it in NumPy")
-    whole = _Builder(function, sizes, infer(function, sizes.values)).build()
+    refuse_steps(function, "that has a model piece by piece only", f"`{function.name}.reference(...)` runs it in NumPy")
+    whole = Builder(function, sizes, infer(function, sizes.values)).build()
     return whole if sizes.part is None else part_of(whole, sizes.part)
 
 
@@ -59,11 +59,14 @@ class _Version:
     image: isl.Set
 
 
-class _Builder:
-    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges) -> None:
+class Builder:
+    """Makes the model of a function, or of a piece of one, of whose domains the ``steps`` around it are parameters."""
+
+    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges, steps: tuple[str, ...] = ()) -> None:
         self.function = function
         self.sizes = sizes
         self.ranges = ranges
+        self.steps = steps
         self.tensors = function.tensors
         self.storages: dict[str, Storage] = {}
         self.boxes: dict[str, Box] = {}
@@ -85,7 +88,7 @@ class _Builder:
         for number, statement in enumerate(self.function.statements):
             self._translate(number, statement)
         warnings = tuple(map(str, self.ranges.warnings))
-        return Scop(self.storages, tuple(self.statements), self.sizes.values, warnings)
+        return Scop(self.storages, tuple(self.statements), self.sizes.values, warnings, self.steps)
 
     def _number_versions(self) -> list[_Version]:
         written: dict[str, isl.Set] = {}
@@ -135,7 +138,9 @@ class _Builder:
             self._reduction(number, statement, domain, version, value)
             return
         target = self._target_storage(tensor, version)
-        if _reads_elsewhere(value, target, statement.subscripts):
+        if _reads_elsewhere(value, target, statement.subscripts) and not (
+            self.steps and self._is_apart(domain, target, statement, value)
+        ):
             scratch = self._temporary(f"{tensor.name}_new{number}", tensor.dtype, _hull(version.image))
             self._add(
                 f"S{number}", "assign", domain.domain, statement.indices, scratch, statement.subscripts, value, number
@@ -147,14 +152,25 @@ class _Builder:
             )
         self.current[tensor.name] = target
 
+    def _is_apart(self, domain: StatementDomain, target: str, statement: Statement, value: Expr) -> bool:
+        """Whether no instance of a step writes what another one of the same step reads."""
+        frame = Frame(domain.domain, self.sizes.values, self.boxes)
+        write = element_map(frame, target, statement.subscripts)
+        reads = [r for r in reads_with_subscripts(frame, value, ()) if storage_of(r) == target]
+        return all(
+            r.apply_range(write.reverse()).is_subset(isl.Map.identity(r.get_space().domain().map_from_set()))
+            for r in reads
+        )
+
     def _reduction(
         self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
     ) -> None:
-        points = points_of(statement, domain, self.sizes.values)
+        points = None if self.steps else points_of(statement, domain, self.sizes.values)
         if points is not None:
             self._scattered(number, statement, points, version, value)
             return
-        shares = shares_of(statement, domain, math.prod(_hull(version.image).extent))
+        elements = math.prod(_hull(version.image).extent)
+        shares = None if self.steps else shares_of(statement, domain, elements)
         if shares is not None:
             self._shared(number, shares, domain, version, value)
             return

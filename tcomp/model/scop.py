@@ -165,12 +165,16 @@ class ScopStatement:
 
 @dataclass(frozen=True, eq=False)
 class Scop:
-    """Statements in textual order over storages, with their dependences; ``warnings`` are about the program."""
+    """Statements in textual order over storages, with their dependences; ``warnings`` are about the program.
+
+    The ``steps`` around a piece of a program (``pieces.py``) are parameters of its sets and maps.
+    """
 
     storages: Mapping[str, Storage]
     statements: tuple[ScopStatement, ...]
     sizes: Mapping[str, int]
     warnings: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = ["storages:"]
@@ -350,9 +354,7 @@ def storage_of(access: isl.Map) -> str:
 def _textual_date(statement: ScopStatement, number: int, depth: int) -> isl.Map:
     space = statement.domain.get_space()
     rank = len(statement.indices)
-    date = isl.MultiAff.zero(
-        isl.Space.map_from_domain_and_range(space, isl.Space.set_alloc(space.get_ctx(), 0, depth + 1))
-    )
+    date = isl.MultiAff.zero(isl.Space.from_domain(space).add_dims(isl.dim_type.out, depth + 1))
     local = isl.LocalSpace.from_space(space)
     date = date.set_aff(0, isl.Aff.zero_on_domain(local).set_constant_val(number))
     for position in range(rank):

@@ -175,18 +175,10 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     lines.append(f"  sizes: {sizes or 'none'}")
     lines.append(f"  options: {specialisation.options.to_text() or 'all at their defaults'}")
     lines += [f"  note: {note}" for note in idle_options(specialisation, plan)]
-    for number, group in enumerate(plan.groups):
-        statements = [s for cluster in group.clusters for s in plan.clusters[cluster].statements]
-        tiles = " x ".join(map(str, group.sizes))
-        lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
-    lines.append(f"  loops: {compilation.nest}")
-    lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
-    lines += [f"  operation {operation}" for operation in plan.operations.values()]
-    lines += [f"  buffer {line}" for line in _buffers(compilation)]
-    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies if not c.ahead]
+    for title, part, loops in compilation.parts:
+        lines += [f"  {title}"] if title else []
+        lines += _of_plan(part, loops, source)
     lines += _bound(source, compilation)
-    lines += [f"  barrier before {mark}, for the {level}" for mark, level in plan.barriers.items()]
-    lines += [f"  note: {note}" for note in plan.notes]
     lines.append(f"  scratch memory: {source.scratch_bytes} bytes")
     if source.checks:
         lines.append(
@@ -195,6 +187,23 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     times = ", ".join(f"{stage} {1e3 * seconds:.0f} ms" for stage, seconds in compilation.seconds.items())
     lines.append(f"  compile time: {times}")
     return "\n".join(lines) + "\n"
+
+
+def _of_plan(plan: Plan, loops: str, source: Source) -> list[str]:
+    """How a program, or a piece of one, is laid out."""
+    lines = []
+    for number, group in enumerate(plan.groups):
+        statements = [s for cluster in group.clusters for s in plan.clusters[cluster].statements]
+        tiles = " x ".join(map(str, group.sizes))
+        lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
+    lines.append(f"  loops: {loops}")
+    lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
+    lines += [f"  operation {operation}" for operation in plan.operations.values()]
+    buffers = plan.buffers.values()
+    lines += [f"  buffer {b.storage}: {b.dtype}{list(b.shape)}, {b.bytes} bytes, {b.space}" for b in buffers]
+    lines += [f"  fetched {c.storage}: {c.dtype}{list(c.shape)}, {c.bytes} bytes" for c in plan.copies if not c.ahead]
+    lines += [f"  barrier before {mark}, for the {level}" for mark, level in plan.barriers.items()]
+    return lines + [f"  note: {note}" for note in plan.notes]
 
 
 def idle_options(specialisation: Specialisation, plan: Plan) -> tuple[str, ...]:
@@ -230,8 +239,3 @@ def _bound(source: Source, compilation: Compilation) -> list[str]:
         computed = "" if argument.name in program.tensors and argument.role == "input" else "computed once, "
         lines.append(f"  bound {argument.name}: {argument.dtype}{list(argument.shape)}, {computed}{size} bytes")
     return lines
-
-
-def _buffers(compilation: Compilation) -> list[str]:
-    buffers = compilation.plan.buffers.values()
-    return [f"{b.storage}: {b.dtype}{list(b.shape)}, {b.bytes} bytes, {b.space}" for b in buffers]

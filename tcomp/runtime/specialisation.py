@@ -29,6 +29,7 @@ from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.registry import backend_of, runtime_of
+from tcomp.stepwise import lower_stepwise
 from tcomp.storage.cache import store
 from tcomp.storage.forks import ISL
 from tcomp.values.operators import DTYPES
@@ -77,7 +78,11 @@ class Specialisation:
         """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
         backend, checked = backend_of(self.target), not self.unchecked
         with self._scheduling():
-            made = lower(self.function, self.sizes, self.options, backend, checked, self.plan, begun, announce)
+            if self.function.recurs:
+                facts = (self.function, self.sizes, self.options, backend, checked, self.plan)
+                made: Compilation = lower_stepwise(*facts, announce)
+            else:
+                made = lower(self.function, self.sizes, self.options, backend, checked, self.plan, begun, announce)
             self._report(made)
         return made
 

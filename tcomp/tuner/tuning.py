@@ -14,6 +14,7 @@ from pathlib import Path
 from tcomp import debug
 from tcomp.arrays.devices import Memory, device_count
 from tcomp.errors import TcompError
+from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.runtime.registry import check_available, estimate_of, memory_of
 from tcomp.storage.filelocks import claimed
@@ -76,6 +77,8 @@ def tune(
     strategy or executor.
     """
     begin = time.monotonic()
+    function = problem.specialisation.function
+    refuse_steps(function, "nothing can be tuned there yet", "try `options=` by hand", TcompError)
     if jobs is not None and (type(jobs) is not int or not 1 <= jobs < _MOST_JOBS):
         raise TcompError(f"jobs is {jobs!r}; it must be a whole number of at least 1")
     if executor is None:

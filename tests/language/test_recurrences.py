@@ -46,6 +46,13 @@ EDIT = """def distance(uint8(N) a, uint8(M) b) -> (int32(N+1,M+1) D) {
 }"""
 
 
+TARGETS = ["reference", "cpu"]
+
+
+def call(f: Any, target: str, *arguments: Any) -> Any:
+    return f.reference(*arguments) if target == "reference" else f(*arguments, target=target)
+
+
 def jacobi(A: Any, T: int) -> Any:
     for _ in range(T):
         B = A.copy()
@@ -70,34 +77,39 @@ def distance(a: Any, b: Any) -> Any:
     return D
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("text", [JACOBI, IN_PLACE])
 @pytest.mark.parametrize(("n", "m", "steps"), [(6, 7, 3), (3, 3, 1), (2, 5, 4), (5, 4, 0)])
-def test_stencils_with_and_without_a_step_subscript(text: str, n: int, m: int, steps: int) -> None:
+def test_stencils_with_and_without_a_step_subscript(text: str, n: int, m: int, steps: int, target: str) -> None:
     A = np.random.default_rng(0).random((n, m))
-    np.testing.assert_allclose(tc.define(text).jacobi.reference(A, steps), jacobi(A, steps), rtol=1e-14)
+    np.testing.assert_allclose(call(tc.define(text).jacobi, target, A, steps), jacobi(A, steps), rtol=1e-13)
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", [1, 2, 7])
-def test_all_pairs_of_paths(n: int) -> None:
+def test_all_pairs_of_paths(n: int, target: str) -> None:
     A = np.random.default_rng(n).integers(1, 99, (n, n)).astype(np.int32)
-    np.testing.assert_array_equal(tc.define(FLOYD_WARSHALL).paths.reference(A), paths(A))
+    np.testing.assert_array_equal(call(tc.define(FLOYD_WARSHALL).paths, target, A), paths(A))
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", [1, 2, 9])
-def test_sums_over_what_earlier_steps_wrote(n: int) -> None:
+def test_sums_over_what_earlier_steps_wrote(n: int, target: str) -> None:
     B = np.random.default_rng(n).random((n, n))
     A = B @ B.T + np.eye(n)
-    np.testing.assert_allclose(tc.define(CHOLESKY).cholesky.reference(A), np.linalg.cholesky(A), rtol=1e-10)
+    np.testing.assert_allclose(call(tc.define(CHOLESKY).cholesky, target, A), np.linalg.cholesky(A), rtol=1e-10)
 
 
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (1, 1), (6, 9)])
-def test_nested_blocks(n: int, m: int) -> None:
+def test_nested_blocks(n: int, m: int, target: str) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(0, 3, k).astype(np.uint8) for k in (n, m))
-    np.testing.assert_array_equal(tc.define(EDIT).distance.reference(a, b), distance(a, b))
+    np.testing.assert_array_equal(call(tc.define(EDIT).distance, target, a, b), distance(a, b))
 
 
-def test_inner_steps_depend_on_outer_ones() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_inner_steps_depend_on_outer_ones(target: str) -> None:
     f = tc.define("""def f(double(N,N) A) -> (double(N,N) S) {
       S(i,j) = 0.0 where i in 0:N, j in 0:N
       for i in 1:N { for j in 0:i { S(i,j) = S(i-1,j) + (j == 0 ? 0.0 : S(i,j-1)) + A(i,j) } }
@@ -107,15 +119,16 @@ def test_inner_steps_depend_on_outer_ones() -> None:
     for i in range(1, 5):
         for j in range(i):
             S[i, j] = S[i - 1, j] + (S[i, j - 1] if j else 0) + A[i, j]
-    np.testing.assert_allclose(f.reference(A), S)
+    np.testing.assert_allclose(call(f, target, A), S)
 
 
-def test_steps_are_all_those_that_what_is_read_from_outside_allows() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_steps_are_all_those_that_what_is_read_from_outside_allows(target: str) -> None:
     f = tc.define("""def f(float(B,T) X, float(T+2) W) -> (S) {
       for t { S(t,b) = X(b,t) * W(t+1) + (t == 0 ? 0.0 : S(t-1,b)) }
     }""").f
     X, W = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(5, np.float32)
-    np.testing.assert_array_equal(f.reference(X, W), np.cumsum(X.T, 0))
+    np.testing.assert_array_equal(call(f, target, X, W), np.cumsum(X.T, 0))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +201,85 @@ def test_derivatives_and_batches_refuse_steps() -> None:
         f.batched((0, None))
 
 
-def test_kernels_refuse_steps() -> None:
-    with pytest.raises(tc.TcompError, match="runs step by step"):
-        tc.define(IN_PLACE).jacobi(np.ones((4, 4)), 2)
+def test_what_has_no_steps_yet_says_so() -> None:
+    f, A = tc.define(IN_PLACE).jacobi, np.ones((4, 4))
+    for attempt in (
+        lambda: f(A, 2, target="simulator"),
+        lambda: f.bind(A=A),
+        lambda: f.tune(A, 2, budget=1.0),
+    ):
+        with pytest.raises(tc.TcompError, match="runs step by step"):
+            attempt()
+
+
+LSTM = """def lstm(float(T,B,E) X, float(4,E,D) W, float(4,D,D) R, float(B,D) h0, float(B,D) c0) -> (H, c) {
+  h(b,d) = h0(b,d)
+  c(b,d) = c0(b,d)
+  for t {
+    x(g,b,d) +=! X(t,b,e) * W(g,e,d)
+    r(g,b,d) +=! h(b,k) * R(g,k,d)
+    z(g,b,d) = x(g,b,d) + r(g,b,d)
+    c(b,d) = sigmoid(z(1,b,d)) * c(b,d) + sigmoid(z(0,b,d)) * tanh(z(2,b,d))
+    h(b,d) = sigmoid(z(3,b,d)) * tanh(c(b,d))
+    H(t,b,d) = h(b,d)
+  }
+}"""
+
+
+def test_a_kernel_in_pieces_explains_itself_and_its_plans_read_back() -> None:
+    f = tc.define(LSTM).lstm
+    sizes = {"T": 5, "B": 3, "E": 4, "D": 6}
+    kernel = f.compile(sizes=sizes)
+    assert "piece 1, for each t:" in kernel.explain()
+    assert {"scop", "fuse", "pack", "loops", "kernel"} <= kernel.stages.keys()
+    assert "step_t" in kernel.stages["pack"]
+    again = f.compile(sizes=sizes, plan=kernel.stages["pack"])
+    assert again.source == kernel.source
+    with pytest.raises(tc.TcompError, match="pieces"):
+        f.compile(sizes=sizes, plan=kernel.stages["pack"].split("#### piece 1")[0])
+    broken = kernel.stages["pack"].replace("step_t", "step_u")
+    with pytest.raises(tc.TcompError):
+        f.compile(sizes=sizes, plan=broken)
+
+
+@pytest.mark.parametrize("options", ["", "tile=2x2", "parallel=False", "fusion=min"])
+def test_pieces_with_reductions_agree_with_the_interpreter(options: str) -> None:
+    rng = np.random.default_rng(0)
+    X, W, R, h, c = (rng.random(s, np.float32) for s in ((5, 3, 4), (4, 4, 6), (4, 6, 6), (3, 6), (3, 6)))
+    f = tc.define(LSTM).lstm
+    options = options.replace("fusion=min", "fusion_strategy=min")
+    for found, wanted in zip(f(X, W, R, h, c, options=options or None), f.reference(X, W, R, h, c), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_arrays_with_strides_and_with_nothing_in_them() -> None:
+    f = tc.define("def f(float(N,M) A) -> (S) { for i in 0:N { S(i,j) = (i == 0 ? 0.0 : S(i-1,j)) + A(i,j) } }").f
+    A = np.random.default_rng(0).random((12, 9), np.float32)
+    for given in (A[::-2, 1::3], A.T[2:5], A[:0], A[:, :0], A[:1]):
+        np.testing.assert_allclose(f(given), np.cumsum(given, 0), rtol=1e-5)
+
+
+def test_subscripts_that_data_choose_are_checked_in_steps() -> None:
+    text = "def f(int32(T) I, float(N) A) -> (S) { for t in 0:T { S(t) = (t == 0 ? 0.0 : S(t-1)) + A(I(t)) } }"
+    f, A = tc.define(text).f, np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(f(np.array([3, 1, 2], np.int32), A), [3, 4, 6])
+    with pytest.raises(tc.ShapeError, match="7"):
+        f(np.array([3, 7, 2], np.int32), A)
+
+
+def test_what_is_read_and_written_at_steps_that_may_meet_is_one_storage() -> None:
+    # S(t) and S(T-1-t) are the same element in the middle.
+    f = tc.define("""def f(int32(T) A) -> (S) {
+      S(t) = A(t)
+      for t in 0:T { S(t) = S(T-1-t) + 1 }
+    }""").f
+    A = np.arange(7, dtype=np.int32)
+    np.testing.assert_array_equal(f(A), f.reference(A))
+
+
+def test_steps_that_are_not_taken() -> None:
+    f = tc.define("def f(float(N) A, const int T) -> (S) { S(i) = A(i) for t in 1:T { S(i) = S(i) * 2.0 } }").f
+    A = np.ones(3, np.float32)
+    for steps, wanted in ((0, 1), (1, 1), (3, 4)):
+        np.testing.assert_array_equal(f(A, steps), A * wanted)
+        np.testing.assert_array_equal(f.reference(A, steps), A * wanted)

@@ -57,30 +57,30 @@ class KernelFrame:
         if self.ahead.bytes:
             arguments += (Argument(PACKED, UINT8, (self.ahead.bytes,), (1,), "input", bound=True),)
         entry = f"tcomp_{self.function.name}"
-        head = [f"int {entry}({', '.join(_parameters(arguments))})", "{"]
-        head += [f"  {line}" for line in self._global_declarations()]
+        head = [f"int {entry}({', '.join(parameters(arguments))})", "{"]
+        head += [f"  {line}" for line in self.global_declarations()]
         if needs.checks:
             head.append("  report[2] = 0;")
         tail = ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
         packing = f"{entry}_packing" if self.ahead.bytes else None
         text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
-        declarations = "".join(d.rstrip() + "\n" for d in c_declarations(needs.calls))
-        declarations += _OPENMP if uses_threads else ""
-        text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
-        text = group_functions(text) + lane_sum_functions(text) + text
-        text = dot_functions(text, self.machine.dots) + widening_functions(text, self.machine.widens) + text
-        text = vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
-        flags = (*(("-ffast-math",) if self.fast_math else ()), *(_DEEP_FLAGS if depth > _DEEP else ()))
-        scratch = self.arena.shared_bytes + self.threads * self.arena.slice_bytes
+        text = with_helpers(text, needs, uses_threads, self.machine)
+        flags = flags_of(self.fast_math, depth)
+        scratch = self.scratch_bytes
         return Source(
             f"/* {self._title()} */\n{text}", entry, arguments, scratch, tuple(needs.checks), flags, packing=packing
         )
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The scratch memory that is needed."""
+        return self.arena.shared_bytes + self.threads * self.arena.slice_bytes
 
     def _packing(self, name: str | None, arguments: tuple[Argument, ...]) -> list[str]:
         """The function that packs the panels of bound arrays, where there are some."""
         if name is None:
             return []
-        bound = [_parameter(a) for a in arguments if a.bound and a.name != PACKED]
+        bound = [parameter(a) for a in arguments if a.bound and a.name != PACKED]
         head = f"void {name}({', '.join([*bound, f'char *restrict {MEMORY}'])})"
         return [head, "{", *(f"  {line}" for line in self.ahead.filled(self.machine.vector_bytes)), "}"]
 
@@ -92,19 +92,36 @@ class KernelFrame:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.plan.scop.sizes.items())
         return f"{self.function.name}, specialised to {sizes or 'no sizes'}"
 
-    def _global_declarations(self) -> list[str]:
-        lines = []
+    def global_declarations(self) -> list[str]:
+        lines: list[str] = []
         for name, offset in self.arena.shared.items():
             c = C_STORAGE_TYPES[self.plan.buffers[name].dtype.name]
             lines.append(f"{c} {self.pointer(name)} = ({c} *)(scratch + {offset}L);")
         return lines
 
 
-def _parameters(arguments: tuple[Argument, ...]) -> list[str]:
-    return [*map(_parameter, arguments), "char *restrict scratch", "long long *restrict report"]
+def flags_of(fast_math: bool, depth: int) -> tuple[str, ...]:
+    """What a compiler is told for a kernel with so many loops in one another."""
+    return (*(("-ffast-math",) if fast_math else ()), *(_DEEP_FLAGS if depth > _DEEP else ()))
 
 
-def _parameter(argument: Argument) -> str:
+def with_helpers(text: str, needs: Needs, uses_threads: bool, machine: Machine) -> str:
+    """The functions of a kernel, behind the declarations and the functions that they use."""
+    declarations = "".join(d.rstrip() + "\n" for d in c_declarations(needs.calls))
+    declarations += _OPENMP if uses_threads else ""
+    text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
+    text = group_functions(text) + lane_sum_functions(text) + text
+    text = dot_functions(text, machine.dots) + widening_functions(text, machine.widens) + text
+    return vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
+
+
+def parameters(arguments: tuple[Argument, ...]) -> list[str]:
+    """What a kernel takes."""
+    return [*map(parameter, arguments), "char *restrict scratch", "long long *restrict report"]
+
+
+def parameter(argument: Argument) -> str:
+    """How an argument is declared."""
     if argument.name == PACKED:
         return f"char *restrict {MEMORY}"
     const = "const " if argument.role == "input" else ""

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.arena import ALIGNMENT, lay_out
-from tcomp.backends.c.contractions.aheadpanels import ahead_panels
-from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
-from tcomp.backends.c.contractions.groupedpanels import panel_of
-from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
-from tcomp.backends.c.contractions.lanesums import LaneSums
-from tcomp.backends.c.contractions.operands import OperandPlaces
-from tcomp.backends.c.contractions.panels import Panel
-from tcomp.backends.c.contractions.registertiles import Contraction
-from tcomp.backends.c.frame import KernelFrame
-from tcomp.backends.c.loops.joined import joined
-from tcomp.backends.c.loops.nests import nest_of
-from tcomp.backends.c.loops.scans import RunningValue, Scan, scan_below
-from tcomp.backends.c.loops.stages import clears, copied_by
-from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_loops
-from tcomp.backends.c.rows.loops import RowLoops
-from tcomp.backends.c.rows.streaming import FENCE
-from tcomp.backends.c.vectors.values import computed_type
-from tcomp.backends.c.vectors.widening import NARROWED
-from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
+from tcomp.backends.c.emitter import Emitter
+from tcomp.backends.c.frame import flags_of
+from tcomp.backends.c.pieces import pieces_source
 from tcomp.backends.source import Source
-from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
-from tcomp.grammar.tree.function import Cast, Function, Read
-from tcomp.loops.codegen import affine_expressions
+from tcomp.backends.spelling import Needs
+from tcomp.grammar.tree.function import Function
 from tcomp.loops.ir import (
-    Block,
-    Execute,
-    For,
-    If,
-    Let,
-    LoopExpr,
     LoopNode,
-    Operation,
-    Scope,
     depth,
-    walk,
 )
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Plan
+from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.mapping.tiles.footprint import box_volume
-from tcomp.model.scop import ScopStatement
-from tcomp.values.operators import FLOAT32
+from tcomp.model.pieces import Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,331 +37,21 @@ class CpuBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
+        return Emitter(function, plan, options, self._threads(options), checked, self.machine).emit(loops)
+
+    def emit_pieces(
+        self, function: Function, pieces: Pieces, made: Sequence[tuple[Plan, LoopNode]], options: MappingOptions,
+        checked: bool,
+    ) -> Source:  # fmt: skip
+        """C for a program in pieces, each with its plan and its loops."""
+        needs, texts = Needs(), []
+        for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
+            emitter = Emitter(piece.function, plan, options, self._threads(options), checked, self.machine)
+            emitter.needs = needs
+            texts.append(emitter.piece(loops))
+        flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
+        return pieces_source(function, pieces, texts, needs, self.machine, flags)
+
+    def _threads(self, options: MappingOptions) -> int:
         granted = self.machine.threads if options.threads is None else math.prod(options.threads)
-        threads = min(self.machine.threads, granted) if options.parallel else 1
-        return _Emitter(function, plan, options, threads, checked, self.machine).emit(loops)
-
-
-class _Emitter:
-    def __init__(
-        self, function: Function, plan: Plan, options: MappingOptions, threads: int, checked: bool, machine: Machine
-    ) -> None:
-        self.function = function
-        self.machine = machine
-        self.plan = plan
-        self.scop = plan.scop
-        self.checked = checked
-        self.needs = Needs()
-        self.threads = threads
-        self.arena = lay_out(plan)
-        self.ahead = ahead_panels(plan)
-        self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math, self.ahead)
-        self.panels: dict[str, dict[Read, Panel]] = {}
-        self.grouped: dict[str, dict[Read, Panel]] = {}
-        for c in plan.copies:
-            (self.panels if c.groups is None else self.grouped).setdefault(c.statement, {}).update(
-                dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
-            )
-        self.corners: dict[str, tuple[LoopExpr, ...]] = {}
-        self.kept: dict[str, KeptPanel] = {}
-        self.by_mark: dict[str, list[Buffer]] = {}
-        for buffer in plan.buffers.values():
-            self.by_mark.setdefault(buffer.mark, []).append(buffer)
-        self.lines: list[str] = []
-        self.scans: dict[str, RunningValue] = {}
-        self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
-        self.uses_threads = False
-
-    def emit(self, loops: LoopNode) -> Source:
-        self._node(loops, 1)
-        return self.frame.source(self.lines, self.needs, self.uses_threads, depth(loops))
-
-    def _put(self, depth: int, text: str) -> None:
-        self.lines.append("  " * depth + text)
-
-    def _node(self, node: LoopNode, depth: int) -> None:
-        match node:
-            case Block():
-                self._block(node.children, depth)
-            case For():
-                scan = scan_below(node, self.plan)
-                if scan is not None and scan.mark not in self.scans:
-                    self._scan(scan, node, depth)
-                    return
-                lines = self.rows.register_tile(node)
-                if lines is None:
-                    node = joined(node, self.plan, self.rows.side_by_side)
-                    lines = self.rows.lines(node)
-                if lines is None:
-                    self._loop(node, depth, self._node)
-                for line in lines or ():
-                    self._put(depth, line)
-            case Let():
-                self._put(depth, "{")
-                self._put(depth + 1, f"const long {node.iterator} = {loop_text(node.value)};")
-                self._node(node.body, depth + 1)
-                self._put(depth, "}")
-            case If():
-                self._put(depth, f"if ({loop_text(node.condition)}) {{")
-                self._node(node.then, depth + 1)
-                if node.otherwise is not None:
-                    self._put(depth, "} else {")
-                    self._node(node.otherwise, depth + 1)
-                self._put(depth, "}")
-            case Scope():
-                self._scope(node, depth)
-            case Execute():
-                self._execute(node, depth)
-
-    def _block(self, children: tuple[LoopNode, ...], depth: int) -> None:
-        """Nodes in order; a contraction takes with it what starts and finishes its accumulators, where it can."""
-        position = 0
-        while position < len(children):
-            position += self._fused(children[position:], depth)
-
-    def _fused(self, nodes: tuple[LoopNode, ...], depth: int) -> int:
-        """Spell the first of some nodes, or the first few as one contraction; how many they are."""
-        for number, node in enumerate(nodes[:2]):
-            operation = self.plan.operations.get(node.name) if isinstance(node, Scope) else None
-            if operation is not None and operation.kind == "contract":
-                assert isinstance(node, Scope)
-                statement = self.scop.by_name[operation.statement]
-                for length in (number + 2, number + 1):
-                    around = (*nodes[:number], None)[0], (*nodes[number + 1 : length], None)[0]
-                    if length <= len(nodes) and self._contract(node, statement, depth, *around):
-                        return length
-            if isinstance(node, For) and (length := self._accumulated(nodes, number, depth)):
-                return length
-        self._node(nodes[0], depth)
-        return 1
-
-    def _accumulated(self, nodes: tuple[LoopNode, ...], number: int, depth: int) -> int:
-        """Spell a register tile of an update with what sets its elements before, or copies them; how many nodes."""
-        update, start = nodes[number], nodes[0] if number else None
-        assert isinstance(update, For)
-        for after in (*nodes[number + 1 : number + 2], None):
-            if start is not None or after is not None:
-                lines = self.rows.register_tile(update, start, after)
-                for line in lines or ():
-                    self._put(depth, line)
-                if lines is not None:
-                    return number + (1 if after is None else 2)
-        return 0
-
-    def _scope(self, node: Scope, depth: int) -> None:
-        if node.name.startswith("parallel"):
-            self._parallel(node, depth)
-            return
-        operation = self.plan.operations.get(node.name)
-        if node.name in self.scans and node.body is self.scans[node.name].scan.steps:
-            for line in self.scans[node.name].steps():
-                self._put(depth, line)
-            return
-        if node.name in self.rows.reduced_by:
-            for line in self.rows.reduced_by[node.name]:
-                self._put(depth, line)
-            return
-        if operation is not None and operation.kind in ("reduce", "scan"):
-            self._reduce(node.body, depth)
-            return
-        if operation is not None and self._contract(node, self.scop.by_name[operation.statement], depth):
-            return
-        buffers = self.by_mark.get(node.name, [])
-        panels = [panel_of(c, self.scop.storages[c.storage]) for c in self.plan.copies if c.mark == node.name]
-        if not buffers and not panels:
-            self._node(node.body, depth)
-            return
-        self._put(depth, f"{{ /* {node.name} */")
-        for buffer in buffers:
-            self._declare(buffer, node.around, depth + 1)
-        for panel in panels:
-            self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
-            corner = [loop_text(e) for e in self.corners[panel.name]]
-            for line in self._panel(panel, corner):
-                self._put(depth + 1, line)
-        self._node(node.body, depth + 1)
-        self._put(depth, "}")
-
-    def _panel(self, panel: Panel, corner: list[str]) -> list[str]:
-        """The lines that declare a panel and fill it, unless that is done ahead."""
-        if panel.name in self.ahead.by_name:
-            return panel.declared(self.ahead.by_name[panel.name].address(corner), corner)
-        lines = [*panel.bordered(), *panel.filled(mangle(panel.copy.storage), self.machine.vector_bytes)]
-        kept = self.kept.get(panel.name)
-        lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
-        return [*panel.declared(self._slice(panel.copy.panel), corner), *lines]
-
-    def _declare(self, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
-        c, name = C_STORAGE_TYPES[buffer.dtype.name], mangle(buffer.storage)
-        if buffer.space == "register":
-            self._put(depth, f"{c} {name};")
-            return
-        assert buffer.lower is not None
-        names = buffer_corner(buffer)
-        for d, corner in enumerate(affine_expressions(buffer.lower, around)):
-            if buffer.shape[d] > 1 and names[d].startswith("at"):
-                self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
-        if buffer.storage in self.arena.private:
-            self._put(depth, f"{c} {self.frame.pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")
-        else:
-            count = max(1, buffer.bytes // buffer.dtype.itemsize)
-            self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
-
-    def _slice(self, name: str) -> str:
-        """The C text of an address in the memory of a thread's own."""
-        offset = self.arena.shared_bytes + self.arena.private[name]
-        thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
-        self.uses_threads = self.uses_threads or self.threads > 1
-        return f"scratch + {offset}L{thread}"
-
-    def _parallel(self, node: Scope, depth: int) -> None:
-        instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
-        loops, tile = tile_loops(node.body)
-        kept = kept_panels(self.plan, loops, tile)
-        self.kept = {k.panel.name: k for k in kept}
-        own = [line for k in kept for line in k.declared()]
-        loops = panel_by_panel(self.plan, self.machine, loops, kept)
-        if runs_parallel(loops, instances, self.threads):
-            self.uses_threads = True
-            lines = shared_out(loops, self._captured(tile), own, instances, self.threads)
-        else:
-            lines = [*own, *self._captured(nested(loops, tile))]
-            if streams(lines):
-                lines.append(FENCE)
-            if own:
-                lines = ["{", *("  " + line for line in lines), "}"]
-        for line in lines:
-            self._put(depth, line)
-
-    def _scan(self, scan: Scan, loop: For, depth: int) -> None:
-        """A loop over elements that hand on what they have reduced."""
-        running = RunningValue(scan, self.plan, functools.partial(self._speller, scan.call.statement))
-        self.scans[scan.mark] = running
-        self._put(depth, "{")
-        for line in running.declared():
-            self._put(depth + 1, line)
-        self._loop(loop, depth + 1, self._node)
-        self._put(depth, "}")
-        del self.scans[scan.mark]
-
-    def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:
-        self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))
-        body(node.body, depth + 1)
-        self._put(depth, "}")
-
-    def _for_head(self, iterator: str, lower: str, upper: str, step: int) -> str:
-        increment = f"{iterator}++" if step == 1 else f"{iterator} += {step}"
-        return f"for (long {iterator} = {lower}; {iterator} < {upper}; {increment}) {{"
-
-    def _reduce(self, node: LoopNode, depth: int) -> None:
-        """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
-        match joined(node, self.plan, self.rows.side_by_side) if isinstance(node, For) else node:
-            case For(body=Execute() as call) as loop:
-                for line in self.rows.reduced(loop, call):
-                    self._put(depth, line)
-            case For() as loop:
-                self._loop(loop, depth, self._reduce)
-            case _:
-                self._node(node, depth)
-
-    def _contract(
-        self,
-        operation: Scope,
-        statement: ScopStatement,
-        depth: int,
-        start: LoopNode | None = None,
-        after: LoopNode | None = None,
-    ) -> bool:
-        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops.
-
-        ``start`` is what runs before, ``after`` what runs behind it: they are spelled with it only if they set the same
-        tile to zero, and copy it.
-        """
-        nest = nest_of(operation.body, statement, operation.torn)
-        if nest is None or (start is not None and not clears(start, nest, statement, self.scop)):
-            return False
-        copy = None if after is None else copied_by(after, nest, statement, self.plan)
-        if after is not None and copy is None:
-            return False
-        span = statement.value.span
-        result = None if copy is None else Read(copy.target, statement.subscripts, copy.value.dtype, span)
-
-        grouped = self._grouped(statement)
-        places = OperandPlaces(statement, nest, self.plan, self._speller, grouped)
-        dtype = self.scop.storages[statement.target].dtype
-        facts = (statement, dtype, nest, self.machine, self.scop.sizes, places.place, start is not None, result)
-
-        def plainly(inner: LoopNode) -> list[str]:
-            return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
-
-        lines = Contraction(*facts).lines(plainly) or LaneSums(*facts).lines(plainly)
-        if grouped:
-            dots = DotContraction(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
-            lines = dots.lines_or(lines or plainly(operation.body), plainly) or lines
-        if lines is None:
-            return False
-        self._put(depth, "{")
-        for line in lines:
-            self._put(depth + 1, line)
-        self._put(depth, "}")
-        return True
-
-    def _grouped(self, statement: ScopStatement) -> dict[Read, GroupedOperand]:
-        """The operands of a contraction that lie in copies with groups of steps: both of them, or none."""
-        found: dict[Read, GroupedOperand] = {}
-        for read, panel in self.grouped.get(statement.name, {}).items():
-            groups = panel.copy.groups
-            taken = groups is not None and self.machine.products_in_a_lane(panel.copy.dtype) == groups.size
-            if groups is not None and taken and panel.name in self.corners:
-                found[read] = GroupedOperand(panel, self.corners[panel.name][groups.dimension])
-        return found if len(found) == 2 else {}
-
-    def _plain(self, loop: For) -> list[str]:
-        """The lines of a loop as it stands, instead of putting them."""
-        before, self.lines = self.lines, []
-        self._loop(loop, 0, self._node)
-        lines, self.lines = self.lines, before
-        return lines
-
-    def _captured(self, node: LoopNode) -> list[str]:
-        """The lines of a node, instead of putting them."""
-        before, self.lines = self.lines, []
-        self._node(node, 0)
-        lines, self.lines = self.lines, before
-        return lines
-
-    def _speller(
-        self, statement: str, indices: Mapping[str, str], known: Mapping[Gather, str] | None = None
-    ) -> Speller:
-        known = self.rows.known if known is None else known
-        source, panels, held = self.function.source, self.panels.get(statement, {}), self.rows.held.get(statement, {})
-        facts = (self.scop, self.plan.buffers, indices, self.needs, self.checked, source)
-        reported = self.scop.by_name[statement].reported
-        return Speller(*facts, known=known, panels=panels, held=held, reported=reported)
-
-    def _execute(self, node: Execute, depth: int) -> None:
-        statement = self.scop.by_name[node.statement]
-        bound: dict[str, str] = {}
-        declared: list[str] = []
-        for position, (index, argument) in enumerate(zip(statement.indices, node.arguments, strict=True)):
-            if position < statement.tile_rank:
-                continue
-            text = loop_text(argument)
-            if isinstance(argument, Operation):
-                declared.append(f"const long i_{index} = {text};")
-                text = f"i_{index}"
-            bound[index] = text
-        speller = self._speller(statement.name, bound)
-        dtype = self.scop.storages[statement.target].dtype
-        target = speller.written(statement.target, statement.subscripts)
-        expr = statement.value
-        if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
-            expr = expr.operand  # storing it is the conversion
-        value = speller.value(expr)
-        if statement.kind == "update":
-            assert statement.reduction is not None
-            value = combine(statement.reduction, load(target, dtype), value, dtype)
-        text = f"{target} = {store(value, dtype)};"
-        if declared:
-            text = f"{{ {' '.join(declared)} {text} }}"
-        self._put(depth, text)
+        return min(self.machine.threads, granted) if options.parallel else 1

@@ -113,7 +113,7 @@ class _Conditions:
             return None
         total = _Line(0, form.constant)
         for index, coefficient in form.terms:
-            line = self._of_iterator(arguments[index]) if isinstance(index, str) else None
+            line = self._of_iterator(arguments[index]) if isinstance(index, str) and index in arguments else None
             if line is None:
                 return None
             total += line.times(coefficient)

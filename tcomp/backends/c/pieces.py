@@ -1,0 +1,124 @@
+"""The C text of a program in pieces: a function for each piece, and one that runs them step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcomp.backends.arguments import arguments_of
+from tcomp.backends.c.frame import parameter, parameters, with_helpers
+from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
+from tcomp.backends.source import Source
+from tcomp.backends.spelling import Needs
+from tcomp.grammar.ranges.affine import step_parameter
+from tcomp.grammar.tree.forms import Form
+from tcomp.grammar.tree.function import Function
+from tcomp.mapping.machines.cpu import Machine
+from tcomp.model.pieces import Piece, Pieces, Repeat
+from tcomp.model.scop import Scop
+from tcomp.model.views import Slice
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PieceText:
+    """The lines of a piece, the bytes that it needs for itself, and whether it asks for threads."""
+
+    lines: Sequence[str]
+    scratch_bytes: int
+    uses_threads: bool
+
+
+def pieces_source(
+    function: Function, pieces: Pieces, texts: Sequence[PieceText], needs: Needs, machine: Machine, flags: Sequence[str]
+) -> Source:
+    """The kernel of a whole program; ``texts`` has one entry for each piece, in order, and all have those ``needs``."""
+    return _Text(function, pieces, texts).source(needs, machine, tuple(flags))
+
+
+class _Text:
+    def __init__(self, function: Function, pieces: Pieces, texts: Sequence[PieceText]) -> None:
+        self.function = function
+        self.pieces = pieces
+        self.texts = texts
+        self.numbers = {id(piece): number for number, piece in enumerate(pieces.pieces)}
+        self.offsets: dict[str, int] = {}
+        self.shared_bytes = 0
+        for storage in pieces.storages.values():
+            if storage.role == "temporary":
+                self.offsets[storage.name] = self.shared_bytes
+                self.shared_bytes += -(-max(1, storage.bytes) // _ALIGNMENT) * _ALIGNMENT
+
+    def source(self, needs: Needs, machine: Machine, flags: tuple[str, ...]) -> Source:
+        whole = Scop(self.pieces.storages, (), self.pieces.sizes)
+        arguments = arguments_of(self.function, whole)
+        entry = f"tcomp_{self.function.name}"
+        lines: list[str] = []
+        for piece, text in zip(self.pieces.pieces, self.texts, strict=True):
+            lines += [f"static void {self._name(piece)}({', '.join(self._parameters(piece))})", "{", *text.lines, "}"]
+        lines += [f"int {entry}({', '.join(parameters(arguments))})", "{"]
+        for name, offset in self.offsets.items():
+            c = C_STORAGE_TYPES[self.pieces.storages[name].dtype.name]
+            lines.append(f"  {c} *{mangle(name)} = ({c} *)(scratch + {offset}L);")
+        lines += ["  report[2] = 0;"] * bool(needs.checks)
+        lines += self._body(self.pieces.body, 1)
+        lines += ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
+        body = with_helpers("\n".join(lines) + "\n", needs, any(t.uses_threads for t in self.texts), machine)
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.pieces.sizes.items())
+        scratch = self.shared_bytes + max((t.scratch_bytes for t in self.texts), default=0)
+        title = f"/* {self.function.name}, specialised to {sizes or 'no sizes'} */\n"
+        return Source(
+            title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings
+        )
+
+    def _name(self, piece: Piece) -> str:
+        return f"tcomp_{self.function.name}_piece{self.numbers[id(piece)]}"
+
+    def _parameters(self, piece: Piece) -> list[str]:
+        """What the function of a piece takes; a pointer to a single element is not ``restrict``."""
+        arguments = arguments_of(piece.function, piece.scop)
+        steps = [f"const long {step_parameter(step)}" for step in piece.steps]
+        own = [parameter(a) if a.shape else parameter(a).replace("restrict ", "") for a in arguments]
+        return [*own, *steps, "char *restrict scratch", "long long *restrict report"]
+
+    def _body(self, body: Sequence[Piece | Repeat], depth: int) -> list[str]:
+        lines: list[str] = []
+        for item in body:
+            if isinstance(item, Piece):
+                lines.append("  " * depth + self._call(item))
+                continue
+            step = step_parameter(item.index)
+            head = f"for (long {step} = {_form(item.lower)}; {step} < {_form(item.upper)}; {step}++) {{"
+            lines += ["  " * depth + head, *self._body(item.body, depth + 1), "  " * depth + "}"]
+        return lines
+
+    def _call(self, piece: Piece) -> str:
+        given = [self._pointer(piece.slices[a.name]) for a in arguments_of(piece.function, piece.scop)]
+        scratch = f"scratch + {self.shared_bytes}L" if self.shared_bytes else "scratch"
+        return f"{self._name(piece)}({', '.join([*given, *map(step_parameter, piece.steps), scratch, 'report'])});"
+
+    def _pointer(self, cut: Slice) -> str:
+        storage = self.pieces.storages[cut.tensor]
+        terms = [
+            _scaled(_form(Form(form.terms, form.constant - storage.box.origin[d])), storage.strides[d])
+            for d, form in cut.at
+            if storage.strides[d]
+        ]
+        return " + ".join([mangle(cut.tensor), *(t for t in terms if t != "0")])
+
+
+def _scaled(text: str, stride: int) -> str:
+    return text if stride == 1 or text == "0" else f"({text}) * {stride}L"
+
+
+def _form(form: Form) -> str:
+    """The C text of a form over steps."""
+    terms = [_term(step_parameter(str(term)), factor) for term, factor in form.terms]
+    if form.constant or not terms:
+        terms.append(f"{form.constant}L" if abs(form.constant) >= 1 << 31 else str(form.constant))
+    return " + ".join(terms).replace("+ -", "- ")
+
+
+def _term(name: str, factor: int) -> str:
+    return name if factor == 1 else f"-{name}" if factor == -1 else f"{factor}L * {name}"

@@ -1,0 +1,272 @@
+"""A program with blocks of steps, taken apart: what runs between two beginnings or ends of blocks is a ``Piece``.
+
+A piece has a ``Scop`` of its own, in which the indices of the blocks around it are parameters: it runs once for each of
+their values, and is scheduled, tiled and proved like any program, for all of them at once.  Pieces run one after
+another as they are written, so nothing that passes do to one can be seen by another.
+
+Tensors that outlive a piece are arguments of it.  Where all accesses of a piece to one have subscripts that are made of
+steps, as ``U(t, i)`` and ``U(t-1, i)`` have, the piece gets the slices that these name, and knows them to be apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.grammar.ranges.affine import step_parameter
+from tcomp.grammar.ranges.domains import StatementDomain
+from tcomp.grammar.ranges.ranges import Ranges, infer
+from tcomp.grammar.tree.forms import Form, to_form
+from tcomp.grammar.tree.function import Function, Read, Statement, Step, Tensor, walk
+from tcomp.model.accesses import Frame, element_map
+from tcomp.model.build import Builder
+from tcomp.model.scop import Scop, Sizes, Storage, contiguous_strides
+from tcomp.model.views import Slice, Views, Whole
+
+_SET, _PARAM = isl.dim_type.set, isl.dim_type.param
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Statements that run without a block between them, inside ``steps``; ``slices`` says what its storages are of."""
+
+    function: Function
+    scop: Scop
+    steps: tuple[str, ...]
+    slices: Mapping[str, Slice]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """``body`` for each value of a step, from ``lower`` up to but not including ``upper``, forms over outer steps."""
+
+    index: str
+    lower: Form
+    upper: Form
+    body: tuple[Piece | Repeat, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """A program in pieces.  ``storages`` are those that outlive one: the caller's, and temporaries between pieces."""
+
+    storages: Mapping[str, Storage]
+    body: tuple[Piece | Repeat, ...]
+    sizes: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All pieces, in the order of the text."""
+        return tuple(_pieces_of(self.body))
+
+    @property
+    def depth(self) -> int:
+        """How many blocks are in one another at most."""
+        return max((len(piece.steps) for piece in self.pieces), default=0)
+
+
+def _pieces_of(body: Sequence[Piece | Repeat]) -> Iterator[Piece]:
+    for item in body:
+        if isinstance(item, Piece):
+            yield item
+        else:
+            yield from _pieces_of(item.body)
+
+
+def in_pieces(function: Function, sizes: Sizes) -> Pieces:
+    """Take a function apart at fixed sizes.  Raises ShapeError and CompileError as range inference does."""
+    return _Cutter(function, sizes, infer(function, sizes.values)).cut()
+
+
+class _Cutter:
+    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges) -> None:
+        self.function = function
+        self.sizes = sizes
+        self.ranges = ranges
+        self.values = ranges.sizes
+        self.tensors = function.tensors
+        self.homes = _homes(function)
+        self.users = _users(function, self.homes)
+        self.storages: dict[str, Storage] = {}
+        for tensor in (*function.inputs, *function.outputs):
+            if tensor.role != "const":
+                role = "inout" if tensor.name in function.needs_content else tensor.role
+                self._declare(tensor, role, sizes.strides.get(tensor.name))
+
+    def cut(self) -> Pieces:
+        body = self._body(range(len(self.function.statements)), ())
+        return Pieces(self.storages, body, self.values, tuple(map(str, self.ranges.warnings)))
+
+    def _declare(self, tensor: Tensor, role: str, strides: tuple[int, ...] | None = None) -> Storage:
+        box = self.ranges.boxes[tensor.name]
+        strides = contiguous_strides(box.extent) if strides is None else strides
+        return self.storages.setdefault(tensor.name, Storage(tensor.name, tensor.dtype, box, role, strides))
+
+    def _body(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> tuple[Piece | Repeat, ...]:
+        """What some statements inside ``steps`` become."""
+        items: list[Piece | Repeat] = []
+        depth = len(steps)
+        for key, own in _runs(numbers, lambda n: _block_at(self.function.statements[n], depth)):
+            if key is None:
+                piece = self._piece(own, steps)
+                items += () if piece is None else (piece,)
+                continue
+            step = self.function.statements[own[0]].steps[depth]
+            body = self._body(own, (*steps, step))
+            if body:
+                lower, upper = self._bounds(step, own[0])
+                items.append(Repeat(step.index, lower, upper, body))
+        return tuple(items)
+
+    def _bounds(self, step: Step, number: int) -> tuple[Form, Form]:
+        if step.lower is None or step.upper is None:
+            low, high = self.ranges.domains[number].hull[step.index]
+            return Form((), low), Form((), high + 1)
+        lower, upper = to_form(step.lower, self.values), to_form(step.upper, self.values)
+        assert lower is not None and upper is not None, "inference needs bounds to be affine"
+        return lower, upper
+
+    def _piece(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> Piece | None:
+        """The piece of some statements; None where they have no instances."""
+        names = tuple(step.index for step in steps)
+        statements = [self.function.statements[n] for n in numbers]
+        domains = [_inside(self.ranges.domains[n], names) for n in numbers]
+        own = self._own(numbers, statements, domains, bool(steps))
+        whole = Whole(self.tensors, self.ranges.boxes, self.storages, self.values)
+        views = Views(whole, statements, frozenset(names), self._hull(numbers, names), own)
+        written = {views.of_write(s) for s in statements}
+        read = {name for s in statements for name in views.of_reads(s)}
+        rewritten = tuple(map(views.statement, statements))
+        temporaries = tuple(t for name, t in views.tensors.items() if views.slices[name].tensor in own)
+        outlive = [t for name, t in views.tensors.items() if views.slices[name].tensor not in own]
+        constants = tuple(t for t in self.function.inputs if t.role == "const")
+        outputs = tuple(replace(t, role="output") for t in outlive if t.name in written)
+        function = replace(
+            self.function,
+            inputs=(*constants, *(replace(t, role="input") for t in outlive if t.name not in written)),
+            outputs=outputs,
+            temporaries=temporaries,
+            statements=rewritten,
+            needs_content=tuple(t.name for t in outputs if t.name in read or self._is_partly(t.name, views)),
+        )
+        sizes = Sizes(self.sizes.values, views.strides)
+        ranges = Ranges(self.values, views.boxes, tuple(domains), ())
+        scop = Builder(function, sizes, ranges, names).build()
+        if not scop.statements:
+            return None
+        for name in (*function.inputs, *function.outputs):
+            if name.role != "const":
+                tensor = self.tensors[views.slices[name.name].tensor]
+                self._declare(tensor, "temporary")
+        slices = {t.name: views.slices[t.name] for t in outlive}
+        return Piece(function, scop, names, slices)
+
+    def _is_partly(self, name: str, views: Views) -> bool:
+        """Whether a tensor goes on from its content, which the caller passes."""
+        return views.slices[name].tensor in self.function.needs_content
+
+    def _hull(self, numbers: Sequence[int], steps: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+        hull = self.ranges.domains[numbers[0]].hull
+        return {name: hull[name] for name in steps}
+
+    def _own(
+        self, numbers: Sequence[int], statements: Sequence[Statement], domains: Sequence[StatementDomain], inside: bool
+    ) -> frozenset[str]:
+        """The temporaries that nothing but one instance of a piece knows of: it reads only what it wrote before."""
+        home = self.homes[numbers[0]]
+        found = set()
+        for name in {s.target for s in statements}:
+            if self.tensors[name].role != "temporary" or self.users[name] != {home}:
+                continue
+            if not inside or self._is_written_first(name, statements, domains):
+                found.add(name)
+        return frozenset(found)
+
+    def _is_written_first(
+        self, name: str, statements: Sequence[Statement], domains: Sequence[StatementDomain]
+    ) -> bool:  # fmt: skip
+        written: isl.Set | None = None
+        for statement, domain in zip(statements, domains, strict=True):
+            reads = [r for e in statement.expressions() for r in walk(e) if isinstance(r, Read) and r.tensor == name]
+            frame = Frame(domain.domain, self.values, self.ranges.boxes)
+            for read in reads:
+                elements = element_map(frame, name, read.subscripts).range()
+                if read.boundary is not None or written is None or not elements.is_subset(written):
+                    return False
+            if statement.target == name:
+                starts = statement.reduction is None or statement.initialise
+                if not starts and written is None:
+                    return False
+                own = element_map(replace_domain(frame, domain.lhs), name, statement.subscripts).range()
+                if not starts and not own.is_subset(written):
+                    return False
+                if starts:
+                    written = own if written is None else written.union(own)
+        return True
+
+
+def replace_domain(frame: Frame, domain: isl.Set) -> Frame:
+    """The frame over other instances."""
+    return Frame(domain, frame.sizes, frame.boxes)
+
+
+def _runs(numbers: Sequence[int], key: Callable[[int], int | None]) -> list[tuple[int | None, list[int]]]:
+    """Neighbours with the same key."""
+    runs: list[tuple[int | None, list[int]]] = []
+    for number in numbers:
+        own = key(number)
+        if runs and runs[-1][0] == own:
+            runs[-1][1].append(number)
+        else:
+            runs.append((own, [number]))
+    return runs
+
+
+def _block_at(statement: Statement, depth: int) -> int | None:
+    return statement.steps[depth].number if len(statement.steps) > depth else None
+
+
+def _homes(function: Function) -> list[int]:
+    """The number of the piece of each statement: neighbours in the same blocks share one."""
+    homes: list[int] = []
+    for number, statement in enumerate(function.statements):
+        before = function.statements[number - 1] if number else None
+        same = before is not None and [s.number for s in before.steps] == [s.number for s in statement.steps]
+        homes.append(homes[-1] + (not same) if homes else 0)
+    return homes
+
+
+def _users(function: Function, homes: Sequence[int]) -> dict[str, set[int]]:
+    """For each tensor the pieces that touch it."""
+    users: dict[str, set[int]] = {}
+    for home, statement in zip(homes, function.statements, strict=True):
+        users.setdefault(statement.target, set()).add(home)
+        for expression in statement.expressions():
+            for read in walk(expression):
+                if isinstance(read, Read):
+                    users.setdefault(read.tensor, set()).add(home)
+    return users
+
+
+def _inside(domain: StatementDomain, steps: tuple[str, ...]) -> StatementDomain:
+    """The domain of a statement for given steps, which are parameters."""
+    if not steps:
+        return domain
+    whole, lhs = _with_parameters(domain.domain, steps), _with_parameters(domain.lhs, steps)
+    hull = {name: bounds for name, bounds in domain.hull.items() if name not in steps}
+    return StatementDomain(domain.indices[len(steps) :], whole, lhs, hull, domain.rectangular)
+
+
+def _with_parameters(points: isl.Set, steps: tuple[str, ...]) -> isl.Set:
+    """The leading dimensions of a set as parameters."""
+    name = points.get_tuple_name()
+    rest = [points.get_dim_name(_SET, d) for d in range(len(steps), points.dim(_SET))]
+    moved = points.reset_tuple_id().move_dims(_PARAM, 0, _SET, 0, len(steps))
+    for position, step in enumerate(steps):
+        moved = moved.set_dim_name(_PARAM, position, step_parameter(step))
+    for position, index in enumerate(rest):
+        moved = moved.set_dim_name(_SET, position, index)
+    return moved.set_tuple_name(name)

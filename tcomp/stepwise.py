@@ -1,0 +1,182 @@
+"""How a function with blocks of steps becomes a kernel: piece by piece, each as ``driver.py`` makes a whole program."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import islpy as isl
+
+from tcomp.backends.source import Source
+from tcomp.driver import Announce, Backend, Compilation, Trace, complete, nest_of, prove_last, run_passes
+from tcomp.errors import CompileError, Diagnostic, PlanError
+from tcomp.grammar.tree.diagnostics import refuse_steps
+from tcomp.grammar.tree.function import Function
+from tcomp.loops.codegen import generate_loops
+from tcomp.loops.ir import Block, LoopNode, render
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.schedule import schedule
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.strategy import Pass
+from tcomp.mapping.text.writer import plan_text
+from tcomp.model.islbounds import TooComplexError, bounded
+from tcomp.model.pieces import Piece, Pieces, Repeat, in_pieces
+from tcomp.model.scop import Scop, Sizes
+
+_HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
+
+
+@runtime_checkable
+class PieceBackend(Protocol):
+    """A target that runs pieces of a program step by step."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def passes(self) -> tuple[Pass, ...]: ...
+
+    def emit_pieces(
+        self, function: Function, pieces: Pieces, made: Sequence[tuple[Plan, LoopNode]], options: MappingOptions,
+        checked: bool,
+    ) -> Source: ...  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MadePiece:
+    """The plan of a piece after each pass, by name, and its loops."""
+
+    piece: Piece
+    plans: Mapping[str, Plan]
+    loops: LoopNode
+
+    @property
+    def plan(self) -> Plan:
+        """The final plan."""
+        return list(self.plans.values())[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class StepwiseCompilation(Compilation):
+    """The compilation of a program in pieces; ``plans`` and ``scop`` are those of the largest one."""
+
+    pieces: Pieces
+    made: tuple[MadePiece, ...]
+
+    @property
+    def parts(self) -> tuple[tuple[str, Plan, str], ...]:
+        """The pieces."""
+        return tuple(
+            (head_of(number, m.piece).removeprefix("#### ") + ":", m.plan, nest_of(m.plan, m.loops))
+            for number, m in enumerate(self.made)
+        )
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The text of every stage; those of a plan have a part for each piece."""
+        whole = f"{self.function}\n"
+        source = self.function.source
+        texts = {"input": whole if source.parts else source.text, "function": whole}
+        texts["scop"] = self._each(lambda made: str(made.piece.scop))
+        for name in self.made[0].plans if self.made else ():
+            texts[name] = self._each(functools.partial(_plan_text, name))
+        return texts | {"loops": "".join(self._loops(self.pieces.body, "")), "kernel": self.source.text}
+
+    def _each(self, text: Callable[[MadePiece], str]) -> str:
+        return "".join(f"{head_of(number, m.piece)}\n{text(m)}" for number, m in enumerate(self.made))
+
+    def _loops(self, body: Sequence[Piece | Repeat], indent: str) -> Iterator[str]:
+        loops = {id(m.piece): m.loops for m in self.made}
+        for item in body:
+            if isinstance(item, Piece):
+                yield render(loops[id(item)], indent)
+            else:
+                yield f"{indent}for step {item.index}:\n"
+                yield from self._loops(item.body, indent + "  ")
+
+
+def _plan_text(name: str, made: MadePiece) -> str:
+    return plan_text(made.plans[name], name)
+
+
+def head_of(number: int, piece: Piece) -> str:
+    """The line before what is said of a piece."""
+    return f"#### piece {number}" + (f", for each {', '.join(piece.steps)}" if piece.steps else "")
+
+
+def lower_stepwise(
+    function: Function,
+    sizes: Sizes,
+    options: MappingOptions,
+    backend: Backend,
+    checked: bool = True,
+    given: str | None = None,
+    announce: Announce = lambda _: None,
+) -> StepwiseCompilation:
+    """The kernel of a function with blocks of steps; arguments and errors are those of ``driver.lower``."""
+    if not isinstance(backend, PieceBackend):
+        message = f"{function.name} runs step by step, and the target {backend.name} makes no kernel of that"
+        span = next(s.steps[0].span for s in function.statements if s.steps)
+        raise CompileError(Diagnostic(message, function.source, span, "compile it for the target 'cpu'"))
+    if sizes.part is not None:
+        refuse_steps(function, "no argument of that can be bound", "pass all arguments in every call")
+    trace = Trace()
+    with bounded(function) as bounds:
+        pieces = trace("scop", bounds(lambda: in_pieces(function, sizes)))
+    texts = None if given is None else _parts(given, len(pieces.pieces))
+    made = []
+    for number, piece in enumerate(pieces.pieces):
+        text = None if texts is None else texts[number]
+        try:
+            made.append(_lower(piece, options, backend, text, trace, ()))
+        except TooComplexError:
+            if text is not None or options.fusion_strategy == "min":
+                raise
+            made.append(_lower(piece, replace(options, fusion_strategy="min"), backend, None, trace, (_UNFUSED,)))
+    source = trace(
+        "emit", backend.emit_pieces(function, pieces, [(m.plan, m.loops) for m in made], options, checked)
+    )  # fmt: skip
+    announce(source)
+    if texts is None:
+        for each in made:
+            with bounded(function) as bounds:
+                prove_last(each.plan, backend.passes[-1], trace, bounds)
+    whole = Scop(pieces.storages, (), pieces.sizes)
+    largest = max(made, key=lambda m: len(m.plan.scop.statements), default=None)
+    plans = (
+        {"scop": Plan(whole, whole, isl.Schedule.from_domain(whole.domain), ())} if largest is None else largest.plans
+    )
+    loops = Block(()) if largest is None else largest.loops
+    return StepwiseCompilation(function, whole, plans, loops, source, trace.seconds, pieces, tuple(made))
+
+
+_UNFUSED = "isl gave up on this piece with fusion, so there is none"
+
+
+def _lower(
+    piece: Piece, options: MappingOptions, backend: PieceBackend, given: str | None, trace: Trace,
+    notes: tuple[str, ...],
+) -> MadePiece:  # fmt: skip
+    own = Trace()
+    with bounded(piece.function) as bounds:
+        if given is not None:
+            plan = complete(given, piece.scop, options, backend.passes, own, bounds)
+        else:
+            first = own("schedule", replace(bounds(lambda: schedule(piece.scop)), notes=notes))
+            plan = run_passes(first, options, backend.passes, own, bounds)
+        loops = own("loops", bounds(lambda: generate_loops(plan)))
+    for stage, seconds in own.seconds.items():
+        trace.seconds[stage] = trace.seconds.get(stage, 0.0) + seconds
+    trace("pieces", None)
+    return MadePiece(piece, own.plans, loops)
+
+
+def _parts(given: str, count: int) -> list[str]:
+    """The plans of all pieces in one text.  Raises PlanError."""
+    parts = _HEAD.split(given)[1:]
+    if len(parts) != count:
+        raise PlanError(f"the program has {count} pieces, but the text has plans for {len(parts)}")
+    return parts
