@@ -44,6 +44,7 @@ ABOVE = (
     Storey("autograd", "defs as operators\nof torch"),
     Storey("bound", "arguments that\nare bound"),
     Storey("networks", "whole networks, as\nchains of kernels", _of("networks", "onnx")),
+    Storey("schedules", "loops by hand,\nstep by step"),
     Storey(
         "tuner",
         "searches for the fastest options",
@@ -82,12 +83,14 @@ def shown_rooms() -> set[str]:
 def draw_rooms(path: Path) -> None:
     """The way of a program from left to right; above it what uses the way, below it what all of it uses."""
     pyplot = _pyplot()
-    figure = pyplot.figure(figsize=(11, 4.1), facecolor=_PAPER)
+    figure = pyplot.figure(figsize=(11, 5), facecolor=_PAPER)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, 110)
-    axes.set_ylim(0, 41)
+    axes.set_ylim(0, 50)
     axes.axis("off")
-    _row(axes, ABOVE, bottom=31, height=9, columns=3)
+    half = -(-len(ABOVE) // 2)
+    _row(axes, ABOVE[:half], bottom=40.5, height=8, columns=3)
+    _row(axes, ABOVE[half:], bottom=31.5, height=8, columns=3)
     _row(axes, WAY, bottom=12, height=16.5, columns=2)
     _row(axes, BELOW, bottom=1.5, height=7, columns=1)
     for place in range(1, len(WAY)):

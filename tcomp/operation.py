@@ -37,6 +37,7 @@ from tcomp.tuner.progress import Watch, ignore
 from tcomp.tuner.settings import Settings, default_strategy
 
 if TYPE_CHECKING:
+    from tcomp.schedules.schedule import Schedule
     from tcomp.tuner.report.result import TuningResult
 
 
@@ -213,6 +214,12 @@ class Operation(Differentiable):
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         return self._kernel(given_sizes(self.function, sizes), target, MAIN, options, unchecked, plan)
+
+    def schedule(self, *, sizes: Mapping[str, int], target: str | None = None) -> Schedule:
+        """A schedule to be written by hand (docs/schedules.md), for arrays in C order.  Raises TcompError."""
+        from tcomp.schedules.schedule import begin  # noqa: PLC0415  (few processes write schedules)
+
+        return begin(self.function, given_sizes(self.function, sizes), resolve(target, MAIN), self.compile)
 
     def bind(self, **named: Any) -> BoundOperation:
         """The operation with some arguments bound, by name: called with the others, it does only what is left to do.

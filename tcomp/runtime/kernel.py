@@ -49,6 +49,8 @@ class Kernel:
         self._program = program if supply is None else supply(self._source, program)
         self._bindings: Recent[tuple[Hashable, ...], Binding] = Recent(MOST_KEPT)
         self._quick = QuickCalls()
+        self.schedule: object = None
+        """The schedule by hand that it was compiled from, if it was."""
 
     def __reduce__(self) -> tuple[type[Kernel], tuple[Specialisation]]:
         if self.specialisation.sizes.part is not None:

@@ -52,6 +52,16 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"a call takes \d+ us, \d+ us with the default options",
         r"wrote out/tuning\.html, \d+,\d+ bytes",
     ),
+    "14_schedules.py": (
+        r"ms  breadth first; B_1 \[770, 1024\] in global",
+        r"ms  tiled, threads and vectors; B_1 \[34, 256\] in tile",
+        r"One iteration too late: .* B at i=1 must run before C at i=0, and would not",
+    ),
+    "15_loop_orders.py": (
+        r"mkn +\d,\d{3} .* ms",
+        r"fused, tiled and sunk: [\d.]+ ms",
+        r"mapped to a GPU: mm_0, grid",
+    ),
     "11_jax.py": (r"under jit equal those|needs JAX",),
     "12_calls.py": (r"softmax_largest", r"Mismatched sizes for dimension F: 8 by dimension 0 of K"),
     "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),

@@ -1,0 +1,124 @@
+"""Steps that would compute something else are refused, each with two instances that show it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import islpy as isl
+import pytest
+
+import tcomp as tc
+from tcomp.schedules import IllegalStepError, Instance, Schedule, ScheduleError
+from tests.schedules.programs import schedule
+
+Steps = Callable[[Schedule], Schedule]
+
+IN_STEP = lambda s: s["B"].compute_at("O", "y", shift=-2)  # noqa: E731
+SLIDING = lambda s: s["B"].compute_at("O", "y", store_at="root")  # noqa: E731
+PING_PONG = lambda s: s["C"].compute_at("D", "i", shift=-1)["B"].compute_at("D", "i", shift=-2)  # noqa: E731
+
+ILLEGAL: list[tuple[str, Steps, Steps]] = [
+    # What is read is not there yet.
+    ("blur", lambda s: s, lambda s: s["B"].compute_at("O", "y", shift=0)),
+    ("blur", lambda s: s, lambda s: s["B"].compute_at("O", "y", shift=-1)),
+    ("blur", lambda s: s, lambda s: s["B"].compute_at("O", "y", shift=1)),
+    ("blur", lambda s: s, lambda s: s["B"].compute_at("O", "x", shift=0)),
+    ("blur", lambda s: s, lambda s: s["B"].compute_at("O", "x", shift=-2)),
+    ("blur", lambda s: s["O"].interchange("y", "x"), lambda s: s["B"].compute_at("O", "x", shift=-2)),
+    ("blur", IN_STEP, lambda s: s["O"].reverse("y")),
+    ("blur", IN_STEP, lambda s: s["O"].interchange("y", "x")),
+    ("blur", IN_STEP, lambda s: s["B"].interchange("y", "x")),
+    ("chain", lambda s: s, lambda s: s["C"].compute_at("D", "i", shift=0)),
+    ("chain", lambda s: s, lambda s: s["B"].compute_at("C", "i", shift=0)),
+    ("chain", lambda s: s, lambda s: s["B"].compute_at("C", "i", shift=2)),
+    ("chain", lambda s: s["C"].compute_at("D", "i", shift=-1), lambda s: s["B"].compute_at("D", "i", shift=-1)),
+    ("chain", lambda s: s["C"].compute_at("D", "i", shift=-3), lambda s: s["B"].compute_at("D", "i", shift=-3)),
+    ("chain", PING_PONG, lambda s: s["D"].reverse("i")),
+    ("chain", PING_PONG, lambda s: s["C"].reverse("i")),
+    ("chain", PING_PONG, lambda s: s["C"].compute_at("D", "i", shift=0)),
+    ("two", lambda s: s, lambda s: s["B"].compute_at("X", "i", shift=-1)),
+    # Iterations that run at the same time need each other.
+    ("blur", IN_STEP, lambda s: s["O"].parallel("y")),
+    ("blur", SLIDING, lambda s: s["O"].parallel("y")),
+    ("chain", PING_PONG, lambda s: s["D"].parallel("i")),
+    ("chain", lambda s: s["C"].compute_at("D", "i", store_at="root"), lambda s: s["D"].parallel("i")),
+    # Iterations that run at the same time change one element.
+    ("mm", lambda s: s["C"].reorder("k", "m", "n"), lambda s: s["C"].parallel("k")),
+    ("mm", lambda s: s["C"].reorder("m", "k", "n"), lambda s: s["C"].parallel("m", "k")),
+    ("mm", lambda s: s["C"].split("k", 4).reorder("k_o", "m", "n", "k_i"), lambda s: s["C"].parallel("k_o")),
+    ("mm", lambda s: s["C"].reorder("k", "m", "n").fuse("k", "m"), lambda s: s["C"].parallel("k_m")),
+    ("mm", lambda s: s["C"].fuse("m", "n").reorder("k", "m_n"), lambda s: s["C"].parallel("k")),
+    ("rows", lambda s: s["m"].interchange("n", "d"), lambda s: s["m"].parallel("d")),
+    ("rows", lambda s: s["s"].interchange("n", "d"), lambda s: s["s"].parallel("d")),
+    ("rows", lambda s: s["s"].fuse("n", "d"), lambda s: s["s"].parallel("n_d")),
+    ("acc", lambda s: s["y"].interchange("i", "j"), lambda s: s["y"].parallel("j")),
+    ("conv", lambda s: s["O"].reorder("c", "n", "m", "h", "w"), lambda s: s["O"].parallel("c")),
+    ("conv", lambda s: s["O"].reorder("r", "n", "m", "h", "w", "c"), lambda s: s["O"].parallel("r")),
+    ("conv", lambda s: s["O"].reorder("s", "n", "m", "h", "w", "c", "r"), lambda s: s["O"].parallel("s")),
+    ("mlp", lambda s: s["E"].interchange("m", "n"), lambda s: s["E"].parallel("n")),
+    # What another stage reads as well is computed in tiles of one alone.
+    ("two", lambda s: s, lambda s: s["B"].compute_at("X", "i")),
+]
+
+
+def shown(instance: Instance | None) -> str:
+    assert instance is not None
+    return f"{instance.statement}[{', '.join(str(v) for _, v in instance.indices)}]"
+
+
+@pytest.mark.parametrize("number", range(len(ILLEGAL)))
+def test_illegal_steps_are_refused_with_a_pair_that_shows_it(number: int) -> None:
+    name, before, step = ILLEGAL[number]
+    legal = before(schedule(name))
+    with pytest.raises(tc.LegalityError) as caught:
+        step(legal)
+    error = caught.value
+    assert isinstance(error, IllegalStepError)
+    assert "is illegal" in error.message
+    # The pair is one of the program's: the second needs the first, or both change one element.
+    pair = isl.UnionMap(f"{{ {shown(error.first)} -> {shown(error.second)} }}")
+    scop = legal.state.scop
+    assert pair.is_subset(scop.dependences.union(scop.reduction_dependences))
+
+
+def test_what_the_passes_cannot_do_says_so() -> None:
+    blur, mm = schedule("blur"), schedule("mm")
+    for step, message in (
+        (lambda: blur["Q"], "there is no stage 'Q'; the stages are B, O"),
+        (lambda: blur.split("y", 4), "say of which stage"),
+        (lambda: blur["O"].split("z", 4), "O has no loop 'z'; its loops are y, x"),
+        (lambda: blur["O"].split("y", 0), "must be a number from 1 on"),
+        (lambda: blur["O"].split("y", 4, names=("x", "i")), "O has a loop 'x' already"),
+        (lambda: blur["O"].tile("y", "x", 4), "tile takes names of loops"),
+        (lambda: blur["O"].reorder("y", "y"), "different loops"),
+        (lambda: blur["O"].fuse("x", "y"), "directly inside"),
+        (lambda: blur["O"].skew("y", "x"), "does not stand around"),
+        (lambda: blur["O"].vectorize("y"), "only the innermost loop"),
+        (lambda: blur["O"].parallel("x"), "cannot run in parallel inside other loops"),
+        (lambda: blur["O"].compute_at("B", "y"), "B comes before O"),
+        (lambda: blur["B"].store_at("y"), "say compute_at before"),
+        (lambda: blur["B"].compute_at("O", "y", store_at="x"), "x of O stands inside y"),
+        (lambda: blur["O"].inline(), "only what one statement computes element by element"),
+        (lambda: blur["O"].unroll(4), "say auto"),
+        (lambda: blur["O"].blocks(4), "say auto"),
+        (lambda: blur["O"].tensorize(), "no loop over what is reduced"),
+        (lambda: mm["C"].cache_read("A", at="k"), "tensorize C before"),
+        (lambda: mm["C"].tensorize().cache_read("Z", at="k"), "C does not read Z"),
+        (lambda: mm["C"].cache_write(), "without being asked"),
+        (lambda: mm["C"].reorder("k", "m", "n").vectorize("n").interchange("k", "n"), "vectors"),
+        (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
+        (lambda: mm.choice("w", []), "a choice has a name and some values"),
+    ):
+        with pytest.raises(ScheduleError) as caught:
+            step()  # type: ignore[no-untyped-call]
+        assert message in caught.value.message, caught.value.message
+
+
+def test_errors_cross_processes() -> None:
+    with pytest.raises(tc.LegalityError) as caught:
+        schedule("blur")["B"].compute_at("O", "y", shift=-1)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, tc.LegalityError)
+    assert again.message == caught.value.message
+    assert "B at y=2, x=0 must run before O at y=0, x=0, and would not" in again.message
