@@ -43,7 +43,7 @@ ABOVE = (
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),
     Storey("bound", "arguments that\nare bound"),
-    Storey("networks", "whole networks, as\nchains of kernels", _of("networks", "onnx")),
+    Storey("networks", "whole networks, as\nchains of kernels", _of("networks", "aten onnx texts")),
     Storey("schedules", "loops by hand,\nstep by step"),
     Storey(
         "tuner",

@@ -1,69 +1,152 @@
-"""``tcomp network import | explain | ops``: networks of PyTorch and ONNX, as program text and as kernels."""
+"""``tcomp network ACTION MODEL``: networks of PyTorch and ONNX, as program text and as kernels."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import MissingPackageError, NetworkError
-from tcomp.networks import Network, compile_network, from_onnx, operators, read_exported
+from tcomp.networks import Network, NetworkOptions, compile_network, operators, read
+from tcomp.networks.program import CompiledNetwork
+
+_TRUST = "PyTorch reads it, so it must be one that you trust"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``tcomp network`` and of what it can do."""
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    for name, execute, summary in (
-        ("import", import_network, "print the network as program text"),
-        ("explain", explain, "compile it and tell which kernels run and where their results lie"),
-    ):
+    for name, (execute, summary) in _ACTIONS.items():
         action = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        action.add_argument("file", metavar="MODEL", help="a model of ONNX, or NAME.pt2, which torch.export.save wrote")
-        action.add_argument(
-            "--size", action="append", default=[], metavar="NAME=N", help="what a model of ONNX leaves open: batch=1"
-        )
-        action.set_defaults(execute=lambda values, execute=execute: execute(values.file, values.size))
-    summary = "list the operators that have a rule"
-    ops = actions.add_parser("ops", help=summary, description=summary, allow_abbrev=False)
-    ops.set_defaults(execute=lambda _: list_operators())
+        action.set_defaults(execute=execute)
+        if execute is list_operators:
+            continue
+        action.add_argument("file", metavar="MODEL", help=f"a model of ONNX, or NAME.pt2 ({_TRUST})")
+        size = "what a model of ONNX leaves open: batch=1, or x=1,3,224,224"
+        action.add_argument("--size", action="append", default=[], metavar="NAME=N", help=size)
+        leave = f"a pass to leave out: {', '.join(NetworkOptions.passes())}"
+        action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
+        if name == "show":
+            action.add_argument("--stage", metavar="PASS", help="the text after this pass; source: as it was read")
+        if name in ("run", "profile"):
+            given = "arrays by the names of the inputs (default: random numbers)"
+            action.add_argument("--input", metavar="FILE.npz", help=given)
+            action.add_argument("--output", metavar="FILE", help=_OUTPUTS[name])
+        if name == "profile":
+            action.add_argument("--repeat", type=int, default=20, metavar="N", help="runs to take the median of (20)")
+            action.add_argument("--as", dest="form", choices=("table", "json", "trace"), default="table")
 
 
-def import_network(file: str, sizes: Sequence[str]) -> int:
+_OUTPUTS = {
+    "run": "where to write the results: NAME.npz",
+    "profile": "where to write it instead of printing it",
+}
+
+
+def show(values: argparse.Namespace) -> int:
     """Print the text.  Raises TcompError."""
-    show_source(str(_read(file, sizes)), "tc")
+    network = _read(values)
+    if values.stage:
+        stages = _compiled(values, network).stages
+        if values.stage not in stages:
+            raise NetworkError(f"there is no stage {values.stage}; there are {', '.join(stages)}")
+        network = stages[values.stage]
+    show_source(str(network), "tc")
     return DONE
 
 
-def explain(file: str, sizes: Sequence[str]) -> int:
+def explain(values: argparse.Namespace) -> int:
     """Compile and tell.  Raises TcompError."""
-    show_line(compile_network(_read(file, sizes)).explain())
+    show_line(_compiled(values).explain())
     return DONE
 
 
-def list_operators() -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run once; the range of each result.  Raises TcompError."""
+    net = _compiled(values)
+    results = net(*_inputs(net.network, values.input))
+    results = results if isinstance(results, tuple) else (results,)
+    for value, array in zip(net.network.outputs, results, strict=True):
+        shape = "x".join(map(str, array.shape)) or "a number"
+        show_line(f"{value.name}: {value.dtype} {shape}, {array.min()} to {array.max()}")
+    if values.output:
+        np.savez(values.output, **{v.name: array for v, array in zip(net.network.outputs, results, strict=True)})
+    return DONE
+
+
+def profile(values: argparse.Namespace) -> int:
+    """What each kernel takes.  Raises TcompError."""
+    net = _compiled(values)
+    found = net.profile(*_inputs(net.network, values.input), repeats=values.repeat)
+    text = {"table": found.__str__, "json": found.to_json, "trace": found.to_trace}[values.form]()
+    if values.output:
+        Path(values.output).write_text(text + "\n", encoding="utf-8")
+    else:
+        show_line(text)
+    return DONE
+
+
+def list_operators(_: argparse.Namespace) -> int:
     """One line an operator."""
     for name in operators():
         show_line(name)
     return DONE
 
 
-def _read(file: str, sizes: Sequence[str]) -> Network:
+_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "show": (show, "print the network as program text"),
+    "explain": (explain, "compile it and tell which kernels run and where their results lie"),
+    "run": (run, "run it once"),
+    "profile": (profile, "tell what each kernel takes"),
+    "ops": (list_operators, "list the operators that have a rule"),
+}
+
+
+def _compiled(values: argparse.Namespace, network: Network | None = None) -> CompiledNetwork:
+    """Raises TcompError."""
+    for name in values.without:
+        if name not in NetworkOptions.passes():
+            raise NetworkError(f"{name} is no pass; passes are {', '.join(NetworkOptions.passes())}")
+    return compile_network(network or _read(values), options=dict.fromkeys(values.without, False))
+
+
+def _inputs(network: Network, file: str | None) -> list[Any]:
+    """Arrays from a file, or random ones.  Raises NetworkError."""
+    if file is None:
+        draw = np.random.default_rng(0)
+        return [_random(draw, value.shape, value.dtype) for value in network.inputs]
+    try:
+        with np.load(file) as arrays:
+            return [arrays[value.name] for value in network.inputs]
+    except (OSError, ValueError, KeyError) as error:
+        raise NetworkError(f"{file} has no inputs for the network: {error}") from error
+
+
+def _random(draw: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    if dtype.startswith("float"):
+        return draw.standard_normal(shape).astype(dtype)
+    return draw.integers(0, 2, shape).astype(dtype)
+
+
+def _read(values: argparse.Namespace) -> Network:
     """Raises NetworkError, and MissingPackageError where there is no torch, or no onnx."""
     given: dict[str, int | tuple[int, ...]] = {}
-    for size in sizes:
+    for size in values.size:
         name, _, numbers = size.rpartition("=")
         try:
             extents = tuple(int(n) for n in numbers.split(","))
         except ValueError:
             raise NetworkError(f"--size {size} is not NAME=N, nor NAME=N,N,...") from None
         given[name] = extents if "," in numbers else extents[0]
-    if Path(file).suffix != ".pt2":
-        return from_onnx(file, sizes=given)
-    try:
-        importlib.import_module("torch")
-    except ImportError:
-        raise MissingPackageError("networks are read by PyTorch: pip install 'tcomp[torch]'") from None
-    return read_exported(Path(file))
+    if Path(values.file).suffix == ".pt2":
+        try:
+            importlib.import_module("torch")
+        except ImportError:
+            raise MissingPackageError("networks are read by PyTorch: pip install 'tcomp[torch]'") from None
+    return read(values.file, sizes=given)

@@ -9,14 +9,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tcomp.errors import NetworkError
-from tcomp.networks import aten, atenparts, onnx  # noqa: F401  (they fill the table of rules)
+from tcomp.networks import aten, onnx  # noqa: F401  (they fill the table of rules)
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
+from tcomp.networks.options import NetworkOptions
 from tcomp.networks.profile import Profile
 from tcomp.networks.program import CompiledNetwork
 
@@ -25,12 +27,14 @@ __all__ = [
     "CompiledNetwork",
     "Definition",
     "Network",
+    "NetworkOptions",
     "Profile",
     "Value",
     "compile_network",
     "from_onnx",
     "from_torch",
     "operators",
+    "read",
     "read_exported",
 ]
 
@@ -46,14 +50,14 @@ def from_torch(module: Any, example: Any, name: str = "network") -> Network:
     Raises:
         NetworkError: torch.export cannot read the module, or an operator has no rule; the message names it.
     """
-    from tcomp.networks.exporting import network_of  # noqa: PLC0415  (it imports torch)
+    from tcomp.networks.aten.exporting import network_of  # noqa: PLC0415  (it imports torch)
 
     return network_of(module, tuple(example) if isinstance(example, (tuple, list)) else (example,), name)
 
 
 def read_exported(path: str | os.PathLike[str], name: str = "network") -> Network:
     """The network of a file that ``torch.export.save`` wrote.  Raises NetworkError."""
-    from tcomp.networks.exporting import read  # noqa: PLC0415  (it imports torch)
+    from tcomp.networks.aten.exporting import read  # noqa: PLC0415  (it imports torch)
 
     return read(Path(path), name)
 
@@ -80,7 +84,12 @@ def operators() -> tuple[str, ...]:
     return tuple(sorted(RULES))
 
 
-def compile_network(model: Any, *example: Any, sizes: Sizes | None = None) -> CompiledNetwork:
+def compile_network(
+    model: Any,
+    *example: Any,
+    sizes: Sizes | None = None,
+    options: NetworkOptions | Mapping[str, Any] | None = None,
+) -> CompiledNetwork:
     """Compile a network for the CPU: ``net = compile_network(module, x)``, then ``y = net(x)``.
 
     Args:
@@ -88,18 +97,24 @@ def compile_network(model: Any, *example: Any, sizes: Sizes | None = None) -> Co
             ``torch.export.save`` wrote (``.pt2``) or of a model of ONNX.
         example: for a module, one tensor for each input; only shapes and types matter.
         sizes: for a model of ONNX, see ``from_onnx``.
+        options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
+            ``{"conv2d": MappingOptions(...)}``.
 
     Raises:
         NetworkError: it cannot be read.
     """
+    return CompiledNetwork(read(model, *example, sizes=sizes), options)
+
+
+def read(model: Any, *example: Any, sizes: Sizes | None = None) -> Network:
+    """The network of anything that ``compile_network`` takes.  Raises NetworkError."""
     if isinstance(model, Network):
-        return CompiledNetwork(model.checked())
+        return model.checked()
     if isinstance(model, (str, os.PathLike)):
-        exported = Path(model).suffix == ".pt2"
-        return CompiledNetwork(read_exported(model) if exported else from_onnx(model, sizes=sizes))
+        return read_exported(model) if Path(model).suffix == ".pt2" else from_onnx(model, sizes=sizes)
     if is_model(model):
-        return CompiledNetwork(from_onnx(model, sizes=sizes))
+        return from_onnx(model, sizes=sizes)
     if not hasattr(model, "state_dict"):  # a module, or an exported program, without importing torch
         kinds = "a network is a Network, a module of PyTorch or a model of ONNX"
         raise NetworkError(f"{kinds}, not {type(model).__name__}")
-    return CompiledNetwork(from_torch(model, example))
+    return from_torch(model, example)

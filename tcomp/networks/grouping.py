@@ -18,7 +18,7 @@ class Group:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     calls: tuple[Call, ...]
-    view: bool
+    view: tuple[str | int, ...]
 
 
 def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
@@ -79,5 +79,5 @@ def _group(network: Network, calls: tuple[Call, ...]) -> Group:
     )
     definitions = {call.function: network.definitions[call.function] for call in calls}
     alone = Network("layer", tuple(values), renamed, definitions).checked()
-    view = len(calls) == 1 and definitions[calls[0].function].view
+    view = definitions[calls[0].function].view if len(calls) == 1 else ()
     return Group(alone, tuple(read), results, calls, view)

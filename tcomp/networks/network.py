@@ -49,14 +49,15 @@ class Value:
 class Definition:
     """The text of a def that calls of a network name.
 
-    A ``view`` gives its argument's elements in their order; what is ``pointwise`` makes each element of the elements
-    at its own place, which operands repeated along an axis have several of.  A convolution takes an image, a kernel
-    whose first axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.
+    A ``view`` moves its argument's elements, or takes some: ``("reshape",)``, ``("permute", 1, 0)``,
+    ``("take", axis)``, ``("select", axis)``.  What is ``pointwise`` makes each element of the elements at its own
+    place, which operands repeated along an axis have several of.  A convolution takes an image, a kernel whose first
+    axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.
     """
 
     name: str
     text: str
-    view: bool = False
+    view: tuple[str | int, ...] = ()
     pointwise: bool = False
     biased: Definition | None = None
 

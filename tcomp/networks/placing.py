@@ -42,6 +42,15 @@ def place(lives: Iterable[Life]) -> Places:
     return Places({life.name: start for start, _, life in placed}, max((end for _, end, _ in placed), default=0))
 
 
+def apart(lives: Iterable[Life]) -> Places:
+    """One behind the other."""
+    offsets, end = {}, 0
+    for life in lives:
+        offsets[life.name] = end
+        end += _room(life)
+    return Places(offsets, end)
+
+
 def overlap(lives: Iterable[Life], places: Places) -> tuple[str, str] | None:
     """Two values that are alive together and share bytes, if there are any."""
     seen: list[Life] = []

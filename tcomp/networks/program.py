@@ -4,61 +4,63 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tcomp.engine import define
-from tcomp.errors import NetworkError, ShapeError
-from tcomp.networks.folding import fold_norms
-from tcomp.networks.grouping import Group, group
+from tcomp import debug
+from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure
+from tcomp.errors import ShapeError, TcompError
+from tcomp.networks.grouping import group
+from tcomp.networks.kernels import Step, compiled
 from tcomp.networks.network import Network, Value
-from tcomp.networks.placing import ALIGNMENT, Life, Places, overlap, place
+from tcomp.networks.options import NetworkOptions
+from tcomp.networks.passes import lower
+from tcomp.networks.placing import ALIGNMENT, Life, Places
 from tcomp.networks.profile import Profile, Row
-from tcomp.operation import Operation
+from tcomp.networks.storage import stored
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-
-@dataclass(frozen=True)
-class Step:
-    """One kernel: the operation, and the values that it reads and writes."""
-
-    operation: Operation
-    group: Group
+_ARENA, _WEIGHTS, _FIRST = 0, 1, 2
+"""The bases of a chain: the block of memory, address 0 for weights, then inputs and outputs."""
 
 
 class CompiledNetwork:
     """``net(x)`` runs a network; several threads may call it at once.
 
-    Results are NumPy arrays, or tensors of torch where the first input is one.
+    Results are NumPy arrays, or tensors of torch where the first input is one.  ``stages`` has the network after each
+    pass, ``network`` is the last of them and ``source`` the first.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, options: NetworkOptions | Mapping[str, Any] | None = None) -> None:
         """Compile.  Raises NetworkError, and what compiling a def raises."""
+        self.options = NetworkOptions.of(options)
+        self.stages = lower(network, self.options)
         self.source = network
-        self.network = fold_norms(network)
+        self.network = list(self.stages.values())[-1]
         self._values = self.network.by_name
-        self._groups = group(self.network)
-        self._root = _roots(self._groups)
-        self._stored = _stored_in(self.network, self._root)
-        operations: dict[str, Operation] = {}
-        self.steps: list[Step] = []
-        for one in self._groups:
-            if one.view and self._is_alias(one):
-                continue
-            text = str(one.network)
-            if text not in operations:
-                operations[text] = define(text, self.network.name)[one.network.name]
-            self.steps.append(Step(operations[text], one))
-        self.kernels = len({id(step.operation) for step in self.steps})
-        self.lives = tuple(self._lives())
-        self.places: Places = place(self.lives)
-        if (found := overlap(self.lives, self.places)) is not None:
-            raise NetworkError(f"{found[0]} and {found[1]} of {self.network.name} lie in one place")
-        self._arenas: list[dict[str, Array]] = []
-        self._compile()
+        groups = group(self.network, followers=self.options.join_followers)
+        self._storage = stored(self.network, groups, views=self.options.views, share=self.options.share_memory)
+        self.steps: tuple[Step, ...] = compiled(self.network, self._storage, self.options)
+        self.kernels = len({step.number for step in self.steps})
+        weights = self.network.weights
+        self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
+        ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
+        self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
+        self._chain = self._linked() if self.options.one_call else None
+        self._arenas: list[Array] = []
+
+    @property
+    def lives(self) -> tuple[Life, ...]:
+        """How long each result between kernels is needed."""
+        return self._storage.lives
+
+    @property
+    def places(self) -> Places:
+        """Where these lie in their block of memory."""
+        return self._storage.places
 
     def __call__(self, *inputs: Any) -> Any:
         """What the network gives for inputs of the shapes for which it was compiled.  Raises ShapeError."""
@@ -71,106 +73,113 @@ class CompiledNetwork:
         """The median time that each kernel takes in ``repeats`` runs of the whole network."""
         self._run(inputs, timed=True)
         times = np.median([self._run(inputs, timed=True)[1] for _ in range(max(1, repeats))], axis=0)
-        rows = zip(self.steps, times, strict=True)
-        return Profile(tuple(Row(_told(step.group), step.group.calls[0].place, float(t)) for step, t in rows))
+        return Profile(tuple(self._row(step, float(t)) for step, t in zip(self.steps, times, strict=True)))
 
     def explain(self) -> str:
         """What runs, one line a kernel, and where its results lie."""
         weights = sum(array.nbytes for array in self.network.weights.values())
         apart = sum(life.bytes for life in self.lives)
-        numbers: dict[int, int] = {}
+        off = [name for name in NetworkOptions.passes() if not getattr(self.options, name)]
+        calls = "in one call" if self._chain is not None else "one call each"
+        counts = f"{len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels, {calls}"
         lines = [
-            f"{self.network.name}: {len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels",
+            f"{self.network.name}: {counts}",
             f"weights {weights:,} bytes; results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
         ]
+        lines += [f"left out: {', '.join(off)}"] if off else []
         for number, step in enumerate(self.steps):
-            kernel = numbers.setdefault(id(step.operation), len(numbers))
             name = step.group.results[0]
-            root = self._root.get(name, name)
-            where = f"at {self.places.offsets[root]:,}" if root in self.places.offsets else "a result"
+            offset = self.places.offsets.get(self._storage.layouts[name].root)
+            where = f"at {offset:,}" if offset is not None else "a result"
             shape = "x".join(map(str, self._values[name].shape))
-            lines.append(f"{number:4} kernel {kernel:<4} {name} ({shape}, {where}): {_told(step.group)}")
+            lines.append(f"{number:4} kernel {step.number:<4} {name} ({shape}, {where}): {_told(step)}")
         return "\n".join(lines)
 
-    def _is_alias(self, one: Group) -> bool:
-        """Whether a view needs no step: its elements lie where those of its argument do."""
-        return one.results[0] in self._root
+    def _row(self, step: Step, seconds: float) -> Row:
+        moved = sum(self._values[name].bytes for name in (*step.group.arguments, *step.group.results))
+        return Row(_told(step), step.group.calls[0].place, seconds, step.group.results[0], step.number, moved)
 
-    def _lives(self) -> list[Life]:
-        """How long each value in the arena is needed."""
-        lives: dict[str, Life] = {}
-        for number, step in enumerate(self.steps):
-            for name in (*step.group.results, *step.group.arguments):
-                root = self._root.get(name, name)
-                value = self._values[root]
-                if value.role in ("input", "weight") or root in self._stored:
-                    continue
-                first = lives[root].first if root in lives else number
-                lives[root] = Life(root, value.bytes, first, number)
-        return list(lives.values())
+    def _linked(self) -> Chain | None:
+        """All steps as one call; None where a kernel is no C function, or has too many arrays."""
+        linked = []
+        for step in self.steps:
+            link = step.kernel.link()
+            names = (*step.group.arguments, *step.group.results)
+            if link is None or len(names) > MOST_ARRAYS:
+                return None
+            linked.append((link, [self._base(name) for name in names]))
+        try:
+            return Chain(linked, _FIRST + len(self._slots))
+        except TcompError as error:
+            debug.log(1, f"kernels of a network are called one by one: {error}")
+            return None
 
-    def _arena(self) -> dict[str, Array]:
-        """Weights, and a new block of memory as the values that lie in it."""
-        block = np.zeros(self.places.bytes + ALIGNMENT, np.uint8)
-        start = -block.ctypes.data % ALIGNMENT
-        arrays: dict[str, Array] = dict(self.network.weights)
-        for name, offset in self.places.offsets.items():
-            value = self._values[name]
-            bytes_of = block[start + offset : start + offset + value.bytes]
-            arrays[name] = bytes_of.view(value.dtype).reshape(value.shape)
-        for name, root in self._root.items():
-            if root in arrays:
-                arrays[name] = arrays[root].reshape(self._values[name].shape)
-        return arrays
-
-    def _compile(self) -> None:
-        """Compile each kernel for the layouts that it will be called with."""
-        arrays = self._arena() | {v.name: np.zeros(v.shape, v.dtype) for v in self.network.inputs}
-        self._bind_results(arrays)
-        for operation, step in {id(s.operation): (s.operation, s) for s in self.steps}.values():
-            out = tuple(arrays[name] for name in step.group.results)
-            operation.compile(*(arrays[name] for name in step.group.arguments), out=out, target="cpu")
-
-    def _bind_results(self, arrays: dict[str, Array]) -> tuple[Array, ...]:
-        """New arrays for the outputs; a value of which an output is a view is written there."""
-        made = []
-        for value in self.network.outputs:
-            result = np.empty(value.shape, value.dtype)
-            arrays[value.name] = result
-            made.append(result)
-        for root, name in self._stored.items():
-            arrays[root] = arrays[name].reshape(self._values[root].shape)
-        for name, root in self._root.items():
-            if root in self._stored or self._values[root].role in ("input", "output"):
-                arrays[name] = arrays[root].reshape(self._values[name].shape)
-        return tuple(arrays[value.name] for value in self.network.outputs)
+    def _base(self, name: str) -> tuple[int, int]:
+        """The base of a value, and how far from it the value lies."""
+        layout = self._storage.layouts[name]
+        root = self._storage.stored.get(layout.root, layout.root)
+        if root in self._weights:
+            return _WEIGHTS, self._weights[root].ctypes.data + layout.offset
+        if root in self._slots:
+            return self._slots[root], layout.offset
+        return _ARENA, self.places.offsets[root] + layout.offset
 
     def _run(self, inputs: tuple[Any, ...], *, timed: bool) -> tuple[tuple[Array, ...], list[float]]:
+        given = self._given(inputs)
+        results = tuple(np.empty(value.shape, value.dtype) for value in self.network.outputs)
         try:
             # One step for the interpreter: another thread may take the last one between a look and this.
             arena = self._arenas.pop()
         except IndexError:
-            arena = self._arena()
+            arena = np.empty(self.places.bytes + ALIGNMENT, np.uint8)
         try:
-            arrays = arena | self._given(inputs)
-            results = self._bind_results(arrays)
-            times = []
-            for step in self.steps:
-                start = time.perf_counter() if timed else 0.0
-                one = step.group
-                out = arrays[one.results[0]] if len(one.results) == 1 else tuple(arrays[n] for n in one.results)
-                step.operation(*(arrays[name] for name in one.arguments), out=out, target="cpu")
-                times.append(time.perf_counter() - start if timed else 0.0)
-            return results, times
+            if self._chain is None or debug.interpret():
+                return results, self._one_by_one(arena, (*given, *results))
+            start = arena.ctypes.data
+            bases = [start + -start % ALIGNMENT, 0, *(array.ctypes.data for array in (*given, *results))]
+            times: list[int] = []
+            if timed:
+                failure, times = self._chain.timed(bases)
+            else:
+                failure = self._chain.run(bases)
+            if failure is not None:
+                raise self._failed(failure)
+            return results, [1e-9 * t for t in times]
         finally:
             self._arenas.append(arena)
 
-    def _given(self, inputs: tuple[Any, ...]) -> dict[str, Array]:
-        """The inputs as arrays, by name.  Raises ShapeError."""
+    def _failed(self, failure: Failure) -> TcompError:
+        if failure.status != 1:
+            return TcompError(f"a kernel ended with status {failure.status}")
+        return self.steps[failure.step].kernel.failure(failure.report)
+
+    def _one_by_one(self, arena: Array, ends: tuple[Array, ...]) -> list[float]:
+        """Call the kernels from here; how long each took."""
+        start = -arena.ctypes.data % ALIGNMENT
+        memory = {name: array.reshape(-1).view(np.uint8) for name, array in self._weights.items()}
+        memory |= {name: array.reshape(-1).view(np.uint8) for name, array in zip(self._slots, ends, strict=True)}
+        memory |= {name: arena[start + offset :] for name, offset in self.places.offsets.items()}
+
+        def array(name: str) -> Array:
+            layout, value = self._storage.layouts[name], self._values[name]
+            room = memory[self._storage.stored.get(layout.root, layout.root)]
+            return np.ndarray(value.shape, value.dtype, room, layout.offset, layout.strides)
+
+        times = []
+        for step in self.steps:
+            before = time.perf_counter()
+            arguments = [array(name) for name in step.group.arguments]
+            out = tuple(array(name) for name in step.group.results)
+            step.operation(*arguments, out=out if len(out) > 1 else out[0], target="cpu")
+            times.append(time.perf_counter() - before)
+        return times
+
+    def _given(self, inputs: tuple[Any, ...]) -> tuple[Array, ...]:
+        """The inputs as arrays.  Raises ShapeError."""
         expected = self.network.inputs
         if len(inputs) != len(expected):
             raise ShapeError(f"{self.network.name} takes {len(expected)} inputs, not {len(inputs)}")
-        return {value.name: _array(value, given) for value, given in zip(expected, inputs, strict=True)}
+        return tuple(_array(value, given) for value, given in zip(expected, inputs, strict=True))
 
 
 def _array(value: Value, given: Any) -> Array:
@@ -180,33 +189,9 @@ def _array(value: Value, given: Any) -> Array:
         raise ShapeError(
             f"{value.name} must be {value.dtype} of {value.shape}, not {array.dtype.name} of {array.shape}"
         )
-    return np.ascontiguousarray(array).reshape(value.shape)
+    return np.require(array, requirements=("C", "A")).reshape(value.shape)
 
 
-def _roots(groups: tuple[Group, ...]) -> dict[str, str]:
-    """What each view is a view of, however many lie between."""
-    root: dict[str, str] = {}
-    for one in groups:
-        if one.view:
-            root[one.results[0]] = root.get(one.arguments[0], one.arguments[0])
-    return root
-
-
-def _stored_in(network: Network, root: dict[str, str]) -> dict[str, str]:
-    """Values that are written where an output lies that is a view of them; of other views that are outputs forget."""
-    stored: dict[str, str] = {}
-    known = network.by_name
-    for value in network.outputs:
-        source = root.get(value.name)
-        if source is None:
-            continue
-        if known[source].role == "temporary" and source not in stored:
-            stored[source] = value.name
-        else:
-            del root[value.name]
-    return stored
-
-
-def _told(one: Group) -> str:
-    """The defs of a group, in order."""
-    return " + ".join(call.function for call in one.calls)
+def _told(step: Step) -> str:
+    """The defs of a step, in order."""
+    return " + ".join(call.function for call in step.group.calls)

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tcomp.arrays.kinds import View
+from tcomp.backends.host.chains import Link
 from tcomp.backends.host.native import describe
+from tcomp.backends.host.runtime import HostProgram
 from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Launch, Source
 from tcomp.driver import Begun, Compilation
-from tcomp.errors import Diagnostic, ProgramWarning, ShapeError
+from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
 from tcomp.mapping.options.effects import without_effect
 from tcomp.mapping.plan.values import Plan
-from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
+from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls, failure_of
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
@@ -101,6 +103,16 @@ class Kernel:
         variant = Variant(dict(self.specialisation.sizes.values), self._source)
         target = self.specialisation.target
         return export(self.specialisation.function, (variant,), target, Path(folder), name, architectures)
+
+    def link(self) -> Link | None:
+        """The kernel as a step of a chain, its arrays the inputs and then the outputs; None if it is no C function."""
+        program = self._program
+        found = program.machine_code if isinstance(program, HostProgram) and not self._source.bound else None
+        return None if found is None else Link(*found)
+
+    def failure(self, report: Sequence[int]) -> TcompError:
+        """The error that the kernel reports."""
+        return failure_of(self._function, self._source.checks, report)
 
     def __repr__(self) -> str:
         return f"<kernel {self.specialisation.label()} for {self.specialisation.target}>"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,8 +23,8 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_import_prints_text_that_is_a_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["network", "import", model]) == 0
+def test_show_prints_text_that_is_a_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["network", "show", model]) == 0
     assert "network" in tc.define(capsys.readouterr().out)
 
 
@@ -41,7 +43,7 @@ def test_ops_are_those_with_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.pt2").write_bytes(b"nothing")
     for path in (tmp_path / "a.pt2", tmp_path / "missing.pt2", tmp_path / "missing.onnx"):
-        assert main(["network", "import", str(path)]) == 1
+        assert main(["network", "show", str(path)]) == 1
         assert "cannot be read" in capsys.readouterr().err
 
 
@@ -53,7 +55,23 @@ def test_models_of_onnx_with_sizes(tmp_path: Path, capsys: pytest.CaptureFixture
     path = str(tmp_path / "m.onnx")
     onnx.save(model, path)
     for size in ("batch=2", "x=2,3"):
-        assert main(["network", "import", path, "--size", size]) == 0
+        assert main(["network", "show", path, "--size", size]) == 0
         assert "float(2,3) x" in capsys.readouterr().out
     assert main(["network", "explain", path, "--size", "batch=two"]) == 1
     assert "is not NAME=N" in capsys.readouterr().err
+
+
+def test_run_and_profile(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "y.npz"
+    assert main(["network", "run", model, "--output", str(out)]) == 0
+    assert "float32 2x10, " in capsys.readouterr().out
+    with np.load(out) as arrays:
+        assert next(iter(arrays.values())).shape == (2, 10)
+    trace = tmp_path / "trace.json"
+    assert main(["network", "profile", model, "--repeat", "2", "--as", "trace", "--output", str(trace)]) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert all(event["dur"] > 0 for event in events) and events[0]["args"]["calls"].startswith("layer_norm")
+    assert main(["network", "profile", model, "--repeat", "2", "--without", "join_followers"]) == 0
+    assert "gelu_3d" in capsys.readouterr().out
+    assert main(["network", "explain", model, "--without", "nothing"]) == 1
+    assert "nothing is no pass" in capsys.readouterr().err

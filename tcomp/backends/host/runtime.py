@@ -55,6 +55,22 @@ class _Workspace(threading.local):
 _WORKSPACE = _Workspace()
 
 
+def workspace(count: int) -> tuple[int | None, Any, Any, int]:
+    """This thread's scratch memory of ``count`` bytes, what keeps it alive, the report and its address.
+
+    Raises ShapeError if there is no room.
+    """
+    report, address = _WORKSPACE.reporting
+    report[2] = 0
+    if not count:
+        return None, None, report, address
+    try:
+        scratch, arena = _WORKSPACE.scratch(count)
+    except (MemoryError, ValueError) as error:
+        raise ShapeError(f"there is no room for {count} bytes of scratch memory: {error}") from None
+    return scratch, arena, report, address
+
+
 def dirty_scratch(count: int = 1 << 20) -> None:
     """Leave nothing in this thread's scratch memory that a kernel could take for its own; for tests of kernels."""
     _WORKSPACE.dirty(count)
@@ -117,6 +133,11 @@ class HostProgram:
         if status != 1:
             raise TcompError(f"the kernel ended with status {status}")
         return tuple(report)
+
+    @property
+    def machine_code(self) -> tuple[NativeFunction, int] | None:
+        """The C function and the bytes of scratch memory that it takes; None if there is Python around it."""
+        return (self._function, self._scratch_bytes) if self._native else None
 
     def pack(self, addresses: Sequence[int]) -> None:
         """See ``Program``."""

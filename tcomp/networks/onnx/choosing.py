@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks.elements import at, indices
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Definition
 from tcomp.networks.onnx.moving import shaped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import definition, lowest, spelled, tensor, typed
+from tcomp.networks.texts.elements import at, indices
+from tcomp.networks.texts.general import definition, lowest, spelled, tensor, typed
 
 _COMBINED = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 

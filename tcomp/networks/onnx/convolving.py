@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tcomp.networks import layers
-from tcomp.networks.elements import at
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Definition, Value
-from tcomp.networks.onnx import windows
 from tcomp.networks.onnx.choosing import pool_places
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import reduction, tensor
-from tcomp.networks.onnx.windows import Windows
+from tcomp.networks.texts import layers, windows
+from tcomp.networks.texts.elements import at
+from tcomp.networks.texts.general import reduction, tensor
+from tcomp.networks.texts.windows import Windows
 
 Ints = Sequence[int] | None
 

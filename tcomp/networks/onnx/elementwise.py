@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks import elements
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value
-from tcomp.networks.onnx import texts
 from tcomp.networks.onnx.operands import FLOATS, Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import pointwise
+from tcomp.networks.texts import elements
+from tcomp.networks.texts import general as texts
+from tcomp.networks.texts.general import pointwise
 
 ROUNDED = "low + (rest > 0.5 || (rest == 0.5 && low != 2.0 * floor(0.5 * low)) ? 1.0 : 0.0)"
 """The nearest integer, of two the even one; with ``ROUNDING`` behind it."""

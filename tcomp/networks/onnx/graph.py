@@ -16,9 +16,9 @@ import numpy as np
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.importing import RULES, Node, import_node, no_rule
 from tcomp.networks.network import Network, Value
-from tcomp.networks.onnx import texts
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand, empty
 from tcomp.networks.onnx.reading import Sizes, array_of, checked_shape, dtype_of, input_shape, opened, opset_of, package
+from tcomp.networks.texts import general as texts
 
 _MOST_KNOWN = 4096
 """Operands with more elements do not help to find shapes."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks import elements, parts
-from tcomp.networks.elements import at, indices
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand, empty
-from tcomp.networks.onnx.texts import definition, spelled, tensor, typed
+from tcomp.networks.texts import elements, parts
+from tcomp.networks.texts.elements import at, indices
+from tcomp.networks.texts.general import definition, spelled, tensor, typed
 
 Axes = Operand | Sequence[int] | None
 

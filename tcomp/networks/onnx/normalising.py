@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tcomp.networks import layers
-from tcomp.networks.elements import at, indices
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value
-from tcomp.networks.onnx import texts
 from tcomp.networks.onnx.operands import OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import definition, tensor
+from tcomp.networks.texts import general as texts
+from tcomp.networks.texts import layers
+from tcomp.networks.texts.elements import at, indices
+from tcomp.networks.texts.general import definition, tensor
 
 
 @rule("onnx.BatchNormalization")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tcomp.networks.importing import Array, Builder, Node
 from tcomp.networks.network import Definition, Number, Value, retyped
-from tcomp.networks.onnx.texts import conversion
+from tcomp.networks.texts.general import conversion
 
 FLOATS = ("float32", "float64", "float16")
 INTEGERS = tuple(f"{sign}int{width}" for sign in ("", "u") for width in (8, 16, 32, 64))

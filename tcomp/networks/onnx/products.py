@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tcomp.networks import layers
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
-from tcomp.networks.onnx import texts
 from tcomp.networks.onnx.moving import shaped
 from tcomp.networks.onnx.operands import FLOATS, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import definition, read, spread, tensor
+from tcomp.networks.texts import general as texts
+from tcomp.networks.texts import layers
+from tcomp.networks.texts.general import definition, read, spread, tensor
 
 
 @rule("onnx.MatMul")

@@ -10,7 +10,7 @@ import numpy as np
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import FLOATS, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import conversion, places, reduction, running
+from tcomp.networks.texts.general import conversion, places, reduction, running
 
 REDUCTIONS = {
     "Sum": ("+=!", "{x}", "", ""),

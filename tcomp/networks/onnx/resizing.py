@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks.elements import at, indices
 from tcomp.networks.importing import Array, rule
 from tcomp.networks.network import retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.onnx.texts import definition, tensor, typed
+from tcomp.networks.texts.elements import at, indices
+from tcomp.networks.texts.general import definition, tensor, typed
 
 
 @dataclass(frozen=True, slots=True)

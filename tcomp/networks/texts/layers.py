@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcomp.networks.elements import at, indices, repeated, tensor
 from tcomp.networks.network import Definition
+from tcomp.networks.texts.elements import at, indices, repeated, tensor
 
 
 def conv2d(*, bias: bool, strided: bool, padded: bool, dilated: bool, groups: str = "one") -> Definition:

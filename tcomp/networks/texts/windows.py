@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.network import Definition
-from tcomp.networks.onnx.texts import definition, lowest, tensor, typed
+from tcomp.networks.texts.general import definition, lowest, tensor, typed
 
 AXES = {1: "w", 2: "hw", 3: "dhw"}
 """The axes of an image, by their number."""

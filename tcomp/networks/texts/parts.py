@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcomp.networks.elements import at, indices, tensor
 from tcomp.networks.network import Definition
+from tcomp.networks.texts.elements import at, indices, tensor
 
 
 def take(rank: int, axis: int) -> Definition:
@@ -14,7 +14,8 @@ def take(rank: int, axis: int) -> Definition:
     name = f"slice_{rank}d_axis{axis}"
     read = at("X", [f"FROM+STEP*{c}" if n == axis else c for n, c in enumerate(i)])
     head = f"def {name}({tensor(i)} X, const int FROM, const int COUNT, const int STEP) -> (Y)"
-    return Definition(name, f"{head} {{\n  {at('Y', i)} = {read} where {i[axis]} in 0:COUNT\n}}")
+    text = f"{head} {{\n  {at('Y', i)} = {read} where {i[axis]} in 0:COUNT\n}}"
+    return Definition(name, text, view=("take", axis))
 
 
 def select(rank: int, axis: int) -> Definition:
@@ -23,7 +24,8 @@ def select(rank: int, axis: int) -> Definition:
     name = f"select_{rank}d_axis{axis}"
     read = at("X", ["AT" if n == axis else c for n, c in enumerate(i)])
     left = at("Y", [c for n, c in enumerate(i) if n != axis])
-    return Definition(name, f"def {name}({tensor(i)} X, const int AT) -> (Y) {{ {left} = {read} }}")
+    text = f"def {name}({tensor(i)} X, const int AT) -> (Y) {{ {left} = {read} }}"
+    return Definition(name, text, view=("select", axis))
 
 
 def expand(before: Sequence[int], after: Sequence[int]) -> Definition:

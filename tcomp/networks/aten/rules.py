@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tcomp.networks import elements, layers
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
+from tcomp.networks.texts import elements, layers
 
 Pair = Sequence[int]
 

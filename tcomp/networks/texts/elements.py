@@ -99,7 +99,8 @@ def permute(order: Sequence[int]) -> Definition:
     i = indices(len(order))
     name = "permute_" + "".join(map(str, order))
     made = "".join(i[k] for k in order)
-    return Definition(name, f"def {name}({tensor(i)} X) -> (Y) {{ {at('Y', made)} = {at('X', i)} }}")
+    text = f"def {name}({tensor(i)} X) -> (Y) {{ {at('Y', made)} = {at('X', i)} }}"
+    return Definition(name, text, view=("permute", *order))
 
 
 def reshape(before: Sequence[int], after: Sequence[int]) -> Definition:
@@ -107,7 +108,7 @@ def reshape(before: Sequence[int], after: Sequence[int]) -> Definition:
     name = f"reshape_{'x'.join(map(str, before)) or 's'}_to_{'x'.join(map(str, after)) or 's'}"
     i = indices(len(after))
     subscripts = ["0"] * len(before)
-    for old, new in _factors(before, after):
+    for old, new in factors(before, after):
         terms: list[str] = []
         scale = 1
         for k in reversed(new):
@@ -122,10 +123,10 @@ def reshape(before: Sequence[int], after: Sequence[int]) -> Definition:
     ranges = ", ".join(f"{c} in 0:{n}" for c, n in zip(i, after, strict=True))
     extents = f"float({','.join(map(str, before))})" if before else "float"
     body = f"{at('Y', i)} = {at('X', subscripts)}{' where ' if ranges else ''}{ranges}"
-    return Definition(name, f"def {name}({extents} X) -> (Y) {{\n  {body}\n}}", view=True)
+    return Definition(name, f"def {name}({extents} X) -> (Y) {{\n  {body}\n}}", view=("reshape",))
 
 
-def _factors(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def factors(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Axes of both, in groups as small as can be that hold as many elements on either side."""
     groups: list[tuple[list[int], list[int]]] = []
     old, new = list(range(len(before))), list(range(len(after)))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tcomp.networks import elements, parts
-from tcomp.networks.aten import conv2d
+from tcomp.networks.aten.rules import conv2d
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
+from tcomp.networks.texts import elements, parts
 
 
 def _slice(b: Builder, n: Node, x: Value, axis: int, first: int, count: int, step: int = 1) -> Value:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tcomp.networks.elements import at, indices
 from tcomp.networks.network import SPELLED, Definition
+from tcomp.networks.texts.elements import at, indices
 
 Shape = Sequence[int]
 _OPERANDS = ("X", "Y", "Z", "V", "W", "S", "T", "U", "P", "Q", "R", "M", "L", "J", "K", "N")

@@ -1,0 +1,57 @@
+"""What is done to a network before it runs: the passes that can be left out, and options of single kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from tcomp.errors import Diagnostic, NetworkError
+from tcomp.mapping.options.options import MappingOptions
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Every pass is on; ``NetworkOptions(views=False)`` leaves one out, and results stay the same."""
+
+    share_calls: bool = field(default=True, metadata={"help": "equal calls are made once"})
+    fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
+    fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
+    join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
+    views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
+    share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})
+    one_call: bool = field(default=True, metadata={"help": "all kernels run in one call of C"})
+    jobs: int = 0
+    """Kernels that are compiled at once; 0 for as many as there are processors, at most 8."""
+    kernels: Mapping[str, MappingOptions] = field(default_factory=lambda: MappingProxyType({}))
+    """Mapping options of single kernels, by the name of a value that the kernel makes."""
+
+    @classmethod
+    def of(cls, given: NetworkOptions | Mapping[str, Any] | None) -> NetworkOptions:
+        """Options as such, from what else a caller may give.  Raises NetworkError for what is no option."""
+        if given is None or isinstance(given, cls):
+            return given or cls()
+        if not isinstance(given, Mapping):
+            raise NetworkError(f"options are NetworkOptions or a mapping, not {type(given).__name__}")
+        known = {one.name for one in fields(cls)}
+        plain = {name: value for name, value in given.items() if name in known}
+        kernels = dict(plain.pop("kernels", {}))
+        for name, value in given.items():
+            if name not in known:
+                if isinstance(value, bool):
+                    hint = f"passes are {', '.join(cls.passes())}"
+                    raise NetworkError(Diagnostic(f"{name} is no pass", hint=hint))
+                kernels[name] = value
+        return cls(**plain, kernels={name: MappingOptions.of(value) for name, value in kernels.items()})
+
+    @classmethod
+    def passes(cls) -> tuple[str, ...]:
+        """The names of the passes, in the order in which they are done."""
+        return tuple(one.name for one in fields(cls) if "help" in one.metadata)
+
+    @property
+    def workers(self) -> int:
+        """How many kernels are compiled at once."""
+        return self.jobs or min(8, os.cpu_count() or 1)

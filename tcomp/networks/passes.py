@@ -1,0 +1,107 @@
+"""The passes from network to network, in their order; what each leaves prints as a program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tcomp.engine import define
+from tcomp.networks.folding import fold_norms
+from tcomp.networks.network import Call, Network, Value
+from tcomp.networks.options import NetworkOptions
+from tcomp.networks.views import applied
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def share_calls(network: Network) -> Network:
+    """Of equal calls with equal arguments one is kept, and no call whose result nobody wants."""
+    stands: dict[str, str] = {}
+    made: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    outputs = {value.name for value in network.outputs}
+    calls: list[Call] = []
+    for call in network.calls:
+        arguments = tuple(stands.get(name, name) for name in call.arguments)
+        key = (call.function, arguments, call.constants)
+        if key in made and not outputs.intersection(call.results):
+            stands.update(zip(call.results, made[key], strict=True))
+            continue
+        made.setdefault(key, call.results)
+        calls.append(replace(call, arguments=arguments))
+    return _with_calls(network, calls, dict(network.weights))
+
+
+def fold_weights(network: Network) -> Network:
+    """Calls that read nothing but weights are made now, and their results are weights."""
+    weights = dict(network.weights)
+    values = network.by_name
+    calls: list[Call] = []
+    for call in network.calls:
+        known = all(name in weights for name in call.arguments)
+        if not known or any(values[name].role == "output" for name in call.results):
+            calls.append(call)
+            continue
+        found = _computed(network, call, weights)
+        for name, array in zip(call.results, found, strict=True):
+            weights[name] = array
+            values[name] = replace(values[name], role="weight")
+    return _with_calls(replace(network, values=tuple(values.values())), calls, weights)
+
+
+def _computed(network: Network, call: Call, weights: Mapping[str, Array]) -> tuple[Array, ...]:
+    """The results of a call of which all arguments are known."""
+    definition, values = network.definitions[call.function], network.by_name
+    if definition.view:
+        seen = applied(definition.view, weights[call.arguments[0]], dict(call.constants), values[call.results[0]].shape)
+        if seen is not None:
+            return (np.ascontiguousarray(seen).reshape(values[call.results[0]].shape),)
+    names = dict(zip(dict.fromkeys(call.arguments), (f"x{k}" for k in itertools.count()), strict=False))
+    results = {name: f"y{k}" for k, name in enumerate(call.results)}
+    inputs = [replace(values[name], name=inner, role="input") for name, inner in names.items()]
+    outputs = [replace(values[name], name=inner, role="output") for name, inner in results.items()]
+    arguments = tuple(names[name] for name in call.arguments)
+    inner = replace(call, arguments=arguments, results=tuple(results.values()))
+    alone = Network("folded", (*inputs, *outputs), (inner,), {call.function: definition})
+    found = define(str(alone), network.name)["folded"](*(weights[name] for name in names), target="cpu")
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array]) -> Network:
+    """A network with other calls: without those that no output needs, and without values that nobody reads."""
+    needed = {value.name for value in network.outputs}
+    kept: list[Call] = []
+    for call in reversed(calls):
+        if needed.intersection(call.results):
+            kept.append(call)
+            needed.update(call.arguments)
+    values: tuple[Value, ...] = tuple(v for v in network.values if v.name in needed or v.role == "input")
+    made = {name for call in kept for name in call.results}
+    values = tuple(v for v in values if v.role in ("input", "weight") or v.name in made)
+    order = ("input", "weight", "temporary", "output")
+    return replace(
+        network,
+        values=tuple(sorted(values, key=lambda v: order.index(v.role))),
+        calls=tuple(reversed(kept)),
+        weights={name: array for name, array in weights.items() if name in needed},
+    ).checked()
+
+
+PASSES: Mapping[str, Callable[[Network], Network]] = {
+    "share_calls": share_calls,
+    "fold_weights": fold_weights,
+    "fold_norms": fold_norms,
+}
+"""The passes by the names that they have in ``NetworkOptions``."""
+
+
+def lower(network: Network, options: NetworkOptions) -> dict[str, Network]:
+    """The network after each pass that is on, by its name; first it as it was, as ``source``."""
+    stages = {"source": network.checked()}
+    for name, run in PASSES.items():
+        if getattr(options, name):
+            network = stages[name] = run(network)
+    return stages

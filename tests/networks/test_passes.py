@@ -1,0 +1,115 @@
+"""Every pass may be left out, and leaves what is computed as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as f  # noqa: E402
+
+import tcomp as tc  # noqa: E402
+from tcomp.networks import NetworkOptions  # noqa: E402
+
+
+class Passes(nn.Module):
+    """Something for every pass: equal calls, a product of weights, a norm, followers, heads that are moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.scale, self.left, self.right = (nn.Parameter(torch.rand(8, 8)) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.norm(self.enter(x))).flatten(2).transpose(1, 2)
+        y = y @ (self.left @ self.right) * torch.sigmoid(y.mean(2, keepdim=True)) + torch.sigmoid(
+            y.mean(2, keepdim=True)
+        )
+        q, k = y.view(*y.shape[:2], 2, 4).transpose(1, 2), (y * 2).view(*y.shape[:2], 2, 4).transpose(1, 2)
+        return f.scaled_dot_product_attention(q, k, q).transpose(1, 2).reshape(y.shape)[:, 1:]
+
+
+@pytest.fixture(scope="module")
+def module() -> Passes:
+    torch.manual_seed(5)
+    made = Passes()
+    nn.init.uniform_(made.norm.running_var, 0.5, 2)
+    return made.eval()
+
+
+X = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).sin().view(2, 3, 4, 5)
+
+
+def close(found: Any, expected: Any) -> bool:
+    return bool(np.linalg.norm(np.asarray(found) - np.asarray(expected)) < 1e-5 * np.linalg.norm(np.asarray(expected)))
+
+
+def test_every_stage_computes_the_same(module: Passes) -> None:
+    net = tc.compile_network(module, X)
+    with torch.no_grad():
+        expected = module(X)
+    assert list(net.stages) == ["source", "share_calls", "fold_weights", "fold_norms"]
+    for stage in net.stages.values():
+        assert close(stage.reference(X.numpy()), expected)
+    counts = [len(stage.calls) for stage in net.stages.values()]
+    assert counts == sorted(counts, reverse=True) and len(set(counts)) == 4
+
+
+@pytest.mark.parametrize("name", [*NetworkOptions.passes(), "all"])
+def test_a_pass_may_be_left_out(name: str, module: Passes) -> None:
+    off = NetworkOptions.passes() if name == "all" else (name,)
+    net = tc.compile_network(module, X, options=dict.fromkeys(off, False))
+    with torch.no_grad():
+        assert close(net(X), module(X))
+    assert f"left out: {', '.join(off)}" in net.explain()
+    whole = tc.compile_network(module, X)
+    costs = {
+        "views": len(net.steps) - len(whole.steps),
+        "share_memory": net.places.bytes - whole.places.bytes,
+        "one_call": ("one call each" in net.explain()) - ("one call each" in whole.explain()),
+    }
+    calls = len(net.network.calls) - len(whole.network.calls)
+    assert costs.get(name, len(net.steps) - len(whole.steps) + calls) > 0
+
+
+def test_heads_are_read_and_written_where_they_lie(module: Passes) -> None:
+    net = tc.compile_network(module, X)
+    # Of all that is moved, only the first map of pixels and the rows of the result, an array of its own, are copied.
+    assert [step.group.view for step in net.steps if step.group.view] == [("permute", 0, 2, 1), ("take", 1)]
+
+
+def test_options_of_single_kernels(module: Passes) -> None:
+    name = tc.compile_network(module, X).steps[0].group.results[0]
+    net = tc.compile_network(module, X, options={name: tc.MappingOptions(tile_sizes=(1, 1, 4, 4)), "jobs": 1})
+    assert net.steps[0].kernel.specialisation.options.tile_sizes == (1, 1, 4, 4)
+    assert net.steps[1].kernel.specialisation.options.tile_sizes != (1, 1, 4, 4)
+    with torch.no_grad():
+        assert close(net(X), module(X))
+    with pytest.raises(tc.NetworkError, match="no kernel of the network makes nothing"):
+        tc.compile_network(module, X, options={"nothing": tc.MappingOptions()})
+    with pytest.raises(tc.NetworkError, match="viewz is no pass"):
+        tc.compile_network(module, X, options={"viewz": False})
+
+
+def test_profiles_in_three_forms(module: Passes) -> None:
+    net = tc.compile_network(module, X)
+    profile = net.profile(X, repeats=2)
+    plain = json.loads(profile.to_json())
+    assert len(plain["rows"]) == len(net.steps) and plain["seconds"] == pytest.approx(profile.seconds)
+    events = json.loads(profile.to_trace())["traceEvents"]
+    assert [e["name"] for e in events] == [row.makes for row in profile.rows]
+    assert events[1]["ts"] == pytest.approx(events[0]["dur"])
+
+
+def test_an_index_outside_its_table_is_an_error_of_the_call() -> None:
+    net = tc.compile_network(nn.Sequential(nn.Embedding(5, 3), nn.ReLU()).eval(), torch.tensor([1, 2]))
+    assert "in one call" in net.explain()
+    assert net(torch.tensor([4, 0])).shape == (2, 3)
+    for wrong in (5, -1):
+        with pytest.raises(tc.ShapeError, match=rf"{wrong}"):
+            net(torch.tensor([1, wrong]))
