@@ -38,7 +38,7 @@ def _of(folder: str, rooms: str) -> tuple[str, ...]:
 
 
 ABOVE = (
-    Storey("commands", "tcomp run, compile, tune, ...", _of("commands", "inputs terminal")),
+    Storey("commands", "tcomp run, compile, tune, ...", _of("commands", "inputs terminal comparing")),
     Storey("engine, operation", "define, and calls with arrays"),
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),

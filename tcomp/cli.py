@@ -26,6 +26,7 @@ from tcomp.commands import (
     tuned,
 )
 from tcomp.commands import compile as compile_command
+from tcomp.commands.comparing import compare
 from tcomp.commands.terminal.display import show_error
 from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, NOT_HERE, WRONG
 from tcomp.commands.terminal.parser import Parser
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("simulate", simulate, "run a def's CUDA kernels on the CPU, look for faults and count what they cost"),
         ("tune", tune, "search for the mapping options that make a def fastest here, and keep them"),
         ("tuned", tuned, "look after what tuning found"),
+        ("compare", compare, "show several mappings of a def beside each other: loops, text, traffic, time"),
         ("export", export, "write kernels to be used without tcomp: C or CUDA, libraries, an example"),
         ("gradient", gradient, "print the gradients of a def as program text"),
         ("fmt", fmt, "lay program text out in one way"),

@@ -109,13 +109,13 @@ def execute(request: SimulateRequest) -> int:
     ranges = infer(operation.function, request.program.sizes)
     arguments = random_arguments(operation.function, ranges, request.seed)
     compilation = program.lower(request.program.sizes, target)
-    arrays = _arrays(compilation.source, operation.function, arguments)
+    arrays = arrays_of(compilation.source, operation.function, arguments)
     settings = Settings(request.order, request.seed, counting=True, blocks=request.blocks)
-    report = _run(compilation.source, operation.function, arrays, settings)
+    report = simulated(compilation.source, operation.function, arrays, settings)
     outputs = {tensor.name: arrays[tensor.name] for tensor in operation.function.outputs}
     comparable = report.complete and not report.findings
     comparisons = compare(operation, arguments, outputs, program.options) if comparable else ()
-    outcome = Outcome(gpu_of(architecture), report, comparisons, _points(compilation, report.kernels))
+    outcome = Outcome(gpu_of(architecture), report, comparisons, points_of(compilation, report.kernels))
     if request.json:
         options = program.options or MappingOptions()
         show_line(json.dumps(_plain(outcome, request, options), indent=2))
@@ -131,7 +131,7 @@ def _full_name(target: str) -> str:
     return f"{target}:{DEFAULT_ARCHITECTURE}" if target in GPU_TARGETS else target
 
 
-def _arrays(source: Source, function: Function, arguments: Arguments) -> dict[str, Array]:
+def arrays_of(source: Source, function: Function, arguments: Arguments) -> dict[str, Array]:
     """Every argument of the kernels by name: inputs, outputs that are read, and room for the others."""
     given = {
         tensor.name: value
@@ -144,7 +144,7 @@ def _arrays(source: Source, function: Function, arguments: Arguments) -> dict[st
     }
 
 
-def _run(source: Source, function: Function, arrays: Mapping[str, Array], settings: Settings) -> Report:
+def simulated(source: Source, function: Function, arrays: Mapping[str, Array], settings: Settings) -> Report:
     """Raises ShapeError for a data-dependent subscript outside its tensor."""
     checked = (ctypes.c_int64 * (3 + MAX_INDICES))()
     addresses = [arrays[argument.name].ctypes.data for argument in source.arguments]
@@ -158,7 +158,7 @@ def _run(source: Source, function: Function, arrays: Mapping[str, Array], settin
     return report
 
 
-def _points(compilation: Compilation, kernels: Sequence[KernelCounts]) -> tuple[Point, ...]:
+def points_of(compilation: Compilation, kernels: Sequence[KernelCounts]) -> tuple[Point, ...]:
     """Arithmetic from the domains of the statements that a kernel runs, traffic as the simulator counted it."""
     flops = flops_of(compilation.plan)
     statements = {

@@ -349,6 +349,10 @@ class Schedule:
 
 def begin(function: Function, sizes: Sizes, target: str, compile_kernel: Compile) -> Schedule:
     """The schedule that is the program as it stands: each stage in loops of its own, in order.  Raises TcompError."""
+    if function.recurs:
+        raise ScheduleError(
+            f"{function.name} runs step by step (`for`); schedules are for programs without such blocks"
+        )
     with ISL.value:
         program = build(function, sizes)
         state = State(function, program, stages_of(function, program))

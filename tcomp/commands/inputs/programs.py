@@ -89,9 +89,9 @@ class Program:
 
 
 def add_program_arguments(
-    parser: argparse.ArgumentParser, target: str = DEFAULT_TARGET, purpose: str = "where to run"
+    parser: argparse.ArgumentParser, target: str = DEFAULT_TARGET, purpose: str = "where to run", mapped: bool = True
 ) -> None:
-    """FILE, --def, --sizes, --target, --options and --plan, which every command that compiles takes."""
+    """FILE, --def, --sizes, --target and, if it is to be ``mapped`` in one way, --options and --plan."""
     parser.add_argument("file", metavar="FILE", help="program text; - reads stdin, library:NAME a shipped operator")
     parser.add_argument(
         "--def",
@@ -108,6 +108,9 @@ def add_program_arguments(
         help="values of size symbols and const parameters",
     )
     parser.add_argument("--target", default=target, help=f"{purpose} (default: {target})")
+    if not mapped:
+        parser.set_defaults(options=None, plan=None)
+        return
     parser.add_argument(
         "--options",
         type=str,
