@@ -98,6 +98,12 @@ class Trace:
         self.plans: dict[str, Plan] = {}
         self._last = time.perf_counter()
 
+    def add(self, other: Trace) -> None:
+        """Take in what was traced meanwhile."""
+        for stage, seconds in other.seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._last = time.perf_counter()
+
     def __call__(self, stage: str, value: Value) -> Value:
         """Note that ``value``, the result of a stage, has just been made; returns it."""
         now = time.perf_counter()

@@ -168,9 +168,7 @@ def _lower(
             first = own("schedule", replace(bounds(lambda: schedule(piece.scop)), notes=notes))
             plan = run_passes(first, options, backend.passes, own, bounds)
         loops = own("loops", bounds(lambda: generate_loops(plan)))
-    for stage, seconds in own.seconds.items():
-        trace.seconds[stage] = trace.seconds.get(stage, 0.0) + seconds
-    trace("pieces", None)
+    trace.add(own)
     return MadePiece(piece, own.plans, loops)
 
 

@@ -97,7 +97,7 @@ def inlined(scop: Scop, name: str) -> Scop:
             reader = changed
         statements.append(reader)
     storages = {key: s for key, s in scop.storages.items() if key != producer.target}
-    return Scop(storages, tuple(statements), scop.sizes, steps=scop.steps)
+    return Scop(storages, tuple(statements), scop.sizes, around=scop.around)
 
 
 def _pays(scop: Scop, trial: Scop, producer: ScopStatement) -> bool:

@@ -96,7 +96,7 @@ class Merge:
                 prove_merged(statement, changed, self._instances(statement), elements)
                 statement = changed
             statements.append(statement)
-        return Scop(storages, tuple(statements), scop.sizes, steps=scop.steps)
+        return Scop(storages, tuple(statements), scop.sizes, around=scop.around)
 
     def _elements(self, storage: Storage) -> isl.Map:
         """Each element of a storage as it was, to what it is called now."""

@@ -89,7 +89,7 @@ def outlined(scop: Scop, name: str, place: int, order: Sequence[str] = ()) -> Sc
     statements = [reader if s is statement else s for s in scop.statements]
     first = scop.by_name.get(f"{name}i", statement) if statement.kind == "update" else statement
     statements.insert(scop.statements.index(first), producer)
-    return Scop({**scop.storages, storage.name: storage}, tuple(statements), scop.sizes, steps=scop.steps)
+    return Scop({**scop.storages, storage.name: storage}, tuple(statements), scop.sizes, around=scop.around)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -155,7 +155,7 @@ class _Rescaling:
             *([] if total is None else [total.storage]),
             *(p.storage for p in sums.values()),
         ]
-        return Scop(storages, tuple(statements), self.scop.sizes, self.scop.warnings, self.scop.steps), frozenset(left)
+        return Scop(storages, tuple(statements), self.scop.sizes, self.scop.warnings, self.scop.around), frozenset(left)
 
     def _parts(
         self,

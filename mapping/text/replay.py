@@ -33,7 +33,7 @@ def replay(program: Scop, tree: isl.Schedule) -> Scop:
             raise PlanError(f"the tree has {s.name} below no mark that is named group and a number")
         placement = _placement(s, domains[s.name], tiles[s.name], expanded)
         statements.append(placed(program, s, placement, copies))
-    return Scop(program.storages, tuple(statements), program.sizes, steps=program.steps)
+    return Scop(program.storages, tuple(statements), program.sizes, around=program.around)
 
 
 def _domains(tree: isl.Schedule) -> Mapping[str, isl.Set]:

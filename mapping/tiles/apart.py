@@ -47,7 +47,7 @@ def accumulated_apart(scop: Scop, name: str) -> Scop:
         if s.name == name:
             start = next(o for o in statements if o.kind == "init" and o.target == own.name)
             statements.append(_finish(finish_of(name), start, target))
-    return Scop({**scop.storages, own.name: own}, tuple(statements), scop.sizes, steps=scop.steps)
+    return Scop({**scop.storages, own.name: own}, tuple(statements), scop.sizes, around=scop.around)
 
 
 def _fresh(scop: Scop, target: str) -> str:

@@ -34,7 +34,7 @@ def expand(scop: Scop, clusters: tuple[Cluster, ...], groups: tuple[Group, ...])
     order = tuple(statements[s.name] for s in scop.statements if not statements[s.name].domain.is_empty())
     running = {s.name for s in order}
     kept = tuple(replace(c, statements=tuple(s for s in c.statements if s in running)) for c in rewritten)
-    return Scop(scop.storages, order, scop.sizes, steps=scop.steps), kept
+    return Scop(scop.storages, order, scop.sizes, around=scop.around), kept
 
 
 def _tile_copies(scop: Scop, clusters: tuple[Cluster, ...], group: Group) -> set[str]:

@@ -113,7 +113,9 @@ def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False)
             statements += [start, update, *finish, s]
         else:
             statements.append(s)
-    return Scop({**scop.storages, kept.name: kept, name: parted}, tuple(statements), scop.sizes, steps=scop.steps), name
+    return Scop(
+        {**scop.storages, kept.name: kept, name: parted}, tuple(statements), scop.sizes, around=scop.around
+    ), name
 
 
 def _steps_of_a_part(steps: int, parts: int) -> int:

@@ -45,7 +45,7 @@ def generate_loops(plan: Plan) -> LoopNode:
     """The loops of a plan; statement instances carry the values of all their indices."""
     places = _Places(plan)
     # What is known of the steps around a piece of a program needs no condition.
-    context = plan.scop.domain.params() if plan.scop.steps else isl.Set("{ : }")
+    context = isl.Set("{ : }") if plan.scop.around is None else plan.scop.around.values
     build, _keep_alive = isl.AstBuild.from_context(context).set_after_each_mark(places.annotate)
     tree = build.node_from_schedule(plan.tree)
     if places.failure is not None:

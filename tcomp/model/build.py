@@ -33,6 +33,7 @@ from tcomp.grammar.tree.function import (
     with_indices,
 )
 from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
+from tcomp.model.around import Around
 from tcomp.model.bindingtime import part_of
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements, storage_of
@@ -60,13 +61,13 @@ class _Version:
 
 
 class Builder:
-    """Makes the model of a function, or of a piece of one, of whose domains the ``steps`` around it are parameters."""
+    """Makes the model of a function, or of a piece of one, of whose domains the steps ``around`` it are parameters."""
 
-    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges, steps: tuple[str, ...] = ()) -> None:
+    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges, around: Around | None = None) -> None:
         self.function = function
         self.sizes = sizes
         self.ranges = ranges
-        self.steps = steps
+        self.around = around
         self.tensors = function.tensors
         self.storages: dict[str, Storage] = {}
         self.boxes: dict[str, Box] = {}
@@ -88,7 +89,7 @@ class Builder:
         for number, statement in enumerate(self.function.statements):
             self._translate(number, statement)
         warnings = tuple(map(str, self.ranges.warnings))
-        return Scop(self.storages, tuple(self.statements), self.sizes.values, warnings, self.steps)
+        return Scop(self.storages, tuple(self.statements), self.sizes.values, warnings, self.around)
 
     def _number_versions(self) -> list[_Version]:
         written: dict[str, isl.Set] = {}
@@ -139,7 +140,7 @@ class Builder:
             return
         target = self._target_storage(tensor, version)
         if _reads_elsewhere(value, target, statement.subscripts) and not (
-            self.steps and self._is_apart(domain, target, statement, value)
+            self.around and self._is_apart(domain, target, statement, value)
         ):
             scratch = self._temporary(f"{tensor.name}_new{number}", tensor.dtype, _hull(version.image))
             self._add(
@@ -165,12 +166,12 @@ class Builder:
     def _reduction(
         self, number: int, statement: Statement, domain: StatementDomain, version: _Version, value: Expr
     ) -> None:
-        points = None if self.steps else points_of(statement, domain, self.sizes.values)
+        points = None if self.around else points_of(statement, domain, self.sizes.values)
         if points is not None:
             self._scattered(number, statement, points, version, value)
             return
         elements = math.prod(_hull(version.image).extent)
-        shares = None if self.steps else shares_of(statement, domain, elements)
+        shares = None if self.around else shares_of(statement, domain, elements)
         if shares is not None:
             self._shared(number, shares, domain, version, value)
             return

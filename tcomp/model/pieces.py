@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.grammar.ranges.affine import step_parameter
+from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import StatementDomain
 from tcomp.grammar.ranges.ranges import Ranges, infer
-from tcomp.grammar.tree.forms import Form, to_form
+from tcomp.grammar.tree.forms import Form, combine, index_form, to_form
 from tcomp.grammar.tree.function import Function, Read, Statement, Step, Tensor, walk
 from tcomp.model.accesses import Frame, element_map
+from tcomp.model.around import Around
 from tcomp.model.build import Builder
 from tcomp.model.scop import Scop, Sizes, Storage, contiguous_strides
 from tcomp.model.views import Slice, Views, Whole
@@ -154,7 +155,8 @@ class _Cutter:
         )
         sizes = Sizes(self.sizes.values, views.strides)
         ranges = Ranges(self.values, views.boxes, tuple(domains), ())
-        scop = Builder(function, sizes, ranges, names).build()
+        around = Around(names, self._values(steps, numbers[0])) if steps else None
+        scop = Builder(function, sizes, ranges, around).build()
         if not scop.statements:
             return None
         for name in (*function.inputs, *function.outputs):
@@ -163,6 +165,21 @@ class _Cutter:
                 self._declare(tensor, "temporary")
         slices = {t.name: views.slices[t.name] for t in outlive}
         return Piece(function, scop, names, slices)
+
+    def _values(self, steps: tuple[Step, ...], number: int) -> isl.Set:
+        """The values that steps take together, as a set of parameters."""
+        space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, len(steps), 0)
+        for position, step in enumerate(steps):
+            space = space.set_dim_name(_PARAM, position, step_parameter(step.index))
+        values = isl.Set.universe(space)
+        for step in steps:
+            lower, upper = self._bounds(step, number)
+            own = index_form(step.index)
+            for form in (combine([(own, 1), (lower, -1)], 0), combine([(upper, 1), (own, -1)], -1)):
+                at_least = form_to_pw_aff(form, space)
+                assert at_least is not None, "bounds of steps are made of steps around them"
+                values = values.intersect(at_least.nonneg_set())
+        return values.params()
 
     def _is_partly(self, name: str, views: Views) -> bool:
         """Whether a tensor goes on from its content, which the caller passes."""

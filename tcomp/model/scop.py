@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Expr, Index, is_indirect
+from tcomp.model.around import Around, textual_date
 from tcomp.values.operators import INT64, DType
 
 
@@ -167,14 +168,14 @@ class ScopStatement:
 class Scop:
     """Statements in textual order over storages, with their dependences; ``warnings`` are about the program.
 
-    The ``steps`` around a piece of a program (``pieces.py``) are parameters of its sets and maps.
+    The steps ``around`` a piece of a program (``pieces.py``) are parameters of its sets and maps.
     """
 
     storages: Mapping[str, Storage]
     statements: tuple[ScopStatement, ...]
     sizes: Mapping[str, int]
     warnings: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
+    around: Around | None = None
 
     def __str__(self) -> str:
         lines = ["storages:"]
@@ -187,6 +188,11 @@ class Scop:
         lines += ["flow:", f"  {self.flow}", "anti:", f"  {self.anti}", "output:", f"  {self.output}"]
         lines += ["reduction:", f"  {self.reduction_dependences}"]
         return "\n".join(lines) + "\n"
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The indices of the steps around it."""
+        return () if self.around is None else self.around.steps
 
     @cached_property
     def by_name(self) -> dict[str, ScopStatement]:
@@ -222,7 +228,7 @@ class Scop:
     def order(self) -> isl.UnionMap:
         """The textual order as a schedule: statement number, then the indices in order."""
         depth = max((len(s.indices) for s in self.statements), default=0)
-        return union_map([_textual_date(s, number, depth) for number, s in enumerate(self.statements)])
+        return union_map([textual_date(s.domain, number, depth) for number, s in enumerate(self.statements)])
 
     @cached_property
     def flow(self) -> isl.UnionMap:
@@ -349,17 +355,6 @@ class Scop:
 def storage_of(access: isl.Map) -> str:
     """The storage to whose elements an access goes."""
     return str(access.get_tuple_name(isl.dim_type.out))
-
-
-def _textual_date(statement: ScopStatement, number: int, depth: int) -> isl.Map:
-    space = statement.domain.get_space()
-    rank = len(statement.indices)
-    date = isl.MultiAff.zero(isl.Space.from_domain(space).add_dims(isl.dim_type.out, depth + 1))
-    local = isl.LocalSpace.from_space(space)
-    date = date.set_aff(0, isl.Aff.zero_on_domain(local).set_constant_val(number))
-    for position in range(rank):
-        date = date.set_aff(position + 1, isl.Aff.var_on_domain(local, isl.dim_type.set, position))
-    return isl.Map.from_multi_aff(date).intersect_domain(statement.domain)
 
 
 def by_statements(relation: isl.UnionMap) -> dict[tuple[str, str], isl.Map]:

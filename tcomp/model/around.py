@@ -1,0 +1,26 @@
+"""What is around a statement: the steps that its piece of a program stands in, and the order of the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Around:
+    """The steps around a piece of a program: their indices, outermost first, and the values that they take together."""
+
+    steps: tuple[str, ...]
+    values: isl.Set
+
+
+def textual_date(domain: isl.Set, number: int, depth: int) -> isl.Map:
+    """The dates of the instances of statement ``number``: the number, then the indices, filled up to ``depth``."""
+    space = domain.get_space()
+    date = isl.MultiAff.zero(isl.Space.from_domain(space).add_dims(isl.dim_type.out, depth + 1))
+    local = isl.LocalSpace.from_space(space)
+    date = date.set_aff(0, isl.Aff.zero_on_domain(local).set_constant_val(number))
+    for position in range(domain.dim(isl.dim_type.set)):
+        date = date.set_aff(position + 1, isl.Aff.var_on_domain(local, isl.dim_type.set, position))
+    return isl.Map.from_multi_aff(date).intersect_domain(domain)
