@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda.text import prefetch as deviceprefetch
+from tcomp.backends.cuda.text.fetches import prefetch as deviceprefetch
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.mapping.gpu import tiles as gputiles

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import islpy as isl
 
+from tcomp.backends.cuda.text.fetches.boxes import fetch
+from tcomp.backends.cuda.text.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.lanes import deal_out, described
-from tcomp.backends.cuda.text.memory import declare, fetch, registers_of
+from tcomp.backends.cuda.text.memory import declare, registers_of
 from tcomp.backends.cuda.text.overhang import WHOLE, overhung
 from tcomp.backends.cuda.text.points import from_zero, guarded
-from tcomp.backends.cuda.text.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.reductions import share_reduction
 from tcomp.backends.cuda.text.statements import execute
 from tcomp.backends.cuda.text.stores import store_together, stored_together

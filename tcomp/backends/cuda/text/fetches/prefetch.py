@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.memory import Fetching, prepare_fetch
+from tcomp.backends.cuda.text.fetches.boxes import Fetching, prepare_fetch
 from tcomp.backends.cuda.text.spelling import Fetched, expression_text
 from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
 from tcomp.loops.codegen import affine_expressions
