@@ -26,6 +26,7 @@ from tcomp.mapping.gpu.barriers import synchronise
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
 from tcomp.mapping.gpu.phases import deal_to_threads
+from tcomp.mapping.gpu.pipelines import pipeline_fetches
 from tcomp.mapping.gpu.promotion import promote_to_shared
 from tcomp.mapping.gpu.tiles import gpu_tiling
 from tcomp.mapping.machines.cpu import Machine
@@ -91,15 +92,16 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
     Split reductions between blocks, tile (3), accumulate apart what leaves a kernel, deal loops to threads (4, 6),
-    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8), synchronise.  Tiles are
-    mapped to blocks (7) when kernels are cut from the tree.
+    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8) and ahead, synchronise.
+    Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu)), plants=True),
         Pass("apart", accumulate_apart, plants=True),
-        Pass("threads", deal_to_threads, plants=True),
+        Pass("threads", functools.partial(deal_to_threads, gpu), plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),
         Pass("promotion", functools.partial(promote_to_shared, gpu)),
+        Pass("pipelines", functools.partial(pipeline_fetches, gpu)),
         Pass("barriers", synchronise),
     )

@@ -21,6 +21,9 @@ from tcomp.model.scop import Scop, ScopStatement, contiguous_strides
 
 BANKS, BANK_BYTES = 32, 4
 
+ASYNCHRONOUS_BYTES = (4, 8, 16)
+"""What one asynchronous copy may have."""
+
 
 LANES_ALIKE = 2
 """Neighbouring vectors of a row that are stored into columns from the same element on, where lanes take turns.
@@ -84,6 +87,41 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float, in_runs: Copy | None
         if cost <= 1 + best[0][0]:
             return in_runs
     return found
+
+
+def asynchronous_layout(plan: Plan, copy: Copy, reuse: float) -> Copy | None:
+    """The copy in the best of the layouts that the device can fill by itself; None if that reads much slower.
+
+    It copies 4, 8 or 16 bytes that lie together on both sides; so elements of 4 bytes may go anywhere, one by one.
+    """
+    scop = plan.scop
+    statement, storage = scop.by_name[copy.statement], scop.storages[copy.storage]
+    read = [_offsets_when_read(plan, statement, r.subscripts) for r in copy.reads]
+    together = [_read_together(plan, statement, r.subscripts) for r in copy.reads]
+
+    def cost(candidate: Copy) -> tuple[float, int]:
+        stored = _offsets_when_stored(candidate.shape, storage.strides, candidate.vector)
+        storing = (1 + _cost_of_storing(candidate, stored, storage.strides)) / candidate.vector
+        vectors = [_read_at_a_time(candidate, t) for t in together]
+        reading = sum(_cost(candidate, o, v) / v for o, v in zip(read, vectors, strict=True))
+        return storing + reuse * reading, candidate.padding
+
+    orders = {tuple(range(len(copy.shape)))} | {_innermost(len(copy.shape), d) for d in range(len(copy.shape))}
+    paddings = range(SHARED.largest_padding + 1 if len(copy.shape) > 1 else 1)
+    candidates = [
+        replace(copy, vector=vector, order=order, padding=padding)
+        for vector in {1, copy.vector} for order in sorted(orders) for padding in paddings
+    ]  # fmt: skip
+    possible = [c for c in (copy, *candidates) if is_asynchronous(c, storage.strides)]
+    best = min(possible, key=cost, default=None)
+    return best if best is not None and cost(best)[0] <= SHARED.pipelined_cost * cost(copy)[0] else None
+
+
+def is_asynchronous(copy: Copy, strides: tuple[int, ...]) -> bool:
+    """Whether the device can copy what a thread fetches at a time by itself."""
+    if copy.vector * copy.dtype.itemsize not in ASYNCHRONOUS_BYTES or not copy.shape:
+        return False
+    return copy.vector == 1 or stores_whole_vectors(copy, fetch_order(copy.shape, strides)[-1])
 
 
 def _innermost(rank: int, last: int) -> tuple[int, ...]:

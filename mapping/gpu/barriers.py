@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
+from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
 from tcomp.mapping.gpu.threads import ThreadMaps
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.options.options import MappingOptions
@@ -88,7 +89,11 @@ class _Walk:
         writes = frozenset(s for s in phase.writes if self._is_exchanged(s))
         own = _Accesses(statements, reads, writes, frozenset(s for s in reads | writes if self._is_folded(s)))
         fill = _Accesses((), frozenset(), fetched | scratch, fetched | scratch)
-        if fetched:
+        if phase.mark in self.plan.pipelines:
+            if begins_again(self.plan, phase.mark):
+                self._wait(phase.mark + AHEAD, "block")
+            self._wait(phase.mark + COPIED, "block")
+        elif fetched:
             self._wait(phase.mark, self._conflicts(fill))
             self._wait(phase.mark + COPIED, "block")
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
-from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP
+from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.options.options import MOST_THREADS, MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
@@ -38,11 +38,12 @@ class Sides:
         return math.prod(box[d] for d in self.rows) + math.prod(box[d] for d in self.columns)
 
 
-def steps_at_a_time(dealt: Dealt, elements: int, options: MappingOptions) -> int:
+def steps_at_a_time(gpu: Gpu, dealt: Dealt, elements: int, options: MappingOptions) -> int:
     """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands."""
     if options.reduction_tile is not None and options.use_shared_memory:
         return options.reduction_tile
-    return fetched_steps(dealt.threads, elements, math.prod(d.elements for d in dealt.deals))
+    ahead = gpu.copies_asynchronously and options.prefetch and options.stages != 1
+    return fetched_steps(dealt.threads, elements, dealt.elements, ahead)
 
 
 def tile_of_steps(extent: int, most: int) -> int:

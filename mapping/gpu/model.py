@@ -69,12 +69,13 @@ def contraction_threads(elements: int, itemsize: int) -> int:
     return min(CONTRACTIONS.block_threads, wide)
 
 
-def fetched_steps(threads: int, elements: int, share: int) -> int:
+def fetched_steps(threads: int, elements: int, share: int, ahead: bool) -> int:
     """Steps of a contraction between two fetches, each of which needs so many ``elements`` of the operands.
 
-    ``share`` is how many elements of the result a thread has.
+    ``share`` is how many elements of the result a thread has; what is fetched asynchronously ``ahead`` takes none of
+    its registers.
     """
-    few = threads < CONTRACTIONS.block_threads and share >= CONTRACTIONS.wide_share
+    few = threads < CONTRACTIONS.block_threads and share >= CONTRACTIONS.wide_share and not ahead
     least = CONTRACTIONS.least_wide_steps if few else CONTRACTIONS.least_steps
     return max(least, min(CONTRACTIONS.most_steps, CONTRACTIONS.fetched_elements * threads // max(1, elements)))
 
@@ -134,17 +135,17 @@ def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
     moved = 0 if parts == 1 else 2 * parts * work.batches * work.rows * work.columns * work.itemsize
     steps = -(-work.steps // parts)
     return min(
-        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(work)
+        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(gpu, work)
     ) + (DEVICE.launch_seconds + moved / gpu.bandwidth if parts > 1 else 0.0)
 
 
-def _tiles(work: Work) -> Iterator[tuple[TileShape, int]]:
+def _tiles(gpu: Gpu, work: Work) -> Iterator[tuple[TileShape, int]]:
     """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
     for rows, columns in CONTRACTIONS.tiles:
         own = min(rows, work.rows), min(columns, work.columns)
         threads = contraction_threads(own[0] * own[1], work.itemsize)
         share = math.sqrt(own[0] * own[1] / threads)
         each = max(1, round(share)), max(1, math.ceil(share))
-        steps = fetched_steps(threads, sum(own), math.prod(each))
+        steps = fetched_steps(threads, sum(own), math.prod(each), gpu.copies_asynchronously)
         tile = TileShape(*own, threads, each, steps, work.itemsize)
         yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])

@@ -16,6 +16,7 @@ import islpy as isl
 
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
+from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree
@@ -26,7 +27,7 @@ from tcomp.mapping.tiles.sizes import reduction_positions
 from tcomp.model.scop import Scop, ScopStatement, maps_of, union_map, union_set
 
 
-def deal_to_threads(plan: Plan, options: MappingOptions) -> Plan:
+def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Give each cluster its phases, its point loops and its marks."""
     homes = {c: g for g in plan.groups for c in g.clusters}
     phases: dict[str, Phase] = {}
@@ -34,7 +35,7 @@ def deal_to_threads(plan: Plan, options: MappingOptions) -> Plan:
     dealt: dict[int, Dealt] = {}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
-        dealer = _Dealer(plan.scop, homes[cluster.number], cluster, footprint, options)
+        dealer = _Dealer(gpu, plan.scop, homes[cluster.number], cluster, footprint, options)
         tree = dealer.tree()
         phases.update(dealer.phases)
         operations.update(dealer.operations)
@@ -110,8 +111,9 @@ class _Dealer:
     """Builds the tree of one cluster."""
 
     def __init__(
-        self, scop: Scop, group: Group, cluster: Cluster, footprint: Footprint, options: MappingOptions
+        self, gpu: Gpu, scop: Scop, group: Group, cluster: Cluster, footprint: Footprint, options: MappingOptions
     ) -> None:
+        self.gpu = gpu
         self.scop = scop
         self.cluster = cluster
         self.options = options
@@ -172,7 +174,9 @@ class _Dealer:
         if sides is None and self.options.reduction_tile is None:
             return []
         sizes = statement.extents
-        left = steps_at_a_time(self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options)
+        left = steps_at_a_time(
+            self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options
+        )
         tiled = []
         for p in reversed(steps):
             size = tile_of_steps(sizes[p], left)

@@ -77,7 +77,7 @@ class GpuTiles:
         rows, columns = (math.prod(sizes[d] for d in side) for side in (sides.rows, sides.columns))
         share = tuple(math.prod(dealt.deals[d].elements for d in side) for side in (sides.rows, sides.columns))
         itemsize = scop.storages[main.target].dtype.itemsize
-        wanted = steps_at_a_time(dealt, sides.elements(sizes), options)
+        wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)

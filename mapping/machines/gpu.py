@@ -58,6 +58,11 @@ class Gpu:
     registers_per_thread: int = MOST_REGISTERS
 
     @property
+    def copies_asynchronously(self) -> bool:
+        """Whether threads can go on while what they asked for is on its way to shared memory (``cp.async``)."""
+        return int(self.architecture.removeprefix("sm_")) >= 80
+
+    @property
     def usual_shared_bytes(self) -> int:
         """Shared memory of a block that leaves as much to another one, and is not less than what needs no opting in."""
         return max(STATIC_SHARED_BYTES, self.shared_per_multiprocessor // 2 - RESERVED_SHARED_BYTES)

@@ -164,6 +164,14 @@ class MappingOptions:
         targets=GPU_TARGETS,
         when=(Condition("use_shared_memory", (True,)),),
     )
+    stages: int | None = declare(
+        Integer(1, 8),
+        None,
+        "places in shared memory for tiles of operands that are asked for asynchronously, all but one ahead; 1 asks for"
+        " the next one through registers; None lets the model choose",
+        targets=GPU_TARGETS,
+        when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
+    )
     use_private_memory: bool = declare(
         Flag(),
         True,
@@ -173,7 +181,7 @@ class MappingOptions:
         original="usePrivateMemory",
     )
     max_shared_memory: int | None = declare(
-        Integer(0, 48 << 10),
+        Integer(0, 227 << 10),
         None,
         "bytes of shared memory that a block may take; None leaves as much to a second block",
         targets=GPU_TARGETS,

@@ -165,6 +165,11 @@ class Dealt:
         return tuple(d.extent for d in self.deals)
 
     @property
+    def elements(self) -> int:
+        """Elements of the tile that one thread has at most."""
+        return math.prod(d.elements for d in self.deals)
+
+    @property
     def group(self) -> int:
         """Neighbouring threads that share one reduction."""
         return math.prod(s.threads for s in self.shares)
@@ -273,6 +278,18 @@ class Copy:
         return self.sums_offset + (0 if kept is None else math.prod(self.shape[d] for d in kept) * SUM_BYTES) + OVERHANG
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Copies at the phase in a loop over tiles of steps that are on their way while threads work on other tiles.
+
+    Each copy has ``stages`` places in shared memory, which its tiles use in turn; tile t + ``distance`` is asked for
+    when all threads are done with tile t - 1.  They are asynchronous copies of the device.
+    """
+
+    stages: int
+    distance: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """Where a temporary lives.
@@ -322,8 +339,9 @@ class Plan:
     (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
     (``fusion/inlining.py``).  What is in ``stored`` must go through global memory; ``apart``
     names updates whose sums have a storage of their own (``tiles/apart.py``).  On a GPU ``phases`` and ``dealt``
-    say how work is dealt to threads, ``copies`` what is fetched into shared memory, and ``barriers`` at the entry of
-    which marks threads wait: for their "block" or their "warp".
+    say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``pipelines`` at which phases
+    that is asynchronous, and ``barriers`` at the entry of which marks threads wait: for their "block" or their
+    "warp".
     """
 
     program: Scop
@@ -343,6 +361,7 @@ class Plan:
     apart: tuple[str, ...] = ()
     dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))
     copies: tuple[Copy, ...] = ()
+    pipelines: Mapping[str, Pipeline] = field(default_factory=lambda: MappingProxyType({}))
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 

@@ -15,9 +15,10 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.columns import has_box
-from tcomp.mapping.gpu.banks import fetch_order
+from tcomp.mapping.gpu.banks import fetch_order, is_asynchronous
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
+from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
@@ -216,8 +217,27 @@ class _Proof:
         """Barriers stand between what is read from a copy and what is fetched before and after."""
         if self.plan.barriers.get(copy.mark + COPIED) != "block":
             raise LegalityError(f"pass '{step}' reads {copy.storage} before all of it is fetched at {copy.mark}")
-        if self.plan.barriers.get(copy.mark) != "block" and _in_loop(self.plan, copy.mark):
+        if copy.mark in self.plan.pipelines:
+            self._pipelined(copy, step)
+        elif self.plan.barriers.get(copy.mark) != "block" and _in_loop(self.plan, copy.mark):
             raise LegalityError(f"pass '{step}' fetches {copy.storage} at {copy.mark} while it is still being read")
+
+    def _pipelined(self, copy: Copy, step: str) -> None:
+        """What is asked for at tile t has the place of a tile before it, which all threads are done with.
+
+        They met between tiles t - 1 and t.  The tile asked for is t + distance, which lies where t + distance - stages
+        lay: that is t - 1 or earlier.  In front of the loop they meet, too, if they were in it before.
+        """
+        pipeline = self.plan.pipelines[copy.mark]
+        if not 1 <= pipeline.distance < pipeline.stages:
+            raise LegalityError(
+                f"pass '{step}' asks for {copy.storage} at {copy.mark} {pipeline.distance} tiles ahead, where one is "
+                f"still in use: {pipeline.stages} have places"
+            )
+        if not is_asynchronous(copy, self.plan.scop.storages[copy.storage].strides):
+            raise LegalityError(f"pass '{step}' cannot fetch {copy.storage} asynchronously at {copy.mark}")
+        if begins_again(self.plan, copy.mark) and self.plan.barriers.get(copy.mark + AHEAD) != "block":
+            raise LegalityError(f"pass '{step}' asks for {copy.storage} ahead of {copy.mark} while it is being read")
 
     def scratch(self, phase: Phase, step: str) -> None:
         """The partial results that warps exchange are read before they are overwritten in the next round."""

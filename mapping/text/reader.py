@@ -32,6 +32,7 @@ from tcomp.mapping.plan.values import (
     Footprint,
     Group,
     Phase,
+    Pipeline,
     Plan,
     Rescaled,
     Share,
@@ -77,6 +78,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
         phases=_named("phase", [(p.mark, p) for p in (_phase(plan, row) for row in source.rows("phase"))]),
         dealt=_named("dealt", [(row.number("cluster"), _dealt(row)) for row in source.rows("dealt")]),
         copies=tuple(_copy(tiled, row) for row in source.rows("copy")),
+        pipelines=_named("pipeline", [(row.text("phase"), _pipeline(row)) for row in source.rows("pipeline")]),
         barriers=_named("barrier", [(row.text("before"), _level(row)) for row in source.rows("barrier")]),
     )
     source.done()
@@ -371,6 +373,10 @@ def _copy(scop: Scop, row: Row) -> Copy:
     return Copy(storage.name, DTYPES[dtype], mark, name, reads, shape, lower, order, row.number("padding"),
                 _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")),
                 row.number("ahead", 0) > 0)  # fmt: skip
+
+
+def _pipeline(row: Row) -> Pipeline:
+    return Pipeline(_some(row, "stages"), _some(row, "distance"))
 
 
 def _groups(row: Row) -> StepGroups | None:

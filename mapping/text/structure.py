@@ -16,6 +16,7 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.grammar.tree.function import Read
 from tcomp.mapping.gpu.barriers import COPIED
+from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles
 from tcomp.mapping.memory.owners import BLOCK_LEVEL
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MOST_THREADS
@@ -59,8 +60,12 @@ def check_structure(plan: Plan, buffered: bool) -> None:
     _check_copies(plan, marks)
     if plan.phases:
         _check_phases(plan, marks)
+    for mark in plan.pipelines:
+        _require(any(c.mark == mark for c in plan.copies), f"there are no copies for a pipeline at {mark}")
+        _require(loop_of_tiles(plan, mark) is not None, f"no loop around {mark} has tiles for a pipeline")
     for before in plan.barriers:
         copied = any(c.mark + COPIED == before for c in plan.copies)
+        copied = copied or any(mark + AHEAD == before for mark in plan.pipelines)
         _require(before in plan.phases or copied, f"a barrier stands before {before}, which is no phase")
 
 

@@ -53,6 +53,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "phase": [_phase(phase) for phase in plan.phases.values()],
         "dealt": [_dealt(cluster, dealt) for cluster, dealt in sorted(plan.dealt.items())],
         "copy": [_copy(plan, copy) for copy in plan.copies],
+        "pipeline": [{"phase": mark, "stages": p.stages, "distance": p.distance} for mark, p in plan.pipelines.items()],
         "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
     }
 

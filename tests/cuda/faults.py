@@ -25,6 +25,9 @@ class FaultKind(StrEnum):
     GUARD_REMOVED = "guard removed"
     WRITE_REMOVED = "shared write removed"
     ARRAY_SHRUNK = "shared array shrunk"
+    WAIT_REMOVED = "wait for copies removed"
+    WAIT_SHORT = "wait for too few copies"
+    STAGE_IN_USE = "copy into the stage in use"
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ def faults(source: Source) -> Iterator[Fault]:
         yield from planter.guards()
         yield from planter.writes()
         yield from planter.arrays()
+        yield from planter.pipelines()
 
 
 class _Planter:
@@ -181,6 +185,21 @@ class _Planter:
         indent = re.match(r" *", self.lines[opening])
         assert indent is not None
         return next(n for n in range(opening + 1, self.kernel.last) if self.lines[n] == f"{indent[0]}}}")
+
+    def pipelines(self) -> Iterator[Fault]:
+        """Waits for asynchronous copies taken away or too short, and copies that go where threads still read."""
+        for n in self.body:
+            line = self.lines[n]
+            shared = set(self.kernel.shared)
+            wait = re.search(r"tc_copy_async_wait<(\d+)>\(\);", line)
+            if wait:
+                yield self.fault(FaultKind.WAIT_REMOVED, n, {n: ""}, wait[0], shared)
+                longer = line.replace(f"<{wait[1]}>", f"<{int(wait[1]) + 1}>")
+                yield self.fault(FaultKind.WAIT_SHORT, n, {n: longer}, longer.strip(), shared)
+            asked = re.search(r"tc_ask\d+\(&(\w+)\[next_stage\]", line)
+            if asked:
+                changed = line.replace("[next_stage]", "[stage]")
+                yield self.fault(FaultKind.STAGE_IN_USE, n, {n: changed}, changed.strip(), {asked[1]})
 
     def indices(self) -> Iterator[Fault]:
         """Each subscript of each access one too large."""

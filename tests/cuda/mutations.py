@@ -39,6 +39,7 @@ KINDS = (
     "dimensions swapped",
     "threads missing",
     "sharing forgotten",
+    "place in use",
 )
 """What mutants have wrong with them."""
 
@@ -73,6 +74,15 @@ def mutants(plan: Plan) -> Iterator[Mutant]:
         for kind, change, moved in _phases(phase):
             yield Mutant(kind, f"{phase.mark}: {change}", replace(plan, phases={**plan.phases, phase.mark: moved}))
     yield from _sharing(plan)
+    yield from _pipelines(plan)
+
+
+def _pipelines(plan: Plan) -> Iterator[Mutant]:
+    """Tiles asked for where one is still in use."""
+    for mark, pipeline in plan.pipelines.items():
+        for distance in (pipeline.stages, pipeline.stages + 1):
+            changed = {**plan.pipelines, mark: replace(pipeline, distance=distance)}
+            yield Mutant("place in use", f"{distance} tiles ahead", replace(plan, pipelines=changed))
 
 
 def _barriers(plan: Plan) -> Iterator[Mutant]:

@@ -45,13 +45,13 @@ class Noted:
         return TcompError(str(error))
 
 
-def source(**sizes: int) -> Source:
-    return tc.define(MM).mm.compile(sizes=sizes, target="cuda:sm_90").compilation.source
+def source(options: tc.MappingOptions | None = None, **sizes: int) -> Source:
+    return tc.define(MM).mm.compile(sizes=sizes, target="cuda:sm_90", options=options).compilation.source
 
 
 def test_what_is_read_in_vectors_must_be_aligned() -> None:
-    assert source(M=4096, N=4096, K=64).aligned == ("A", "B", "C")
-    assert source(M=128, N=127, K=128).aligned == ("A",)
+    assert source(tc.MappingOptions(stages=1), M=4096, N=4096, K=64).aligned == ("A", "B", "C")
+    assert source(tc.MappingOptions(stages=1), M=128, N=127, K=128).aligned == ("A",)
     assert source(M=127, N=127, K=127).aligned == ()
 
 
@@ -80,10 +80,10 @@ def test_the_source_for_any_address() -> None:
 
 
 def test_machine_code_has_one_way_to_memory() -> None:
-    sizes = {"M": 512, "N": 512, "K": 512}
-    (loop,) = loops_of(source(**sizes))["mm_0"]
+    sizes, options = {"M": 512, "N": 512, "K": 512}, tc.MappingOptions(stages=1)
+    (loop,) = loops_of(source(options, **sizes))["mm_0"]
     assert loop.count("LDG") == loop.count("LDG.E.128") == 4
-    (narrow,) = loops_of(source(**sizes).anywhere)["mm_0"]
+    (narrow,) = loops_of(source(options, **sizes).anywhere)["mm_0"]
     assert narrow.count("LDG.E.128") == 0
 
 

@@ -60,7 +60,7 @@ def test_results_are_those_of_the_interpreter(
 ) -> None:
     (name,) = module = tc.define(text)
     arrays = [integers(*shape, dtype=dtype) for shape in shapes]
-    options = tc.MappingOptions(reduction_tile=16, distribution=order, prefetch=prefetch)
+    options = tc.MappingOptions(reduction_tile=16, distribution=order, prefetch=prefetch, stages=1)
     found = module[name](*arrays, target="simulator", options=options)
     np.testing.assert_array_equal(found, module[name].reference(*arrays))
 
@@ -73,13 +73,14 @@ def test_threads_may_have_longer_runs_of_elements_than_one_access_reads() -> Non
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
 def test_parts_of_a_reduction_are_asked_for_in_advance_too(parts: int) -> None:
-    mm, options = tc.define(MM).mm, tc.MappingOptions(split_reduction=parts, reduction_tile=16, tile_sizes=(32, 32))
+    options = tc.MappingOptions(split_reduction=parts, reduction_tile=16, tile_sizes=(32, 32), stages=1)
+    mm = tc.define(MM).mm
     a, b = integers(40, 131), integers(131, 36)
     np.testing.assert_array_equal(mm(a, b, target="simulator", options=options), a @ b)
 
 
 def test_the_next_tile_is_asked_for_between_the_barrier_and_the_arithmetic() -> None:
-    text = source(MM, tc.MappingOptions(reduction_tile=16), M=128, N=128, K=128)
+    text = source(MM, tc.MappingOptions(reduction_tile=16, stages=1), M=128, N=128, K=128)
     loop = text[text.index("// tiles of steps") :]
     places = [loop.index(mark) for mark in ("// store ", "if (k_tile < 7)", "// ask for ", "// C(m, n) +=!")]
     assert places == sorted(places) and loop.count("__syncthreads();") == 2
@@ -99,7 +100,7 @@ def test_what_the_kernel_writes_is_not_asked_for_in_advance(monkeypatch: pytest.
     is_written = deviceprefetch._is_written
     monkeypatch.setattr(deviceprefetch, "_is_written", written)
     monkeypatch.setenv("TCOMP_CACHE", "0")
-    text = source(MM, tc.MappingOptions(reduction_tile=16), M=96, N=128, K=144)
+    text = source(MM, tc.MappingOptions(reduction_tile=16, stages=1), M=96, N=128, K=144)
     assert "ask for" not in text and "// fetch" in text
     assert set(asked) <= {"A False True", "B False True"} and asked
 

@@ -141,8 +141,11 @@ class TestSteps:
 
 
 def test_zeros_are_fetched_only_for_torn_tiles() -> None:
-    assert "uint4{}" in source(MM, TILE, M=128, N=68, K=64)
-    assert "uint4{}" not in source(MM, TILE, M=128, N=64, K=64)
+    through_registers = replace(TILE, stages=1)
+    assert "uint4{}" in source(MM, through_registers, M=128, N=68, K=64)
+    assert "uint4{}" not in source(MM, through_registers, M=128, N=64, K=64)
+    assert "? 16 : 0" in source(MM, TILE, M=128, N=68, K=64)
+    assert "? 16 : 0" not in source(MM, TILE, M=128, N=64, K=64)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,9 @@ class TestWideThreads:
     def test_large_tiles_are_dealt_to_few_threads(self) -> None:
         text = source(MM, M=4096, N=4096, K=4096)
         assert "__launch_bounds__(128, 1)" in text and "float C_acc[16][8];" in text
-        assert "const int r_k_tile" not in text and "k_part < 8;" in text
+        assert "k_part < 16;" in text
+        text = source(MM, tc.MappingOptions(stages=1), M=4096, N=4096, K=4096)
+        assert "k_part < 8;" in text, "what is on its way takes registers"
 
     def test_not_where_sums_take_two_registers(self) -> None:
         text = source(MM.replace("float(", "double("), tc.MappingOptions(tile_sizes=(128, 128)), M=512, N=512, K=512)

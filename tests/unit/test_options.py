@@ -260,6 +260,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "blocks": ((2,),),
     "reduction_tile": (4,),
     "prefetch": (False,),
+    "stages": (1, 2),
     "distribution": ("blocked",),
     "point_fusion": ("min",),
     "match_reductions": (False,),

@@ -273,6 +273,23 @@ class Shared:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    stages: int = fitted(
+        3,
+        "stages",
+        "Tiles of operands in shared memory where copies are asynchronous: two on their way, one in use.",
+        machine="none: no device was at hand",
+        how="as the float kernels of CUTLASS for sm_80 have it, from 3 to 5",
+    )
+    pipelined_cost: float = fitted(
+        1.25,
+        "cost",
+        (
+            "What the accesses of an asynchronous copy may cost, where that of one through registers is 1: elements of "
+            "2 bytes cannot be turned on their way, and lanes would meet when they read them."
+        ),
+        machine="none: no device was at hand",
+        how="so that copies of halves in other orders than the tensor's stay as they are",
+    )
     prefetched_bytes: int = fitted(
         128,
         "bytes",

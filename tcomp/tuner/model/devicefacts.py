@@ -100,7 +100,7 @@ def band_cost(band: Band, tile: tuple[int, ...], dealt: Dealt, options: MappingO
     threads = dealt.threads
     elements = math.prod(d.elements for d in dealt.deals)
     operands = [a for a in band.accesses if not a.writes]
-    steps = min(band.steps, steps_at_a_time(dealt, sum(_side(a, tile) for a in operands), options))
+    steps = min(band.steps, steps_at_a_time(gpu, dealt, sum(_side(a, tile) for a in operands), options))
     fetched = band.contraction and options.use_shared_memory and dealt.form == "serial"
     shared = steps * sum(_side(a, tile) * a.itemsize for a in operands) if fetched else 0
     registers = DEVICE.base_registers + elements + 2 * math.isqrt(elements)

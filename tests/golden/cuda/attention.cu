@@ -1,4 +1,28 @@
 // f, specialised to B = 4, Q = 64, K = 96, D = 64
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async4(void *shared, const void *global, const int read) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
+}
+#endif
+template <class T>
+static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif
+// Waits for all groups of copies of this thread but the newest.
+#ifdef __CUDACC__
+template <int newest>
+static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
+#endif
+static __device__ __forceinline__ float tc_max_float32(float a, float b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
 template <class T>
 static __device__ __forceinline__ uint4 tc_load16(const T *global) {
 #ifndef TC_ANYWHERE
@@ -7,29 +31,6 @@ static __device__ __forceinline__ uint4 tc_load16(const T *global) {
   uint4 whole;
   for (int i = 0; i < (int)(16 / sizeof(T)); i++) reinterpret_cast<T *>(&whole)[i] = global[i];
   return whole;
-#endif
-}
-// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
-template <class T>
-static __device__ __forceinline__ void tc_store_turned(T *shared, const int apart, const int turn, const uint4 whole) {
-  T *const first = shared + (turn ? 2 * apart : 0), *const second = shared + (turn ? 0 : 2 * apart);
-  const T *const values = reinterpret_cast<const T *>(&whole);
-  first[0] = turn ? values[2] : values[0];
-  first[apart] = turn ? values[3] : values[1];
-  second[0] = turn ? values[0] : values[2];
-  second[apart] = turn ? values[1] : values[3];
-}
-template <class T>
-static __device__ __forceinline__ void tc_store_column(T *shared, const int apart, const uint4 whole) {
-  for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
-}
-static __device__ __forceinline__ float tc_max_float32(float a, float b) {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-#else
-  return a > b || a != a ? a : b;
 #endif
 }
 template <class T>
@@ -60,8 +61,8 @@ f_0(
   __shared__ float m_acc_tile[16];
   __shared__ float e_1_tile[16][96];
   __shared__ float l_acc_tile[16];
-  __shared__ __align__(16) float q_tile[16][20];
-  __shared__ __align__(16) float k_tile[16][98];
+  __shared__ __align__(16) float q_tile[3][16][20];
+  __shared__ __align__(16) float k_tile[3][16][98];
   __shared__ __align__(16) float v_tile[48][64];
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
@@ -76,48 +77,38 @@ f_0(
       }
     }
   }
-  uint4 q_next;
-  uint4 k_next[2];
-  {  // ask for 1 x 16 x 16 of q by 4
-    const int e = 4 * thread;
-    const int i = 16 * b_i + e / 16;
-    const int d = e % 16;
-    if (e < 256) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
-  }
+  const float *q_next = q + 4096 * b_b + 1024 * b_i + 64 * (thread / 16) + thread % 16;
+  const float *k_next = k + 6144 * b_b + 64 * (thread / 16) + thread % 16;
   #pragma unroll
-  for (int r = 0; r < 2; ++r) {  // ask for 1 x 96 x 16 of k by 4
-    const int e = 4 * thread + 1024 * r;
-    const int j = e / 16;
-    const int d = e % 16;
-    if (e < 1536) k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
-  }
-  for (int d_tile = 0; d_tile < 4; ++d_tile) {  // tiles of steps
-    __syncthreads();
-    {  // store 1 x 16 x 16 of q by 4
-      const int e = 4 * thread;
-      if (e < 256) tc_store_turned(&q_tile[e % 16][e / 16], 20, e % 16 / 8, q_next);
+  for (int ahead = 0; ahead < 2; ++ahead) {  // the first tiles
+    {  // ask for 1 x 16 x 16 of q
+      tc_ask4(&q_tile[ahead][thread % 16][thread / 16], q_next);
     }
+    q_next += 16;
     #pragma unroll
-    for (int r = 0; r < 2; ++r) {  // store 1 x 96 x 16 of k by 4
-      const int e = 4 * thread + 1024 * r;
-      if (e < 1536) tc_store_column(&k_tile[e % 16][e / 16], 98, k_next[r]);
+    for (int r = 0; r < 6; ++r) {  // ask for 1 x 96 x 16 of k
+      tc_ask4(&k_tile[ahead][thread % 16][16 * r + thread / 16], k_next + 1024 * r);
     }
+    k_next += 16;
+    tc_copy_async_commit();
+  }
+  int stage = 0, next_stage = 2;
+  for (int d_tile = 0; d_tile < 4; ++d_tile) {  // tiles of steps
+    tc_copy_async_wait<1>();
     __syncthreads();
-    if (d_tile < 3) {
-      {  // ask for 1 x 16 x 16 of q by 4
-        const int e = 4 * thread;
-        const int i = 16 * b_i + e / 16;
-        const int d = 16 * d_tile + e % 16 + 16;
-        if (e < 256) q_next = tc_load16(&q[4096 * b_b + 64 * i + d]);
+    if (d_tile < 2) {
+      {  // ask for 1 x 16 x 16 of q
+        tc_ask4(&q_tile[next_stage][thread % 16][thread / 16], q_next);
       }
+      q_next += 16;
       #pragma unroll
-      for (int r = 0; r < 2; ++r) {  // ask for 1 x 96 x 16 of k by 4
-        const int e = 4 * thread + 1024 * r;
-        const int j = e / 16;
-        const int d = 16 * d_tile + e % 16 + 16;
-        if (e < 1536) k_next[r] = tc_load16(&k[6144 * b_b + 64 * j + d]);
+      for (int r = 0; r < 6; ++r) {  // ask for 1 x 96 x 16 of k
+        tc_ask4(&k_tile[next_stage][thread % 16][16 * r + thread / 16], k_next + 1024 * r);
       }
+      k_next += 16;
     }
+    tc_copy_async_commit();
+    next_stage = next_stage + 1 == 3 ? 0 : next_stage + 1;
     // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (4 x 48 threads)
     if (thread < 192) {
       #pragma unroll
@@ -126,11 +117,12 @@ f_0(
         for (int i_part = 0; i_part < 4; ++i_part) {
           #pragma unroll
           for (int j_part = 0; j_part < 2; ++j_part) {
-            s_acc_tile[4 * t_i + i_part][2 * t_j + j_part] += q_tile[d_part][4 * t_i + i_part] * k_tile[d_part][2 * t_j + j_part];
+            s_acc_tile[4 * t_i + i_part][2 * t_j + j_part] += q_tile[stage][d_part][4 * t_i + i_part] * k_tile[stage][d_part][2 * t_j + j_part];
           }
         }
       }
     }
+    stage = stage + 1 == 3 ? 0 : stage + 1;
   }
   for (int i_part = 0; i_part < 2; ++i_part) {  // rounds of elements, 2 phases in each
     // m starts (8 x 32 threads)

@@ -1,4 +1,19 @@
 // f, specialised to N = 4, C = 16, H = 30, W = 30, F = 32, KH = 3, KW = 3
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async4(void *shared, const void *global, const int read) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
+}
+#endif
+template <class T>
+static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif
+// Waits for all groups of copies of this thread but the newest.
+#ifdef __CUDACC__
+template <int newest>
+static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
+#endif
 
 extern "C" __global__ void __launch_bounds__(224, 2)
 f_0(
@@ -10,8 +25,8 @@ f_0(
   const int thread = threadIdx.x + 28 * threadIdx.y;
   const int t_f = threadIdx.y;
   const int t_w = threadIdx.x;
-  __shared__ float I_tile[8][3][30];
-  __shared__ float K_tile[8][3][3][18];
+  __shared__ __align__(16) float I_tile[2][8][3][30];
+  __shared__ __align__(16) float K_tile[2][8][3][3][18];
   const int b_n = blockIdx.z;
   const int b_f = blockIdx.y;
   const int b_h = blockIdx.x;
@@ -21,57 +36,50 @@ f_0(
   for (int f_part = 0; f_part < 2; ++f_part) {
     O_acc[f_part] = 0.0f;
   }
-  float I_next[4];
-  float K_next[6];
   #pragma unroll
-  for (int r = 0; r < 4; ++r) {  // ask for 1 x 8 x 3 x 30 of I
-    const int e = thread + 224 * r;
-    const int c = e / 90;
-    const int i2 = b_h + e / 30 % 3;
-    const int i3 = e % 30;
-    if (e < 720) I_next[r] = I[14400 * b_n + 900 * c + 30 * i2 + i3];
+  for (int ahead = 0; ahead < 1; ++ahead) {  // the first tiles
+    #pragma unroll
+    for (int r = 0; r < 4; ++r) {  // ask for 1 x 8 x 3 x 30 of I
+      const int n = b_n + (thread + 224 * r) / 720;
+      const int c = (thread + 224 * r) / 90 % 8;
+      const int i2 = b_h + (thread + 224 * r) / 30 % 3;
+      const int i3 = (thread + 224 * r) % 30;
+      if (1 * thread + 224 * r < 720) tc_ask4(&I_tile[ahead][(thread + 224 * r) / 90 % 8][(thread + 224 * r) / 30 % 3][(thread + 224 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 4 : 0);
+    }
+    #pragma unroll
+    for (int r = 0; r < 6; ++r) {  // ask for 16 x 8 x 3 x 3 of K
+      const int f = 16 * b_f + (thread + 224 * r) / 72;
+      const int c = (thread + 224 * r) / 9 % 8;
+      const int kh = (thread + 224 * r) / 3 % 3;
+      const int kw = (thread + 224 * r) % 3;
+      if (1 * thread + 224 * r < 1152) tc_ask4(&K_tile[ahead][(thread + 224 * r) / 9 % 8][(thread + 224 * r) / 3 % 3][(thread + 224 * r) % 3][(thread + 224 * r) / 72], &K[144 * f + 9 * c + 3 * kh + kw], f < 32 ? 4 : 0);
+    }
+    tc_copy_async_commit();
   }
-  #pragma unroll
-  for (int r = 0; r < 6; ++r) {  // ask for 16 x 8 x 3 x 3 of K
-    const int e = thread + 224 * r;
-    const int f = 16 * b_f + e / 72;
-    const int c = e / 9 % 8;
-    const int kh = e / 3 % 3;
-    const int kw = e % 3;
-    if (e < 1152) K_next[r] = K[144 * f + 9 * c + 3 * kh + kw];
-  }
+  int stage = 0, next_stage = 1;
   for (int c_tile = 0; c_tile < 2; ++c_tile) {  // tiles of steps
-    __syncthreads();
-    #pragma unroll
-    for (int r = 0; r < 4; ++r) {  // store 1 x 8 x 3 x 30 of I
-      const int e = thread + 224 * r;
-      if (e < 720) I_tile[e / 90][e / 30 % 3][e % 30] = I_next[r];
-    }
-    #pragma unroll
-    for (int r = 0; r < 6; ++r) {  // store 16 x 8 x 3 x 3 of K
-      const int e = thread + 224 * r;
-      if (e < 1152) K_tile[e / 9 % 8][e / 3 % 3][e % 3][e / 72] = K_next[r];
-    }
+    tc_copy_async_wait<0>();
     __syncthreads();
     if (c_tile < 1) {
       #pragma unroll
       for (int r = 0; r < 4; ++r) {  // ask for 1 x 8 x 3 x 30 of I
-        const int e = thread + 224 * r;
-        const int c = e / 90 + 8;
-        const int i2 = b_h + e / 30 % 3;
-        const int i3 = e % 30;
-        if (e < 720) I_next[r] = I[14400 * b_n + 900 * c + 30 * i2 + i3];
+        const int n = b_n + (thread + 224 * r) / 720;
+        const int c = (thread + 224 * r) / 90 % 8 + 8;
+        const int i2 = b_h + (thread + 224 * r) / 30 % 3;
+        const int i3 = (thread + 224 * r) % 30;
+        if (1 * thread + 224 * r < 720) tc_ask4(&I_tile[next_stage][(thread + 224 * r) / 90 % 8][(thread + 224 * r) / 30 % 3][(thread + 224 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 4 : 0);
       }
       #pragma unroll
       for (int r = 0; r < 6; ++r) {  // ask for 16 x 8 x 3 x 3 of K
-        const int e = thread + 224 * r;
-        const int f = 16 * b_f + e / 72;
-        const int c = e / 9 % 8 + 8;
-        const int kh = e / 3 % 3;
-        const int kw = e % 3;
-        if (e < 1152) K_next[r] = K[144 * f + 9 * c + 3 * kh + kw];
+        const int f = 16 * b_f + (thread + 224 * r) / 72;
+        const int c = (thread + 224 * r) / 9 % 8 + 8;
+        const int kh = (thread + 224 * r) / 3 % 3;
+        const int kw = (thread + 224 * r) % 3;
+        if (1 * thread + 224 * r < 1152) tc_ask4(&K_tile[next_stage][(thread + 224 * r) / 9 % 8][(thread + 224 * r) / 3 % 3][(thread + 224 * r) % 3][(thread + 224 * r) / 72], &K[144 * f + 9 * c + 3 * kh + kw], f < 32 ? 4 : 0);
       }
     }
+    tc_copy_async_commit();
+    next_stage = next_stage + 1 == 2 ? 0 : next_stage + 1;
     // O(n, f, h, w) +=! I(n, c, h + kh, w + kw) * K(f, c, kh, kw) (8 x 28 threads)
     #pragma unroll 4
     for (int c_part = 0; c_part < 8; ++c_part) {
@@ -81,11 +89,12 @@ f_0(
         for (int kw = 0; kw < 3; ++kw) {
           #pragma unroll
           for (int f_part = 0; f_part < 2; ++f_part) {
-            O_acc[f_part] += I_tile[c_part][kh][t_w + kw] * K_tile[c_part][kh][kw][2 * t_f + f_part];
+            O_acc[f_part] += I_tile[stage][c_part][kh][t_w + kw] * K_tile[stage][c_part][kh][kw][2 * t_f + f_part];
           }
         }
       }
     }
+    stage = stage + 1 == 2 ? 0 : stage + 1;
   }
   // O(n, f, h, w) = fmax(O(n, f, h, w) + B(f), 0) (8 x 28 threads)
   #pragma unroll

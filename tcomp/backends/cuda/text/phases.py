@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.cuda.text.fetches.boxes import fetch
+from tcomp.backends.cuda.text.fetches.pipeline import Pipelined, pipeline_of
 from tcomp.backends.cuda.text.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.lanes import deal_out, described
 from tcomp.backends.cuda.text.memory import declare, registers_of
@@ -42,6 +43,7 @@ class PhaseWriter:
     def __init__(self, writer: KernelWriter) -> None:
         self.writer = writer
         self.ahead: dict[str, Ahead] = {}
+        self.pipelined: dict[str, Pipelined] = {}
         self._whole: dict[str, Scope | None] = {}
 
     def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
@@ -65,9 +67,12 @@ class PhaseWriter:
 
     def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
         """In front of a loop whose iterations fetch: ask for what the first one needs."""
-        copies = copies_ahead(self.writer, node, ranges)
-        if copies:
-            phase = node.body
+        pipeline, phase = pipeline_of(self.writer, node), node.body
+        copies = copies_ahead(self.writer, node, ranges) if pipeline is None else []
+        if pipeline is not None:
+            assert isinstance(phase, Scope)
+            self.pipelined[phase.name] = Pipelined.begin(self.writer, node, pipeline, depth, ranges)
+        elif copies:
             assert isinstance(phase, Scope)
             filled = self._in_whole_tiles(phase, ranges) is not None
             self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around, filled)
@@ -95,22 +100,31 @@ class PhaseWriter:
                 self.writer.starts[self.writer.statements[instance.statement].target] = (node.body, phase)
         before, ahead = self.writer.fetched, self.ahead.pop(phase.mark, None)
         whole = self._in_whole_tiles(node, ranges)
+        pipelined = self.pipelined.pop(phase.mark, None)
+        if pipelined is not None:
+            self.writer.fetched = (*self.writer.fetched, *pipelined.arrive(depth))
+        elif phase.mark in self.writer.plan.pipelines:
+            # One tile alone, which is no loop.
+            self.writer.put(depth, "__syncthreads();")
         for copy in self.writer.plan.copies:
-            if copy.mark == phase.mark:
+            if copy.mark == phase.mark and pipelined is None:
                 if ahead is None:
                     fetched = fetch(self.writer, copy, node.around, depth, ranges, filled=whole is not None)
                 else:
                     fetched = ahead.arrive(copy, depth, ranges)
                 self.writer.fetched = (*self.writer.fetched, fetched)
         self._barrier(phase.mark + COPIED, depth)
-        if ahead is not None:
-            ahead.ask_for_next(depth, ranges)
+        for prefetch in (ahead, pipelined):
+            if prefetch is not None:
+                prefetch.ask_for_next(depth, ranges)
         node = whole or node
         if phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
             self.writer.put(depth, f"// {described(self.writer, node, phase, WHOLE if whole else '')}")
             deal_out(self.writer, node.body, phase, depth, ranges, self._serial)
+        if pipelined is not None:
+            pipelined.leave(depth)
         self.writer.fetched = before
 
     def _barrier(self, place: str, depth: int) -> None:

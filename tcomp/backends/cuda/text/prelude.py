@@ -38,6 +38,16 @@ $D void tc_put{width}(T *global, const T (&values)[count]) {{
 }}"""
 
 
+def _copy_async(width: int, cached: str) -> str:
+    """Asks for so many bytes, of which ``read`` are read and the others are zeros (sm_80 and later)."""
+    operands = '"r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read)'
+    return f"""#ifdef __CUDACC__
+$D void tc_copy_async{width}(void *shared, const void *global, const int read) {{
+  asm volatile("cp.async.{cached}.shared.global [%0], [%1], {width}, %2;" :: {operands} : "memory");
+}}
+#endif"""
+
+
 _INDEX = {
     "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
     "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
@@ -81,6 +91,32 @@ $D void tc_store_turned(T *shared, const int apart, const int turn, const uint4 
   first[apart] = turn ? values[3] : values[1];
   second[0] = turn ? values[0] : values[2];
   second[apart] = turn ? values[1] : values[3];
+}""",
+    "tc_copy_async4": _copy_async(4, "ca"),
+    "tc_copy_async8": _copy_async(8, "ca"),
+    "tc_copy_async16": _copy_async(16, "cg"),
+    "tc_copy_async_commit": """#ifdef __CUDACC__
+$D void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif""",
+    "tc_copy_async_wait": """// Waits for all groups of copies of this thread but the newest.
+#ifdef __CUDACC__
+template <int newest>
+$D void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
+#endif""",
+    "tc_ask4": """template <class T>
+$D void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }""",
+    "tc_ask8": """template <class T>
+$D void tc_ask8(T *shared, const T *global, const int read = 8) { tc_copy_async8(shared, global, read); }""",
+    "tc_ask16": """template <class T>
+$D void tc_ask16(T *shared, const T *global, const int read = 16) {
+#ifndef TC_ANYWHERE
+  tc_copy_async16(shared, global, read);
+#else
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
 }""",
     "tc_put8": _put(8, "uint2"),
     "tc_put16": _put(16, "uint4"),
@@ -144,5 +180,13 @@ def cuda_prelude(text: str, index: str) -> str:
     """The definitions that ``text`` calls, for indices of type ``index``."""
     table = {name: body.replace(INLINE, _DEVICE) for name, body in definitions().items()}
     table |= {name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in _INDEX.items()}
-    used = dict.fromkeys(_NAME.findall(text))
-    return "".join(table[name] + "\n" for name in used if name in table)
+    found: dict[str, str] = {}
+
+    def add(calling: str, inside: frozenset[str]) -> None:
+        for name in dict.fromkeys(_NAME.findall(calling)):
+            if name in table and name not in found and name not in inside:
+                add(table[name], inside | {name})
+                found[name] = table[name]
+
+    add(text, frozenset())
+    return "".join(definition + "\n" for definition in found.values())

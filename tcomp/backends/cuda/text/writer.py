@@ -57,10 +57,11 @@ class KernelWriter:
     """Lines of a kernel, what it has used so far, and what is in force where it stands.
 
     ``used`` are the storages (and ``REPORT``) that the kernel takes, ``vectors`` those of which it reads or stores
-    several elements at a time; ``locals`` the buffers and ``fetched`` the copies
-    in force; ``starts`` says where reductions into a storage start; ``declared`` are the indices that the C block
-    around has declared, ``thread_ids`` the thread's coordinates.  ``redirected`` are statements whose results go
-    elsewhere first, with the C text for that place.  ``wide`` says whether threads need more registers than usual.
+    several elements at a time; ``locals`` the buffers and ``fetched`` the copies in force; ``begun`` are the phases
+    of pipelines whose first tiles it has asked for; ``starts`` says where reductions into a storage start;
+    ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
+    ``redirected`` are statements whose results go elsewhere first, with the C text for that place.  ``wide`` says
+    whether threads need more registers than usual.
     """
 
     def __init__(self, program: Program, shape: tuple[int, ...], wide: bool) -> None:
@@ -77,6 +78,7 @@ class KernelWriter:
         self.locals: dict[str, Local] = {}
         self.fetched: tuple[Fetched, ...] = ()
         self.shared: list[SharedArray] = []
+        self.begun: set[str] = set()
         self.taken: set[str] = set(program.dialect.identifiers.values())
         self.uses_thread = False
         self.thread_ids: dict[str, str] = {}

@@ -23,13 +23,15 @@ from tcomp.model.scop import contiguous_strides
 class Fetching:
     """How the threads of a block copy a box: in rounds, neighbouring threads neighbouring elements of the tensor.
 
-    ``element`` is the name of the number of the element, in the box, at which a thread is.
+    ``element`` is the name of the number of the element, in the box, at which a thread is, ``at`` what to write for it
+    where it has no name.
     """
 
     writer: KernelWriter
     copy: Copy
     tile: str
     element: str
+    at: LoopExpr | None = None
 
     @property
     def count(self) -> int:
@@ -56,7 +58,9 @@ class Fetching:
     def offsets(self) -> list[LoopExpr]:
         """Where in the box the element lies."""
         storage = self.writer.plan.scop.storages[self.copy.storage]
-        return _unravelled(Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides))
+        return _unravelled(
+            self.at or Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides)
+        )
 
     def source(
         self, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges, tested_only: bool = False
@@ -93,9 +97,8 @@ class Fetching:
     def stored(self, value: str, ranges: Ranges) -> str:
         """C text that puts a value where the element belongs in shared memory."""
         copy = self.copy
-        inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
-        room, offsets = dict(zip(copy.order, copy.room, strict=True)), self.offsets()
-        places = "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
+        inner, offsets = ranges.knowing(self.element, 0, max(0, self.count - 1)), self.offsets()
+        places = self._places(ranges)
         if copy.vector == 1:
             return f"{self.tile}{places} = {value};"
         fastest = fetch_order(copy.shape, self.writer.plan.scop.storages[copy.storage].strides)[-1]
@@ -108,6 +111,28 @@ class Fetching:
         turn = expression_text(inner.simplify(Operation("mod", (lane, Number(2)))), inner)
         return f"tc_store_turned(&{self.tile}{places}, {apart}, {turn}, {value});"
 
+    def _places(self, ranges: Ranges) -> str:
+        """C text for the subscripts of the element in shared memory."""
+        copy = self.copy
+        inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
+        room, offsets = dict(zip(copy.order, copy.room, strict=True)), self.offsets()
+        return "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
+
+    def address(self, corner: tuple[LoopExpr, ...]) -> LoopExpr:
+        """How far the element lies from where the tensor begins."""
+        storage = self.writer.plan.scop.storages[self.copy.storage]
+        address: LoopExpr = Number(0)
+        for d, offset in enumerate(self.offsets()):
+            place = Operation("-", (Operation("+", (corner[d], offset)), Number(storage.box.origin[d])))
+            address = Operation("+", (address, Operation("*", (place, Number(storage.strides[d])))))
+        return address
+
+    def asked(self, tile: str, pointer: str, test: str, ranges: Ranges) -> str:
+        """C text that asks the device to copy an element of the tensor, or zeros unless a test holds, to a tile."""
+        count = self.copy.vector * self.copy.dtype.itemsize
+        size = f", {test} ? {count} : 0" if test else ""
+        return f"tc_ask{count}(&{tile}{self._places(ranges)}, {pointer}{size});"
+
     @property
     def zero(self) -> str:
         """C text for zeros in place of what is read."""
@@ -118,13 +143,14 @@ class Fetching:
         return source if self.copy.vector == 1 else f"tc_load16(&{source})"
 
 
-def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges) -> Fetching:
-    """Declare the room of a copy in shared memory."""
+def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges, stages: int = 1) -> Fetching:
+    """Declare the room of a copy in shared memory, ``stages`` times."""
     writer.used[copy.storage] = None
     if copy.vector > 1:
         writer.vectors[copy.storage] = None
     tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
-    share(writer, DEVICE_TYPES[copy.dtype.name], tile, copy.room, copy.dtype.itemsize, copy.vector > 1)
+    shape, wide = (stages, *copy.room), copy.vector > 1 or stages > 1
+    share(writer, DEVICE_TYPES[copy.dtype.name], tile, shape, copy.dtype.itemsize, wide)
     writer.uses_thread = True
     return Fetching(writer, copy, tile, writer.unlike("e", ranges))
 

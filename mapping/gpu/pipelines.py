@@ -1,0 +1,120 @@
+"""Pass: which copies are asked for asynchronously, tiles ahead of the one that threads work on.
+
+Threads that fetch the next tile through registers keep what is on its way there, and store it between two barriers.
+Devices from sm_80 on copy to shared memory by themselves (PTX ISA, ``cp.async``).  Each copy then has several places,
+its stages; at every tile threads wait for that tile alone, meet at one barrier, and ask for the tile that takes the
+place of the one before (CUTLASS calls this a multistage mainloop).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import islpy as isl
+
+from tcomp.mapping.gpu.banks import asynchronous_layout
+from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.machines.fitted.gpu import SHARED
+from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, Gpu, is_wide
+from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.memory.places import places
+from tcomp.mapping.memory.references import extents_of_a_run
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.tree import nodes_of
+from tcomp.mapping.plan.values import Copy, Group, Pipeline, Plan
+
+AHEAD = ":ahead"
+"""Follows a mark's name: in front of the loop around it, where the first tiles are asked for."""
+
+
+def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Let the copies of loops over tiles of steps run ahead where the device can and shared memory has room."""
+    if not gpu.copies_asynchronously or not options.prefetch or options.stages == 1:
+        return plan
+    for mark in dict.fromkeys(c.mark for c in plan.copies):
+        tiles = _tiles(plan, mark)
+        copies = [asynchronous_layout(plan, c, _reuse(plan, c)) for c in plan.copies if c.mark == mark]
+        laid_out = [c for c in copies if c is not None]
+        if tiles < 2 or len(laid_out) < len(copies):
+            continue
+        stages = min(_stages(gpu, plan, laid_out, options), tiles)
+        if stages > 1:
+            kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
+            pipelines = {**plan.pipelines, mark: Pipeline(stages, stages - 1)}
+            plan = replace(plan, copies=kept, pipelines=pipelines)
+    return plan
+
+
+def loop_of_tiles(plan: Plan, mark: str) -> isl.ScheduleNode | None:
+    """The band of one member whose iterations consist of a phase; None if there is none."""
+    kinds = isl.schedule_node_type
+    marks = (n for n in nodes_of(plan.tree) if n.get_type() == kinds.mark)
+    above = next((n.parent() for n in marks if n.mark_get_id().get_name() == mark), None)
+    if above is None or above.get_type() != kinds.band or above.band_n_member() != 1:
+        return None
+    return above
+
+
+def begins_again(plan: Plan, mark: str) -> bool:
+    """Whether control can reach the loop around a phase more than once in a tile of a block."""
+    kinds = isl.schedule_node_type
+    node = loop_of_tiles(plan, mark)
+    assert node is not None
+    while node.parent().get_type() != kinds.domain:
+        node = node.parent()
+        if node.get_type() == kinds.mark and node.mark_get_id().get_name().startswith("group"):
+            return False
+        if node.get_type() == kinds.band:
+            return True
+    return True
+
+
+def _tiles(plan: Plan, mark: str) -> int:
+    """How many tiles of steps a loop around a phase runs over at most; 0 if it is none."""
+    loop = loop_of_tiles(plan, mark)
+    if loop is None:
+        return 0
+    counts = [0]
+    for prefix in next(p for p in places(plan.tree) if p.mark == mark).prefixes.values():
+        values = prefix.range()
+        last = values.dim(isl.dim_type.set) - 1
+        if not values.is_empty():
+            counts.append(values.dim_max_val(last).to_python() - values.dim_min_val(last).to_python() + 1)
+    return max(counts)
+
+
+def _reuse(plan: Plan, copy: Copy) -> float:
+    """How often an element of a box is read."""
+    prefix = next(p for p in places(plan.tree) if p.mark == copy.mark).prefixes[copy.statement]
+    return math.prod(extents_of_a_run(prefix)) / max(1, math.prod(copy.shape))
+
+
+def _is_of(one: Copy, other: Copy) -> bool:
+    return (one.mark, one.statement, one.reads) == (other.mark, other.statement, other.reads)
+
+
+def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOptions) -> int:
+    """As many stages as are usual, or wanted, and have room; 0 or 1 if there is none."""
+    group, cluster = home_of(plan, copies[0].statement)
+    names = {s for c in group.clusters for s in plan.clusters[c].statements}
+    others = sum(_shared_bytes(plan, group, c) for c in plan.copies if not any(_is_of(n, c) for n in copies))
+    buffers = sum(b.bytes for b in plan.buffers.values() if b.space == "shared" and _writes(plan, names, b.storage))
+    most = shared_budget(gpu, options)
+    if options.stages is None and not is_wide(plan.dealt[cluster].elements):
+        # Threads with few elements are many to a multiprocessor, if their blocks take little.
+        most = min(most, STATIC_SHARED_BYTES)
+    room = (most - others - buffers) // sum(c.bytes for c in copies)
+    return min(SHARED.stages if options.stages is None else options.stages, room)
+
+
+def _shared_bytes(plan: Plan, group: Group, copy: Copy) -> int:
+    if home_of(plan, copy.statement)[0] is not group:
+        return 0
+    pipeline = plan.pipelines.get(copy.mark)
+    return copy.bytes * (1 if pipeline is None else pipeline.stages)
+
+
+def _writes(plan: Plan, names: set[str], storage: str) -> bool:
+    return any(s.target == storage for s in plan.scop.statements if s.name in names)

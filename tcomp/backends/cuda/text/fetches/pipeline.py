@@ -1,0 +1,197 @@
+"""Copies that the device makes while threads work on earlier tiles: a loop over tiles of steps in stages.
+
+In front of the loop threads ask for as many tiles as are under way at a time.  In it they wait for the oldest, meet,
+ask for the tile that takes the place of the one that they worked on last, and work.  What lies outside a tensor is
+filled with zeros by the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tcomp.backends.cuda.text.fetches.boxes import Fetching, prepare_fetch
+from tcomp.backends.cuda.text.spelling import Fetched, expression_text
+from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
+from tcomp.loops.codegen import affine_expressions
+from tcomp.loops.indexing import Ranges, Sum
+from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute, variables
+from tcomp.mapping.gpu.pipelines import AHEAD
+from tcomp.mapping.plan.values import Pipeline
+
+
+def pipeline_of(writer: KernelWriter, node: For) -> Pipeline | None:
+    """The pipeline at the phase that a loop consists of, if there is one."""
+    phase = node.body
+    if node.step != 1 or not isinstance(phase, Scope):
+        return None
+    return writer.plan.pipelines.get(phase.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stream:
+    """How a thread goes through a tensor: ``pointer`` is at its first element of a tile.
+
+    Its elements lie ``per_round`` apart in a tile, those of the next tile ``per_tile`` further.
+    """
+
+    pointer: str
+    per_round: int
+    per_tile: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asking:
+    """A copy of the loop; ``stream`` is None where the elements of a thread lie in no regular order."""
+
+    fetching: Fetching
+    rounds: int
+    round: str
+    stream: _Stream | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipelined:
+    """The copies of a loop over tiles whose body is one phase, in stages.
+
+    ``stage`` and ``next_stage`` are the names of the stage in use and of the one to be filled; ``around`` are the
+    iterators around the phase.
+    """
+
+    writer: KernelWriter
+    node: For
+    pipeline: Pipeline
+    copies: Sequence[_Asking]
+    stage: str
+    next_stage: str
+    around: tuple[LoopExpr, ...]
+
+    @classmethod
+    def begin(cls, writer: KernelWriter, node: For, pipeline: Pipeline, depth: int, ranges: Ranges) -> Pipelined:
+        """In front of the loop: declare the stages, and ask for the first tiles."""
+        phase = node.body
+        assert isinstance(phase, Scope)
+        if phase.name in writer.begun or (phase.name + AHEAD) in writer.plan.barriers:
+            writer.put(depth, "__syncthreads();")
+        writer.begun.add(phase.name)
+        ranges = ranges.knowing("thread", 0, writer.threads - 1)
+        copies = []
+        for copy in (c for c in writer.plan.copies if c.mark == phase.name):
+            fetching = prepare_fetch(writer, copy, ranges, pipeline.stages)
+            copies.append(_asking(writer, node, fetching, phase.around, pipeline.distance, depth, ranges))
+        stage, next_stage = writer.fresh("stage"), writer.fresh("next_stage")
+        made = cls(writer, node, pipeline, copies, stage, next_stage, phase.around)
+        made._first_tiles(depth, ranges)
+        writer.put(depth, f"int {stage} = 0, {next_stage} = {pipeline.distance};")
+        return made
+
+    def _first_tiles(self, depth: int, ranges: Ranges) -> None:
+        ahead = self.writer.unlike("ahead", ranges)
+        distance = self.pipeline.distance
+        inner = ranges.knowing(ahead, 0, distance - 1)
+        self.writer.put(depth, "#pragma unroll")
+        self.writer.put(depth, f"for (int {ahead} = 0; {ahead} < {distance}; ++{ahead}) {{  // the first tiles")
+        self._ask(Operation("+", (self.node.lower, Variable(ahead))), ahead, depth + 1, inner, inner)
+        self.writer.put(depth, "}")
+
+    def arrive(self, depth: int) -> tuple[Fetched, ...]:
+        """At the head of an iteration: wait for its tile, which threads may read behind the barrier that follows."""
+        self.writer.put(depth, f"tc_copy_async_wait<{self.pipeline.distance - 1}>();")
+        own = [asking.fetching for asking in self.copies]
+        return tuple(
+            Fetched(f.copy, f"{f.tile}[{self.stage}]", affine_expressions(f.copy.lower, self.around)) for f in own
+        )
+
+    def ask_for_next(self, depth: int, ranges: Ranges) -> None:
+        """Behind the barrier: ask for the tile that is ``distance`` further, if there is one."""
+        distance = self.pipeline.distance
+        ranges = ranges.knowing("thread", 0, self.writer.threads - 1)
+        known, upper = ranges.known.get(self.node.iterator), ranges.bounds(self.node.upper)
+        inner = ranges
+        if known is not None and upper is not None:
+            low, high = known
+            inner = ranges.knowing(self.node.iterator, low, max(low, min(high, upper[1] - 1 - distance)))
+        at = Operation("+", (Variable(self.node.iterator), Number(distance)))
+        self._ask(at, self.next_stage, depth, ranges, inner)
+        self._advance(self.next_stage, depth)
+
+    def leave(self, depth: int) -> None:
+        """At the end of an iteration: go on to the next stage."""
+        self._advance(self.stage, depth)
+
+    def _advance(self, name: str, depth: int) -> None:
+        self.writer.put(depth, f"{name} = {name} + 1 == {self.pipeline.stages} ? 0 : {name} + 1;")
+
+    def _ask(self, tile: LoopExpr, stage: str, depth: int, ranges: Ranges, inner: Ranges) -> None:
+        """Ask for a tile if it exists; ``inner`` are the ranges where it does.  A group of copies ends either way."""
+        exists = Operation("<", (tile, self.node.upper))
+        certain = ranges.decide(exists)
+        if certain is not False:
+            if certain is None:
+                self.writer.put(depth, f"if ({expression_text(ranges.condition(exists), ranges)}) {{")
+                depth += 1
+            around = tuple(substitute(a, self.node.iterator, tile) for a in self.around)
+            for asking in self.copies:
+                self._rounds(asking, affine_expressions(asking.fetching.copy.lower, around), stage, depth, inner)
+            if certain is None:
+                depth -= 1
+                self.writer.put(depth, "}")
+        self.writer.put(depth, "tc_copy_async_commit();")
+
+    def _rounds(self, own: _Asking, corner: tuple[LoopExpr, ...], stage: str, depth: int, ranges: Ranges) -> None:
+        """Every round of a copy, from the tensor into a stage."""
+        writer, fetching, stream = self.writer, own.fetching, own.stream
+        index, what = writer.program.dialect.index, f"ask for {fetching.words}"
+        if own.rounds > 1:
+            writer.put(depth, "#pragma unroll")
+            writer.put(depth, f"for ({index} {own.round} = 0; {own.round} < {own.rounds}; ++{own.round}) {{  // {what}")
+        else:
+            writer.put(depth, f"{{  // {what}")
+        inner = ranges.knowing(own.round, 0, own.rounds - 1)
+        there, test = fetching.source(corner, depth + 1, inner, tested_only=stream is not None)
+        pointer = f"&{there}"
+        if stream is not None:
+            further = f" + {stream.per_round} * {own.round}" if own.rounds > 1 and stream.per_round else ""
+            pointer = f"{stream.pointer}{further}"
+        line = fetching.asked(f"{fetching.tile}[{stage}]", pointer, test, inner)
+        if fetching.count % fetching.stride:
+            assert fetching.at is not None
+            line = f"if ({expression_text(fetching.at, inner)} < {fetching.count}) {line}"
+        writer.put(depth + 1, line)
+        writer.at(f"fetch {fetching.copy.storage}")
+        writer.put(depth, "}")
+        if stream is not None and stream.per_tile:
+            writer.put(depth, f"{stream.pointer} += {stream.per_tile};")
+
+
+def _asking(
+    writer: KernelWriter, node: For, fetching: Fetching, around: tuple[LoopExpr, ...], distance: int, depth: int,
+    ranges: Ranges,
+) -> _Asking:  # fmt: skip
+    """How a copy is asked for; declares the pointer of its stream, at the first tile."""
+    rounds, round_ = -(-fetching.count // fetching.stride), writer.unlike("r", ranges)
+    first = Operation("*", (Number(fetching.copy.vector), Variable("thread")))
+    at = Operation("+", (first, Operation("*", (Number(fetching.stride), Variable(round_)))))
+    fetching = replace(fetching, at=at if rounds > 1 else first)
+    low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+    if low is None or high is None:
+        return _Asking(fetching, rounds, round_, None)
+    tile = node.iterator
+    inner = ranges.knowing(round_, 0, rounds - 1).knowing(tile, low[0], max(low[0], high[1] - 1 + distance))
+    address = inner.sum_of(fetching.address(affine_expressions(fetching.copy.lower, around)))
+    moving = {Variable(round_): 0, Variable(tile): 0}
+    rest = dict(address.terms)
+    for variable in moving:
+        moving[variable] = rest.pop(variable, 0)
+    reach = inner.bounds(address.expression())
+    regular = not any({round_, tile} & variables(atom) for atom in rest)
+    if not regular or reach is None or not -(2**31) <= reach[0] <= reach[1] < 2**31:
+        return _Asking(fetching, rounds, round_, None)
+    per_round, per_tile = moving.values()
+    start = Operation("*", (Number(per_tile), node.lower))
+    begin = inner.simplify(Operation("+", (Sum(rest, address.constant).expression(), start)))
+    name = writer.program.dialect.name(fetching.copy.storage)
+    pointer = writer.fresh(f"{name}_next")
+    element = DEVICE_TYPES[fetching.copy.dtype.name]
+    writer.put(depth, f"const {element} *{pointer} = {name} + {expression_text(begin, inner, 5)};")
+    return _Asking(fetching, rounds, round_, _Stream(pointer, per_round, per_tile))
