@@ -22,6 +22,7 @@ from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.merging import merge_indices
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
+from tcomp.mapping.gpu.atoms import use_matrix_units
 from tcomp.mapping.gpu.barriers import synchronise
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
@@ -92,7 +93,8 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
     Split reductions between blocks, tile (3), accumulate apart what leaves a kernel, deal loops to threads (4, 6),
-    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8) and ahead, synchronise.
+    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8), multiply matrices by
+    warps, fetch ahead, synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
@@ -102,6 +104,7 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("threads", functools.partial(deal_to_threads, gpu), plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),
         Pass("promotion", functools.partial(promote_to_shared, gpu)),
+        Pass("atoms", functools.partial(use_matrix_units, gpu)),
         Pass("pipelines", functools.partial(pipeline_fetches, gpu)),
         Pass("barriers", synchronise),
     )

@@ -24,9 +24,10 @@ def assert_agrees(
     contents: Mapping[str, Array] | None = None,
     model: Model = Model.RANDOM_ORDER,
     undecided: float = 0.0,
+    matrix_units: bool = False,
 ) -> None:
     """Assert types, shapes and values of all outputs; at most a part ``undecided`` of them may hang on rounding."""
-    for name, tolerance in error_bounds(function, inputs, contents, model).items():
+    for name, tolerance in error_bounds(function, inputs, contents, model, matrix_units=matrix_units).items():
         array = np.asarray(found[name])
         assert array.dtype == tolerance.reference.dtype, name
         assert array.shape == tolerance.reference.shape, name

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.gpu.atoms import deal_to_atoms, sides_of_atom
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
@@ -121,12 +122,15 @@ def _starts_in(scop: Scop, cluster: Cluster) -> bool:
     return any(s.kind == "init" for s in others) and not any(reduction_positions(cluster, s) for s in others)
 
 
-def deal(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
+def deal(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:
     """Deal a tile of extents ``box``, one per coordinate, to the usual threads of a block at most, or the user's."""
     form = form_of(scop, cluster, options)
     given = options.threads
     if form == "shared":
         return _deal_shared(scop, cluster, box, options)
+    atoms = sides_of_atom(gpu, scop, cluster, box, options) if form == "serial" else None
+    if atoms is not None:
+        return deal_to_atoms(cluster, main_statement(scop, cluster), box, atoms, options)
     sides = sides_of(scop, cluster) if form == "serial" else None
     order = _innermost_first(scop, cluster)
     if given is not None:

@@ -13,14 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE
-from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, WARP, Gpu, is_wide
+
+MATRIX_READS = 16
+"""Multiply-adds of matrices of halves that a multiprocessor makes while it reads one element from shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
     """The tile of a block: ``rows`` by ``columns`` elements by ``threads``, of each ``share`` (rows, columns) elements.
 
-    ``steps`` is how much of the reduction is fetched at a time; ``itemsize`` in bytes.
+    ``steps`` is how much of the reduction is fetched at a time; ``itemsize`` in bytes; ``faster`` is how many times as
+    fast as single products the instructions are that multiply matrices, if they do.
     """
 
     rows: int
@@ -29,6 +33,7 @@ class TileShape:
     share: tuple[int, int]
     steps: int
     itemsize: int
+    faster: float = 1.0
 
     @property
     def busy(self) -> float:
@@ -38,6 +43,9 @@ class TileShape:
         elements a thread reads at a time, each costs one.
         """
         products, reads = self.share[0] * self.share[1], sum(self.share)
+        if self.faster > 1:
+            own = products * WARP // self.columns + self.columns  # a warp has rows alone, and all columns
+            return 1 / max(1.0, own * MATRIX_READS / (products * WARP))
         return products / 4 / max(products / 4 + reads / 16, reads * max(1, self.itemsize // REGISTER_BYTES))
 
     @property
@@ -98,7 +106,7 @@ def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> f
     if resident == 0:
         return math.inf
     multiprocessors, flops = gpu.multiprocessors, gpu.flops / gpu.multiprocessors
-    step = 2.0 * tile.rows * tile.columns * min(tile.steps, steps) / (tile.busy * flops)
+    step = 2.0 * tile.rows * tile.columns * min(tile.steps, steps) / (tile.busy * tile.faster * flops)
     tiles = -(-steps // tile.steps)
 
     def turn(at_a_time: int) -> float:

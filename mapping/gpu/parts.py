@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tcomp.mapping.gpu.atoms import kind_of
 from tcomp.mapping.gpu.dealing import Sides, sides_of
 from tcomp.mapping.gpu.model import Work, parts_of_contraction
 from tcomp.mapping.machines.fitted.gpu import DEALING
@@ -11,7 +12,7 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
-from tcomp.mapping.tiles.splitting import split_clusters
+from tcomp.mapping.tiles.splitting import PART_MULTIPLE, split_clusters
 from tcomp.model.scop import Scop
 
 
@@ -34,9 +35,12 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     elements = math.prod(sizes[p] for p in cluster.coordinates[statement.name])
     sides = sides_of(scop, cluster)
     if sides is not None:
-        return parts_of_contraction(
-            gpu, _work(scop, cluster, sides, steps), min(longest, steps // DEALING.contraction_part_steps)
-        )
+        most = min(longest, steps // DEALING.contraction_part_steps)
+        parts = parts_of_contraction(gpu, _work(scop, cluster, sides, steps), most)
+        if options.matrix_units and gpu.half_flops and kind_of(scop, statement) is not None:
+            # Warps multiply matrices over whole numbers of steps, which each part then has.
+            return next(p for p in range(parts, 0, -1) if p == 1 or longest % (p * PART_MULTIPLE) == 0)
+        return parts
     if elements * steps < DEALING.part_work or 2 * elements > gpu.multiprocessors:
         return 1
     return max(1, min(gpu.multiprocessors // elements, steps // DEALING.part_steps, longest))

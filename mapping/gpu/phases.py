@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.mapping.fusion.groups import group_tree
+from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -119,7 +120,8 @@ class _Dealer:
         self.options = options
         self.statements = [scop.by_name[s] for s in cluster.statements]
         box = tuple(max(1, e) for e in box_hull(footprint.tiles).shape)
-        self.dealt = deal(scop, cluster, box, options)
+        self.dealt = deal(gpu, scop, cluster, box, options)
+        self.atoms = sides_of_atom(gpu, scop, cluster, box, options) if self.dealt.form == "serial" else None
         self.at = positions(scop, group, cluster, footprint, self.dealt)
         self.phases: dict[str, Phase] = {}
         self.operations: dict[str, TileOperation] = {}
@@ -174,6 +176,9 @@ class _Dealer:
         if sides is None and self.options.reduction_tile is None:
             return []
         sizes = statement.extents
+        if self.atoms is not None:
+            own = {self.atoms.step: steps_of_atoms(sizes[self.atoms.step])}
+            return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
         left = steps_at_a_time(
             self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options
         )

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.mapping.gpu.banks import asynchronous_layout
+from tcomp.mapping.gpu.banks import asynchronous_layout, is_asynchronous
 from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, Gpu, is_wide
@@ -35,7 +35,7 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         return plan
     for mark in dict.fromkeys(c.mark for c in plan.copies):
         tiles = _tiles(plan, mark)
-        copies = [asynchronous_layout(plan, c, _reuse(plan, c)) for c in plan.copies if c.mark == mark]
+        copies = [_layout(plan, c) for c in plan.copies if c.mark == mark]
         laid_out = [c for c in copies if c is not None]
         if tiles < 2 or len(laid_out) < len(copies):
             continue
@@ -45,6 +45,13 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
             pipelines = {**plan.pipelines, mark: Pipeline(stages, stages - 1)}
             plan = replace(plan, copies=kept, pipelines=pipelines)
     return plan
+
+
+def _layout(plan: Plan, copy: Copy) -> Copy | None:
+    """The copy as the device can make it; as it is where warps fetch matrices from it."""
+    if copy.mark in plan.operations:
+        return copy if is_asynchronous(copy, plan.scop.storages[copy.storage].strides) else None
+    return asynchronous_layout(plan, copy, _reuse(plan, copy))
 
 
 def loop_of_tiles(plan: Plan, mark: str) -> isl.ScheduleNode | None:

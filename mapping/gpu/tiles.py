@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
+from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
@@ -54,6 +55,12 @@ class GpuTiles:
         """
         best: tuple[float, list[int]] | None = None
         slide = windowed(scop, cluster)
+        for sizes in self._of_atoms(scop, cluster, whole, members, sides, options):
+            seconds = self._seconds(scop, cluster, whole, members, sides, sizes, options)
+            if best is None or seconds < best[0]:
+                best = (seconds, sizes)
+        if best is not None:
+            return best[1]
         for rows, columns in CONTRACTIONS.tiles:
             sizes = _one_each(whole, members)
             columns, rows = (
@@ -68,18 +75,34 @@ class GpuTiles:
         assert best is not None
         return best[1]
 
+    def _of_atoms(
+        self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
+        options: MappingOptions,
+    ) -> Iterator[list[int]]:  # fmt: skip
+        """The tiles that warps can multiply with instructions for matrices."""
+        row, column = sides.rows[0], sides.columns[0]
+        for rows, columns in CONTRACTIONS.matrix_tiles:
+            if {row, column} <= set(members) and rows <= whole[row] and columns <= whole[column]:
+                sizes = _one_each(whole, members)
+                sizes[row], sizes[column] = rows, columns
+                if sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
+                    yield sizes
+
     def _seconds(
         self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
         sizes: list[int], options: MappingOptions,
     ) -> float:  # fmt: skip
         main = main_statement(scop, cluster)
-        dealt = deal(scop, cluster, tuple(sizes), options)
+        dealt = deal(self.gpu, scop, cluster, tuple(sizes), options)
         rows, columns = (math.prod(sizes[d] for d in side) for side in (sides.rows, sides.columns))
         share = tuple(math.prod(dealt.deals[d].elements for d in side) for side in (sides.rows, sides.columns))
         itemsize = scop.storages[main.target].dtype.itemsize
         wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
-        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
+        faster = 1.0
+        if sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
+            wanted, faster = steps_of_atoms(steps), self.gpu.half_flops / self.gpu.flops
+        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:

@@ -41,7 +41,8 @@ class Gpu:
     """One architecture.
 
     ``shared_per_block`` is what a block may use after opting in (48 KiB without), ``registers_per_multiprocessor``
-    counts 32-bit registers.  ``flops`` (single precision, per second) and ``bandwidth`` (bytes per second) are peaks.
+    counts 32-bit registers.  ``flops`` (single precision, per second), ``half_flops`` (products of halves with sums of
+    floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks.
     """
 
     architecture: str
@@ -54,6 +55,7 @@ class Gpu:
     shared_per_block: int
     flops: float
     bandwidth: float
+    half_flops: float = 0.0
     threads_per_block: int = 1024
     registers_per_thread: int = MOST_REGISTERS
 
@@ -72,12 +74,12 @@ GPUS: dict[str, Gpu] = {
     g.architecture: g
     for g in (
         Gpu("sm_75", "T4", 40, 1024, 16, 65536, 64 << 10, 64 << 10, 8.1e12, 0.32e12),
-        Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12),
-        Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12),
-        Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12),
-        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12),
-        Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12),
-        Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12),
+        Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12, 312e12),
+        Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12, 71e12),
+        Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12, 165e12),
+        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12),
+        Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12, 1000e12),
+        Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12, 209e12),
     )
 }
 """Every architecture that can be named as ``cuda:sm_90``."""

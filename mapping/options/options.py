@@ -172,6 +172,14 @@ class MappingOptions:
         targets=GPU_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
     )
+    matrix_units: bool = declare(
+        Flag(),
+        True,
+        "multiply matrices of halves with the instructions that the device has for that",
+        targets=GPU_TARGETS,
+        when=(Condition("use_shared_memory", (True,)), Condition("use_private_memory", (True,))),
+        planted=True,
+    )
     use_private_memory: bool = declare(
         Flag(),
         True,

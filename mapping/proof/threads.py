@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.columns import has_box
+from tcomp.mapping.gpu.atoms import product_at
 from tcomp.mapping.gpu.banks import fetch_order, is_asynchronous
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
@@ -41,6 +42,7 @@ def prove_memories(plan: Plan, step: str) -> None:
     proof = _Proof.of(plan)
     for phase in plan.phases.values():
         proof.dealt(phase, step)
+        proof.multiplied(phase, step)
         if shared_dimensions(plan, phase):
             proof.shared(phase, step)
     if plan.phases:
@@ -185,6 +187,15 @@ class _Proof:
                     raise LegalityError(
                         f"pass '{step}' lets several threads reduce one element: {apart.wrap().sample_point()}"
                     )
+
+    def multiplied(self, phase: Phase, step: str) -> None:
+        """Warps that multiply matrices have results and operands where the instruction wants them."""
+        operation = self.plan.operations.get(phase.mark)
+        if operation is None or operation.kind != "contract":
+            return
+        copies = [c for c in self.plan.copies if c.mark == phase.mark]
+        if product_at(self.plan, phase, copies) is None:
+            raise LegalityError(f"pass '{step}' multiplies matrices at {phase.mark}, whose lanes do not hold them")
 
     def shared(self, phase: Phase, step: str) -> None:
         """Threads that reduce together have one element at a time, which one of them has started in the same loops.

@@ -263,7 +263,7 @@ def _check_phase(plan: Plan, phase: Phase, node: isl.ScheduleNode, statements: s
         _require(members == len(phase.dimensions), f"below {mark} there must be a band of {len(phase.dimensions)}")
         inner = inner.child(0)
     _require(_is_mark(inner, phase.lanes), f"the mark {phase.lanes} must stand below the threads of {mark}")
-    shared = mark in plan.operations
+    shared = mark in plan.operations and plan.operations[mark].kind != "contract"
     dealt = plan.dealt[phase.cluster]
     _require(
         shared == (bool(dealt.shares) and _updates(plan, statements)), f"phase {mark} must be an operation to share"

@@ -90,7 +90,10 @@ def execute(request: RunRequest) -> int:
     show_line(f"first call {_milliseconds(first)}, then {spread(sampled(stopwatch_of(call)))}")
     if request.output is not None:
         _save(outputs, request.output)
-    return show_comparisons(compare(operation, arguments, outputs, program.options)) if request.check else DONE
+    if not request.check:
+        return DONE
+    on_gpu = not request.program.target.startswith("cpu")
+    return show_comparisons(compare(operation, arguments, outputs, program.options, on_gpu))
 
 
 def stopwatch_of(call: Callable[[], object]) -> Stopwatch:
@@ -153,7 +156,11 @@ class Comparison:
 
 
 def compare(
-    operation: Operation, arguments: Arguments, outputs: Mapping[str, Array], options: MappingOptions | None
+    operation: Operation,
+    arguments: Arguments,
+    outputs: Mapping[str, Array],
+    options: MappingOptions | None,
+    on_gpu: bool = False,
 ) -> tuple[Comparison, ...]:
     """Each output against what the interpreter makes of the same arguments.  Raises TcompError.
 
@@ -161,10 +168,10 @@ def compare(
     beyond the probable error counts the worst case.
     """
     usual = Model.RANDOM_ORDER if arguments.made_up else Model.PROBABLE
-    found = _compare(operation, arguments, outputs, options, usual)
+    found = _compare(operation, arguments, outputs, options, usual, on_gpu)
     if arguments.made_up or all(c.agrees for c in found):
         return found
-    worst = _compare(operation, arguments, outputs, options, Model.WORST_CASE)
+    worst = _compare(operation, arguments, outputs, options, Model.WORST_CASE, on_gpu)
     return tuple(c if c.agrees else replace(w, improbable=True) for c, w in zip(found, worst, strict=True))
 
 
@@ -174,12 +181,14 @@ def _compare(
     outputs: Mapping[str, Array],
     options: MappingOptions | None,
     model: Model,
+    on_gpu: bool,
 ) -> tuple[Comparison, ...]:
     function = operation.function
     inputs = dict(zip((tensor.name for tensor in function.inputs), arguments.values, strict=True))
     fast_math = options is not None and options.fast_math
     with ISL.value:
-        tolerances = error_bounds(function, inputs, arguments.fresh_contents(), model, fast_math)
+        contents = arguments.fresh_contents()
+        tolerances = error_bounds(function, inputs, contents, model, fast_math, matrix_units=on_gpu)
     return tuple(
         Comparison(
             name,

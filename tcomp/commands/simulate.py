@@ -114,7 +114,7 @@ def execute(request: SimulateRequest) -> int:
     report = simulated(compilation.source, operation.function, arrays, settings)
     outputs = {tensor.name: arrays[tensor.name] for tensor in operation.function.outputs}
     comparable = report.complete and not report.findings
-    comparisons = compare(operation, arguments, outputs, program.options) if comparable else ()
+    comparisons = compare(operation, arguments, outputs, program.options, on_gpu=True) if comparable else ()
     outcome = Outcome(gpu_of(architecture), report, comparisons, points_of(compilation, report.kernels))
     if request.json:
         options = program.options or MappingOptions()

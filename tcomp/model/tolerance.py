@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Binary, Function, Read, walk
 from tcomp.model.errorbounds import (
     ANY_GRID,
     Bounded,
@@ -88,12 +88,14 @@ def error_bounds(
     outputs: Mapping[str, npt.ArrayLike] | None = None,
     model: Model = Model.PROBABLE,
     fast_math: bool = False,
+    matrix_units: bool = False,
 ) -> dict[str, Tolerance]:
     """What the reference gives for a call, by output, and how far a kernel's results may be from it.
 
     Takes and raises what ``interpret`` does, and takes two to four times as long.  With ``fast_math`` a compiler may
     also rearrange expressions; the bounds then have its less precise functions and divisions, but do not hold where an
-    expression depends on the order of its operations.
+    expression depends on the order of its operations.  With ``matrix_units`` sums of products of 16-bit floats may be
+    cut off towards zero, once for every 16 terms, as GPUs do.
     """
     arithmetic = Arithmetic(fast_math)
     tensors, runs = prepare(function, inputs, outputs)
@@ -103,7 +105,7 @@ def error_bounds(
     for run in in_order(runs):
         target = run.statement.target
         before, dtype = tensors[target], function.tensors[target].dtype
-        errors = _Analysis(run, grids, model, arithmetic).errors(dtype)
+        errors = _Analysis(run, grids, model, arithmetic, matrix_units).errors(dtype)
         values = run.execute()
         tensors[target] = Stored(target, values, before.origin)
         if errors.any():
@@ -143,6 +145,23 @@ def summation_error(model: Model, unit: float, count: Array, magnitude: Array, s
         return np.asarray(np.minimum(worst, usual))
 
 
+TERMS_CUT_OFF = 16
+"""Terms that an instruction for matrices adds at a time; what the accumulator does not hold of them is cut off."""
+
+
+def cutting_error(model: Model, unit: float, count: Array, magnitude: Array, squares: Array, total: Array) -> Array:
+    """What cutting off partial sums adds to ``summation_error``, whose arguments these are: always to one side."""
+    times = np.ceil(count / TERMS_CUT_OFF)
+    with np.errstate(all="ignore"):
+        size = magnitude
+        if model is Model.RANDOM_ORDER:
+            n = np.maximum(count, 1)
+            spread = np.maximum(squares - total * total / n, 0)
+            mean = total * total * (n + 1) * (2 * n + 1) / (6 * n * n) + (n + 1) / (6 * n) * spread
+            size = np.minimum(magnitude, np.sqrt(mean))
+        return np.asarray(2 * unit * times * size)
+
+
 @dataclass(slots=True)
 class _Sums:
     """What a sum's bound is made of, per element of the target."""
@@ -163,6 +182,7 @@ class _Analysis:
     grids: Mapping[str, int | None]
     model: Model
     arithmetic: Arithmetic
+    matrix_units: bool
 
     def errors(self, dtype: DType) -> Array:
         """Of every element of the target, once it is stored as ``dtype``."""
@@ -270,12 +290,21 @@ class _Analysis:
         form = FORMATS[self.run.statement.accumulator]
         unit = form.unit + FORMATS[FLOAT64].unit
         added = summation_error(self.model, unit, sums.count, sums.magnitude, sums.squares, sums.total)
+        if self.matrix_units and self._multiplies_halves():
+            added = added + cutting_error(self.model, unit, sums.count, sums.magnitude, sums.squares, sums.total)
         with np.errstate(all="ignore"):
             error = sums.inherited + added
         kept = (sums.inherited == 0) & exact(sums.magnitude, form.precision, form.lowest_exponent, sums.grid)
         unbounded = ~np.isfinite(sums.magnitude) & (sums.inherited == 0)
         beyond = (sums.magnitude + error > form.largest) | np.isnan(error)
         return np.where(kept | unbounded, 0.0, np.where(beyond, np.inf, error))
+
+    def _multiplies_halves(self) -> bool:
+        """Whether the terms are products of two floats of 16 bits."""
+        value = self.run.statement.value
+        reads = [e for e in walk(value) if isinstance(e, Read)]
+        halves = all(r.dtype.is_float and r.dtype.bits == 16 for r in reads)
+        return isinstance(value, Binary) and value.op == "*" and len(reads) == 2 and halves
 
     def _product(self, content: Array, before: Array) -> tuple[Array, Array]:
         """Relative errors add up; the logarithms of factors above and below 1 tell whether any order may overflow."""

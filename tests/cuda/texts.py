@@ -19,6 +19,9 @@ EXAMPLES = {
         "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 37, "K": 41, "N": 43}
     ),
     "tmm": Text("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }", {"M": 37, "K": 41, "N": 35}),
+    "matmul of halves": Text(
+        "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 48, "K": 96, "N": 48}
+    ),
     "batched_matmul": Text(
         "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,m,n) +=! X(b,m,k) * Y(b,k,n) }",
         {"B": 3, "M": 19, "K": 26, "N": 37},

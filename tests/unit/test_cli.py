@@ -124,7 +124,7 @@ class TestRun:
         self, mm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         zeros = Tolerance(np.zeros((6, 5), np.float32), np.zeros((6, 5)))
-        monkeypatch.setattr("tcomp.commands.run.error_bounds", lambda *_: {"C": zeros})
+        monkeypatch.setattr("tcomp.commands.run.error_bounds", lambda *_, **__: {"C": zeros})
         assert run("run", mm, *SIZES, "--check") == 1
         assert "C: differs from the reference; largest difference" in capsys.readouterr().out
 

@@ -246,6 +246,10 @@ PROGRAMS = {
     "rows": ("def f(float(N,D) X) -> (Y) { s(n) +=! X(n,d)  Y(n,d) = X(n,d) / s(n) }", {"N": 9, "D": 300}),
     "layer": (LAYER, {"M": 100, "N": 64, "K": 150}),
     "window": (CONV, {"N": 1, "C": 2, "H": 20, "W": 20, "F": 4, "KH": 3, "KW": 3}),
+    "halves": (
+        "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        {"M": 64, "N": 64, "K": 64},
+    ),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
 }
 """A reduction that threads share, a contraction with statements after it, a short reduction, overlapping tiles."""
@@ -261,6 +265,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "reduction_tile": (4,),
     "prefetch": (False,),
     "stages": (1, 2),
+    "matrix_units": (False,),
     "distribution": ("blocked",),
     "point_fusion": ("min",),
     "match_reductions": (False,),

@@ -116,6 +116,13 @@ class Contractions:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    matrix_tiles: tuple[tuple[int, int], ...] = fitted(
+        ((128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16)),
+        "rows and columns",
+        "The same where warps multiply matrices: the first that fit hold most of a warp's results in its registers.",
+        machine="none: no device was at hand",
+        how="128 accumulators a thread, as in the kernels of CUTLASS for sm_80",
+    )
     block_threads: int = fitted(
         256,
         "threads",

@@ -125,7 +125,8 @@ class Preparation:
         inputs = dict(zip((t.name for t in function.inputs), ready.values, strict=True))
         contents = {name: array.copy() for name, array in ready.contents.items()}
         with ISL.value:
-            tolerances = error_bounds(function, inputs, contents, model, options.fast_math)
+            on_gpu = not ready.problem.specialisation.target.startswith("cpu")
+            tolerances = error_bounds(function, inputs, contents, model, options.fast_math, matrix_units=on_gpu)
         for expected in ready.expected:
             expected.allow(tolerances[expected.tensor.name])
 

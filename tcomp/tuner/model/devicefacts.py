@@ -68,7 +68,9 @@ class DeviceFacts:
         found = []
         for cluster, band in zip(self.plan.clusters, self.bands, strict=True):
             tile = band.tile(sizes)
-            found.append(band_cost(band, tile, deal(self.plan.scop, cluster, tile, options), options, self.gpu))
+            found.append(
+                band_cost(band, tile, deal(self.gpu, self.plan.scop, cluster, tile, options), options, self.gpu)
+            )
         return found
 
     def _of_band(self, band: Band, cost: DeviceCost) -> dict[str, float]:

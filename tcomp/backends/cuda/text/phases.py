@@ -10,6 +10,7 @@ from tcomp.backends.cuda.text.fetches.boxes import fetch
 from tcomp.backends.cuda.text.fetches.pipeline import Pipelined, pipeline_of
 from tcomp.backends.cuda.text.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.lanes import deal_out, described
+from tcomp.backends.cuda.text.matrices import MATRICES, multiplies, multiply_matrices
 from tcomp.backends.cuda.text.memory import declare, registers_of
 from tcomp.backends.cuda.text.overhang import WHOLE, overhung
 from tcomp.backends.cuda.text.points import from_zero, guarded
@@ -74,9 +75,14 @@ class PhaseWriter:
             self.pipelined[phase.name] = Pipelined.begin(self.writer, node, pipeline, depth, ranges)
         elif copies:
             assert isinstance(phase, Scope)
-            filled = self._in_whole_tiles(phase, ranges) is not None
+            filled = self._filled(phase, ranges)
             self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around, filled)
             self.ahead[phase.name].begin(depth, ranges)
+
+    def _filled(self, node: Scope, ranges: Ranges) -> bool:
+        """Whether what lies outside of a tensor must be zeros in copies at a phase."""
+        matrices = multiplies(self.writer, self.writer.plan.phases[node.name])
+        return matrices or self._in_whole_tiles(node, ranges) is not None
 
     def _in_whole_tiles(self, node: Scope, ranges: Ranges) -> Scope | None:
         """A phase whose threads compute whole tiles though some are torn; None if it cannot be, or if none is."""
@@ -109,7 +115,7 @@ class PhaseWriter:
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark and pipelined is None:
                 if ahead is None:
-                    fetched = fetch(self.writer, copy, node.around, depth, ranges, filled=whole is not None)
+                    fetched = fetch(self.writer, copy, node.around, depth, ranges, self._filled(node, ranges))
                 else:
                     fetched = ahead.arrive(copy, depth, ranges)
                 self.writer.fetched = (*self.writer.fetched, fetched)
@@ -118,7 +124,10 @@ class PhaseWriter:
             if prefetch is not None:
                 prefetch.ask_for_next(depth, ranges)
         node = whole or node
-        if phase.mark in self.writer.plan.operations:
+        if multiplies(self.writer, phase):
+            self.writer.put(depth, f"// {described(self.writer, node, phase, MATRICES)}")
+            multiply_matrices(self.writer, node.body, phase, depth)
+        elif phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
             self.writer.put(depth, f"// {described(self.writer, node, phase, WHOLE if whole else '')}")

@@ -48,6 +48,29 @@ $D void tc_copy_async{width}(void *shared, const void *global, const int read) {
 #endif"""
 
 
+def _fetch_matrices(name: str, turned: str) -> str:
+    """Four matrices of 8 x 8 elements of 2 bytes; each lane says where one of their 32 rows begins."""
+    results = '"=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])'
+    return f"""#ifdef __CUDACC__
+$D void {name}(unsigned int (&part)[4], const void *row) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : {results} : "r"((unsigned int)__cvta_generic_to_shared(row)) : "memory");
+}}
+#endif"""
+
+
+def _multiply(name: str, kind: str) -> str:
+    """Adds a product of 16 x 16 by 16 x 8 elements to sums of floats; lanes have parts of all (sm_80 and later)."""
+    sums = ", ".join(f'"+f"({c})' for c in ("c0", "c1", "c2", "c3"))
+    return f"""#ifdef __CUDACC__
+$D void {name}(float &c0, float &c1, float &c2, float &c3, const unsigned int (&a)[4],
+    const unsigned int b0, const unsigned int b1) {{
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+      "{{%0, %1, %2, %3}};" : {sums} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}}
+#endif"""
+
+
 _INDEX = {
     "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
     "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
@@ -118,6 +141,11 @@ $D void tc_ask16(T *shared, const T *global, const int read = 16) {
   }
 #endif
 }""",
+    "tc_ldmatrix": _fetch_matrices("tc_ldmatrix", ""),
+    "tc_ldmatrix_turned": _fetch_matrices("tc_ldmatrix_turned", ".trans"),
+    "tc_mma_f16": _multiply("tc_mma_f16", "f16"),
+    "tc_mma_bf16": _multiply("tc_mma_bf16", "bf16"),
+    "tc_put4": _put(4, "unsigned int"),
     "tc_put8": _put(8, "uint2"),
     "tc_put16": _put(16, "uint4"),
     "tc_repeat_edge": """template <class Subscript>

@@ -1,4 +1,4 @@
-"""Results that a thread has side by side, stored 8 or 16 bytes at a time.
+"""Results that a thread has side by side, stored 4, 8 or 16 bytes at a time.
 
 Where the elements of a thread are dealt in vectors, its last loop runs over neighbours in memory.  They are gathered in
 registers and leave together, as what is fetched comes: an image of the kernel is for arrays that begin at multiples of
@@ -18,7 +18,7 @@ from tcomp.grammar.tree.function import depends_on_data
 from tcomp.loops.indexing import Ranges, step_of
 from tcomp.loops.ir import Block, Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, substitute
 
-WIDTHS = (8, 16)
+WIDTHS = (4, 8, 16)
 """Bytes that a thread stores at a time."""
 
 

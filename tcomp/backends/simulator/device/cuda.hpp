@@ -76,7 +76,8 @@ static __forceinline__ void __threadfence() { TC_FENCE; }
 static __forceinline__ void __threadfence_block() { TC_FENCE; }
 
 // Warp collectives; the numbers are those of threads.hpp.
-enum { TC_SYNC, TC_SHUFFLE, TC_SHUFFLE_UP, TC_SHUFFLE_DOWN, TC_SHUFFLE_XOR, TC_BALLOT };
+enum { TC_SYNC, TC_SHUFFLE, TC_SHUFFLE_UP, TC_SHUFFLE_DOWN, TC_SHUFFLE_XOR, TC_BALLOT, TC_LDMATRIX, TC_LDMATRIX_TURNED,
+       TC_MMA_F16, TC_MMA_BF16 };
 
 static __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu, int site = __builtin_LINE()) {
   tc_sim_collective(TC_SYNC, mask, 0, 0, 32, site);
@@ -120,6 +121,33 @@ static __forceinline__ int __all_sync(unsigned mask, int predicate, int site = _
   return tc_sim_collective(TC_BALLOT, mask, predicate == 0, 2, 32, site) == 0;
 }
 static __forceinline__ unsigned __activemask(int site = __builtin_LINE()) { return tc_sim_active_lanes(site); }
+
+// Matrices of a warp: each lane leaves where its parts are, and the last to come multiplies.
+struct TcParts { void *result; const void *first; const void *second; };
+
+static __forceinline__ void tc_sim_ldmatrix(int kind, unsigned (&part)[4], const void *row, int site) {
+  struct __attribute__((aligned(16))) Row { unsigned words[4]; } own = *(const Row *)row;
+  TcParts parts = {part, &own, nullptr};
+  tc_sim_collective(kind, 0xffffffffu, (unsigned long long)&parts, 0, 32, site);
+}
+static __forceinline__ void tc_ldmatrix(unsigned (&part)[4], const void *row, int site = __builtin_LINE()) {
+  tc_sim_ldmatrix(TC_LDMATRIX, part, row, site);
+}
+static __forceinline__ void tc_ldmatrix_turned(unsigned (&part)[4], const void *row, int site = __builtin_LINE()) {
+  tc_sim_ldmatrix(TC_LDMATRIX_TURNED, part, row, site);
+}
+#define TC_MULTIPLY(name, kind)                                                                                   \
+  static __forceinline__ void name(float &c0, float &c1, float &c2, float &c3, const unsigned (&a)[4], unsigned b0, \
+                                   unsigned b1, int site = __builtin_LINE()) {                                    \
+    float sums[4] = {c0, c1, c2, c3};                                                                             \
+    const unsigned second[2] = {b0, b1};                                                                          \
+    TcParts parts = {sums, a, second};                                                                            \
+    tc_sim_collective(kind, 0xffffffffu, (unsigned long long)&parts, 0, 32, site);                                \
+    c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];                                                       \
+  }
+TC_MULTIPLY(tc_mma_f16, TC_MMA_F16)
+TC_MULTIPLY(tc_mma_bf16, TC_MMA_BF16)
+#undef TC_MULTIPLY
 
 // Atomics, defined by the runtime.
 int atomicAdd(int *, int);

@@ -1,6 +1,7 @@
 // The threads of a block: fibers of one system thread, switched only at barriers and warp collectives.
 #pragma once
 
+#include "matrices.hpp"
 #include "memory.hpp"
 
 #if defined(__x86_64__) && !defined(TC_PORTABLE_SWITCH)
@@ -93,7 +94,9 @@ static TC_COLD void report_thread(u32 kind, const Thread &thread, u32 detail, u3
 
 // Warp collectives -----------------------------------------------------------------------------------------------
 
-enum Collective : u32 { SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT };  // as in cuda.hpp
+enum Collective : u32 {  // as in cuda.hpp
+  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, LDMATRIX, LDMATRIX_TURNED, MMA_F16, MMA_BF16
+};
 
 enum WarpFault : u32 { NOT_IN_MASK, LANE_RETURNED, LANE_ELSEWHERE, MASKS_DIFFER, SOURCE_ABSENT };  // as in report.py
 
@@ -131,6 +134,23 @@ static void join_clocks(u32 warp, u32 lanes) {
   run.synced = 1;
 }
 
+// Carries out what all lanes of a warp do with matrices.  False if the warp is not whole.
+static bool carry_out_matrices(u32 warp, u32 lanes, u32 kind) {
+  if (lanes != 0xffffffffu) {
+    report_thread(DIVERGENT_WARP, *lane_of(warp, (u32)__builtin_ctz(lanes)), LANE_RETURNED, lanes, nullptr);
+    return false;
+  }
+  Parts of[LANES];
+  for (u32 l = 0; l < LANES; l++) of[l] = *(const Parts *)lane_of(warp, l)->bits;
+  if (kind == LDMATRIX || kind == LDMATRIX_TURNED)
+    fetch_matrices(of, kind == LDMATRIX_TURNED);
+  else
+    multiply_matrices(of, kind == MMA_BF16);
+  for (u32 l = 0; l < LANES; l++) lane_of(warp, l)->state = READY;
+  if (run.counting) run.collectives++;
+  return true;
+}
+
 // Carries out the collective that all of `lanes` have come to.  False if it is not a proper one.
 static bool carry_out(u32 warp, u32 lanes) {
   u64 values[LANES] = {};
@@ -141,6 +161,7 @@ static bool carry_out(u32 warp, u32 lanes) {
       votes |= values[l] ? 1u << l : 0;
     }
   const Thread &first = *lane_of(warp, (u32)__builtin_ctz(lanes));
+  if (first.kind >= LDMATRIX) return carry_out_matrices(warp, lanes, first.kind);
   if (first.kind == SYNC) join_clocks(warp, lanes);
   for (u32 l = 0; l < LANES; l++) {
     if (!(lanes >> l & 1)) continue;

@@ -1,0 +1,207 @@
+"""Products of 16-bit floats by instructions that multiply matrices: results, plans, proofs, machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.backends.simulator.simulation import Settings
+from tcomp.errors import LegalityError
+from tcomp.mapping.gpu.atoms import product_at, warps_of
+from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.proof.threads import prove_memories
+from tests.agreement import assert_agrees
+from tests.cuda.compiled import compiled_text, data_for, run
+from tests.cuda.machine_code import busiest_loop, loops_of
+from tests.cuda.simulated import NEEDS_COMPILER
+from tests.cuda.texts import Text
+
+Shapes = Callable[[int, int, int], list[tuple[int, ...]]]
+
+TEXTS: dict[str, tuple[str, Shapes]] = {
+    "nn": (
+        "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        lambda m, n, k: [(m, k), (k, n)],
+    ),
+    "nt": (
+        "def f(float16(M,K) A, float16(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }",
+        lambda m, n, k: [(m, k), (n, k)],
+    ),
+    "tn": (
+        "def f(float16(K,M) A, float16(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }",
+        lambda m, n, k: [(k, m), (k, n)],
+    ),
+    "turned result": (
+        "def f(float16(K,M) A, float16(N,K) B) -> (C) { C(n,m) +=! A(k,m) * B(n,k) }",
+        lambda m, n, k: [(k, m), (n, k)],
+    ),
+    "batches": (
+        "def f(float16(B,M,K) A, float16(B,K,N) X) -> (C) { C(b,m,n) +=! A(b,m,k) * X(b,k,n) }",
+        lambda m, n, k: [(2, m, k), (2, k, n)],
+    ),
+    "with what follows": (
+        """def f(float16(M,K) A, float16(K,N) B, float(N) c) -> (float(M,N) D) {
+            P(m,n) +=! A(m,k) * B(k,n)
+            D(m,n) = fmax(P(m,n) + c(n), 0) }""",
+        lambda m, n, k: [(m, k), (k, n), (n,)],
+    ),
+    "rows of an image": (
+        """def f(float16(H,W,C) I, float16(3,3,C,F) K) -> (O) {
+            O(h,w,f) +=! I(h+kh,w+kw,c) * K(kh,kw,c,f) }""",
+        lambda m, n, k: [(4, m + 2, k), (3, 3, k, n)],
+    ),
+}
+SIZES = [(64, 64, 64), (70, 50, 48), (33, 47, 50), (130, 72, 100)]
+"""Rows, columns, steps: whole tiles, whole vectors, odd ones."""
+
+
+def arrays_for(shapes: list[tuple[int, ...]], brain: bool = False) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    half = pytest.importorskip("ml_dtypes").bfloat16 if brain else np.float16
+    return [rng.integers(-2, 3, s).astype(np.float32 if len(s) == 1 else half) for s in shapes]
+
+
+def plan_of(text: str, options: tc.MappingOptions | None = None, target: str = "cuda:sm_90", **sizes: int) -> Plan:
+    return tc.define(text).f.compile(sizes=sizes, target=target, options=options).compilation.plan
+
+
+def multiplied(plan: Plan) -> list[str]:
+    return [mark for mark, operation in plan.operations.items() if operation.kind == "contract"]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("name", TEXTS)
+def test_results_are_those_of_the_interpreter(name: str, sizes: tuple[int, int, int]) -> None:
+    text, shapes = TEXTS[name]
+    operation, arrays = tc.define(text).f, arrays_for(shapes(*sizes))
+    assert "tc_mma_f16" in operation.compile(*arrays, target="simulator").source
+    np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("name", ["nn", "nt"])
+def test_bfloat16(name: str) -> None:
+    text, shapes = TEXTS[name]
+    operation = tc.define(text.replace("float16", "bfloat16")).f
+    arrays = arrays_for(shapes(48, 80, 64), brain=True)
+    assert "tc_mma_bf16" in operation.compile(*arrays, target="simulator").source
+    found, expected = (
+        np.asarray(x, np.float32) for x in (operation(*arrays, target="simulator"), operation.reference(*arrays))
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    "options",
+    [
+        tc.MappingOptions(stages=1),
+        tc.MappingOptions(prefetch=False),
+        tc.MappingOptions(split_reduction=2),
+        tc.MappingOptions(tile_sizes=(48, 32)),
+        tc.MappingOptions(tile_sizes=(32, 16), threads=(4, 8)),
+        tc.MappingOptions(blocks=(1, 1)),
+        tc.MappingOptions(matrix_units=False),
+    ],
+    ids=lambda o: o.to_text(),
+)
+def test_every_option_gives_the_same(options: tc.MappingOptions) -> None:
+    operation, arrays = tc.define(TEXTS["nn"][0]).f, arrays_for([(100, 128), (128, 64)])
+    source = operation.compile(*arrays, target="simulator", options=options).source
+    assert ("tc_mma" in source) == options.matrix_units
+    np.testing.assert_array_equal(operation(*arrays, target="simulator", options=options), operation.reference(*arrays))
+
+
+@NEEDS_COMPILER
+def test_arrays_may_begin_anywhere() -> None:
+    a, b = (x.reshape(-1)[1:].reshape(64, 64) for x in arrays_for([(64 * 64 + 1, 1), (64 * 64 + 1, 1)]))
+    operation = tc.define(TEXTS["nn"][0]).f
+    np.testing.assert_array_equal(operation(a, b, target="simulator"), operation.reference(a, b))
+
+
+@NEEDS_COMPILER
+def test_sums_stay_in_their_bounds_and_are_cut_off() -> None:
+    text = "def f(float16(M,K) A, float16(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    operation, rng = tc.define(text).f, np.random.default_rng(0)
+    a, b = rng.random((64, 1024)).astype(np.float16), rng.random((1024, 64)).astype(np.float16)
+    found = operation(a, b, target="simulator", options=tc.MappingOptions(split_reduction=1))
+    assert_agrees(operation.function, {"A": a, "B": b}, {"C": found}, matrix_units=True)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert (found <= exact).all() and (found < exact).mean() > 0.9
+
+
+@NEEDS_COMPILER
+def test_lanes_that_fetch_fragments_meet_in_no_bank() -> None:
+    """Rows of four chunks, five apart, meet once when they arrive: that is one access for each four that read them."""
+    compilation = compiled_text(Text(TEXTS["nn"][0], {"M": 128, "N": 128, "K": 128}))
+    report, _ = run(
+        compilation.source,
+        data_for(Text(TEXTS["nn"][0], {"M": 128, "N": 128, "K": 128}), compilation),
+        Settings(counting=True),
+    )
+    assert not report.findings, str(report)
+    (kernel,) = report.kernels
+    fragments = list(kernel.select("shared", "read"))
+    assert fragments and all(a.wavefronts == a.ideal_wavefronts and a.bytes_per_lane == 16 for a in fragments)
+    assert all(a.wavefronts <= 2 * a.ideal_wavefronts for a in kernel.select("shared"))
+
+
+class TestPlan:
+    @pytest.mark.parametrize(
+        ("text", "target"),
+        [
+            (TEXTS["nn"][0], "cuda:sm_75"),
+            (TEXTS["nn"][0].replace("float16", "float"), "cuda:sm_90"),
+            (
+                TEXTS["nn"][0].replace("float16(K,N)", "bfloat16(K,N)").replace("-> (C)", "-> (float(M,N) C)"),
+                "cuda:sm_90",
+            ),
+            (TEXTS["nn"][0].replace("+=!", "max=!"), "cuda:sm_90"),
+            (TEXTS["nn"][0].replace("A(m,k) *", "A(m,2*k) *"), "cuda:sm_90"),
+            (TEXTS["nn"][0].replace("}", "where k in 0:m+1 }"), "cuda:sm_90"),
+        ],
+        ids=["sm_75", "floats", "two types", "maxima", "every other", "triangle"],
+    )
+    def test_others_are_multiplied_one_by_one(self, text: str, target: str) -> None:
+        assert not multiplied(plan_of(text, None, target, M=128, N=128, K=256))
+
+    def test_the_proof_sees_results_in_other_lanes_and_rows_cut_short(self) -> None:
+        plan = plan_of(TEXTS["nn"][0], M=128, N=128, K=128)
+        (mark,) = multiplied(plan)
+        phase, own = plan.phases[mark], [c for c in plan.copies if c.mark == mark]
+        assert product_at(plan, phase, own) is not None
+        shorter = tuple(replace(c, padding=c.padding + 1) for c in plan.copies)
+        cluster = plan.dealt[phase.cluster]
+        elsewhere = {phase.cluster: replace(cluster, deals=tuple(replace(d, vector=1) for d in cluster.deals))}
+        for wrong in (replace(plan, copies=shorter), replace(plan, dealt={**plan.dealt, **elsewhere})):
+            with pytest.raises(LegalityError, match="multiplies matrices at phase0_1, whose lanes do not hold them"):
+                prove_memories(wrong, "test")
+
+    def test_it_is_text(self) -> None:
+        f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}
+        kernel = f.compile(sizes=sizes, target="cuda:sm_90")
+        text = kernel.stages["barriers"]
+        assert '[[operation]]\nmark = "phase0_1"\nkind = "contract"' in text
+        assert f.compile(sizes=sizes, target="cuda:sm_90", plan=text).source == kernel.source
+
+    @pytest.mark.parametrize(
+        ("rows", "warps"), [(16, 1), (32, 2), (48, 1), (64, 2), (128, 4), (256, 8), (8, 0), (40, 0)]
+    )
+    def test_warps_have_two_atoms_of_rows_where_there_are_enough(self, rows: int, warps: int) -> None:
+        assert warps_of(rows, tc.MappingOptions()) == warps
+
+
+class TestMachineCode:
+    @pytest.mark.parametrize("name", ["nn", "nt"])
+    def test_more_than_four_in_ten_instructions_multiply_matrices(self, name: str) -> None:
+        kernel = tc.define(TEXTS[name][0]).f.compile(sizes={"M": 4096, "N": 4096, "K": 4096}, target="cuda:sm_90")
+        loop = busiest_loop(loops_of(kernel.compilation.source)["f_0"], "HMMA")
+        assert loop.count("HMMA") == 64 and loop.total <= 150
+        assert loop.count("LDSM") == 20 and loop.count("LDGSTS") == 8 and loop.count("BAR") == 1
+        assert loop.count("STL", "LDL", "STS", "LDG") == 0
