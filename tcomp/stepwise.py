@@ -23,8 +23,9 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.islbounds import TooComplexError, bounded
-from tcomp.model.pieces import Piece, Pieces, Repeat, in_pieces
 from tcomp.model.scop import Scop, Sizes
+from tcomp.model.stepwise.folding import folded, prove_folds
+from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat, in_pieces
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
 
@@ -125,7 +126,7 @@ def lower_stepwise(
         refuse_steps(function, "no argument of that can be bound", "pass all arguments in every call")
     trace = Trace()
     with bounded(function) as bounds:
-        pieces = trace("scop", bounds(lambda: in_pieces(function, sizes)))
+        pieces = trace("scop", bounds(lambda: folded(in_pieces(function, sizes))))
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
     for number, piece in enumerate(pieces.pieces):
@@ -140,6 +141,8 @@ def lower_stepwise(
         "emit", backend.emit_pieces(function, pieces, [(m.plan, m.loops) for m in made], options, checked)
     )  # fmt: skip
     announce(source)
+    with bounded(function) as bounds:
+        bounds(lambda: prove_folds(pieces))
     if texts is None:
         for each in made:
             with bounded(function) as bounds:

@@ -168,7 +168,7 @@ class ScopStatement:
 class Scop:
     """Statements in textual order over storages, with their dependences; ``warnings`` are about the program.
 
-    The steps ``around`` a piece of a program (``pieces.py``) are parameters of its sets and maps.
+    The steps ``around`` a piece of a program (``stepwise/pieces.py``) are parameters of its sets and maps.
     """
 
     storages: Mapping[str, Storage]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.grammar import parse
+from tcomp.grammar import define, parse
+from tcomp.model.scop import Sizes
+from tcomp.model.stepwise.folding import folded, prove_folds
+from tcomp.model.stepwise.pieces import in_pieces
 
 JACOBI = """def jacobi(double(N,M) A, const int T) -> (O) {
   U(0,i,j) = A(i,j)
@@ -283,3 +287,49 @@ def test_steps_that_are_not_taken() -> None:
     for steps, wanted in ((0, 1), (1, 1), (3, 4)):
         np.testing.assert_array_equal(f(A, steps), A * wanted)
         np.testing.assert_array_equal(f.reference(A, steps), A * wanted)
+
+
+TWO_BACK = """def waves(double(N) A, const int T) -> (O, P) {
+  U(0,i) = A(i)
+  U(1,i) = A(i)
+  for t in 2:T+1 {
+    U(t,i) = 2.0 * U(t-1,i) - U(t-2,i) where i in 0:N
+    U(t,i) = U(t-1,i) + 0.25 * (U(t-1,i-1) + U(t-1,i+1)) - 0.5 * U(t-2,i) where i in 1:N-1
+  }
+  O(i) = U(T,i)
+  P(i) = U(T-1,i)
+}"""
+
+
+@pytest.mark.parametrize(("text", "extents", "kept"), [(JACOBI, {"N": 9, "M": 8}, 2), (TWO_BACK, {"N": 9}, 3)])
+def test_temporaries_keep_the_slices_that_are_still_read(text: str, extents: dict[str, int], kept: int) -> None:
+    (function,) = define(text).values()
+    pieces = folded(in_pieces(function, Sizes({**extents, "T": 30})))
+    assert pieces.folds == {"U": (0, kept)}
+    prove_folds(pieces)
+    for wrong in range(1, kept):
+        with pytest.raises(tc.LegalityError, match="overwritten"):
+            prove_folds(replace(pieces, folds={"U": (0, wrong)}))
+    A = np.random.default_rng(0).random(tuple(extents.values()))
+    operation = tc.define(text)[function.name]
+    kernel = operation.compile(A, 30)
+    assert f"scratch memory: {-(-kept * A.nbytes // 64) * 64} bytes" in kernel.explain()
+    for steps in (1, 2, 3, 30):
+        found, wanted = operation(A, steps), operation.reference(A, steps)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_slices_that_are_read_later_are_all_kept() -> None:
+    text = (
+        "def f(double(N) A) -> (O) { U(0) = A(0) for t in 1:N { U(t) = U(t-1) + A(t) } O(i) = U(N-1-i) where i in 0:N }"
+    )
+    (function,) = define(text).values()
+    assert not folded(in_pieces(function, Sizes({"N": 20}))).folds
+    edge = """def f(double(N) A, const int T) -> (O) {
+      U(0,i) = A(i)
+      U(t,0) = A(0) where t in 1:T+1
+      for t in 1:T+1 { U(t,i) = U(t-1,i-1) where i in 1:N }
+      O(i) = U(T,i)
+    }"""
+    (function,) = define(edge).values()
+    assert not folded(in_pieces(function, Sizes({"N": 20, "T": 9}))).folds

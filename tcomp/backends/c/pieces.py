@@ -14,9 +14,9 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.forms import Form
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.model.pieces import Piece, Pieces, Repeat
 from tcomp.model.scop import Scop
-from tcomp.model.views import Slice
+from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat
+from tcomp.model.stepwise.views import Slice
 
 _ALIGNMENT = 64
 
@@ -100,11 +100,13 @@ class _Text:
 
     def _pointer(self, cut: Slice) -> str:
         storage = self.pieces.storages[cut.tensor]
-        terms = [
-            _scaled(_form(Form(form.terms, form.constant - storage.box.origin[d])), storage.strides[d])
-            for d, form in cut.at
-            if storage.strides[d]
-        ]
+        folded, kept = self.pieces.folds.get(cut.tensor, (-1, 1))
+        terms = []
+        for d, form in cut.at:
+            text = _form(Form(form.terms, form.constant - storage.box.origin[d]))
+            if d == folded:
+                text = f"({text}) % {kept}L" if kept > 1 else "0"
+            terms += [_scaled(text, storage.strides[d])] * bool(storage.strides[d])
         return " + ".join([mangle(cut.tensor), *(t for t in terms if t != "0")])
 
 

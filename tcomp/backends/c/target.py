@@ -20,7 +20,7 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.model.pieces import Pieces
+from tcomp.model.stepwise.pieces import Pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ steps, as ``U(t, i)`` and ``U(t-1, i)`` have, the piece gets the slices that the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -24,7 +24,7 @@ from tcomp.model.accesses import Frame, element_map
 from tcomp.model.around import Around
 from tcomp.model.build import Builder
 from tcomp.model.scop import Scop, Sizes, Storage, contiguous_strides
-from tcomp.model.views import Slice, Views, Whole
+from tcomp.model.stepwise.views import Slice, Views, Whole
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 
@@ -51,12 +51,17 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """A program in pieces.  ``storages`` are those that outlive one: the caller's, and temporaries between pieces."""
+    """A program in pieces.  ``storages`` are those that outlive one: the caller's, and temporaries between pieces.
+
+    ``folds`` gives, for temporaries that keep only some slices along a dimension, that dimension and how many: slice
+    ``s`` lies at ``s`` modulo that.
+    """
 
     storages: Mapping[str, Storage]
     body: tuple[Piece | Repeat, ...]
     sizes: Mapping[str, int]
     warnings: tuple[str, ...]
+    folds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:

@@ -78,9 +78,7 @@ class Views:
     def _fixed(self, subscripts: Sequence[tuple[Expr, ...]], is_written: bool) -> tuple[int, ...]:
         """The dimensions in which all subscripts are made of steps, if what they name is the same or apart."""
         forms = [tuple(to_form(s, self.values) for s in each) for each in subscripts]
-        fixed = tuple(
-            d for d in range(len(subscripts[0])) if self.steps and all(self._is_of_steps(each[d]) for each in forms)
-        )
+        fixed = tuple(d for d in range(len(subscripts[0])) if all(self._is_of_steps(each[d]) for each in forms))
         at = list(dict.fromkeys(tuple(each[d] for d in fixed) for each in forms))
         if is_written:
             for number, one in enumerate(at):
