@@ -1,8 +1,8 @@
-"""The pictures of the README: what kernels take beside their peers on a GPU, and the rooms of the code.
+"""The pictures of the README: what kernels take beside their peers on a GPU, the rooms of the code, a schedule.
 
     python -m benchmarks.pictures
 
-Both are SVG with text as text, and come out the same to the byte for one version of matplotlib.  Needs matplotlib.
+All are SVG with text as text, and come out the same to the byte for one version of matplotlib.  Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ratios import gpu_ratios
+from tcomp import define
+from tcomp.schedules import Schedule
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -22,6 +24,13 @@ SPEED = ROOT / "benchmarks" / "results" / "gpu-h100-cases-2026-11-22.json"
 
 _AHEAD, _BEHIND, _INK = "#2a7f9e", "#c8553d", "#222222"
 _PAPER, _WALL, _ROOM = "#ffffff", "#8aa4b0", "#e8f0f3"
+
+
+BLUR = """
+def blur(float(H,W) I) -> (O) {
+  B(y,x) = (I(y,x) + I(y,x+1) + I(y,x+2)) / 3
+  O(y,x) = (B(y,x) + B(y+1,x) + B(y+2,x)) / 3
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ BELOW = (
     Storey("arrays", "NumPy, CuPy, PyTorch"),
     Storey("values", "types, reductions, functions", _of("values", "vectormath")),
     Storey("export", "kernels to take away"),
+    Storey("pictures", "what happens, drawn"),
     Storey("derivatives", "gradients as program text", _of("derivatives", "gathering")),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),
@@ -168,8 +178,17 @@ def _save(figure: Any, path: Path) -> None:
     importlib.import_module("matplotlib.pyplot").close(figure)
 
 
+def scheduled_blur() -> Schedule:
+    """A small blur in tiles, each of which computes what it needs of the first stage."""
+    blur = define(BLUR).blur.schedule(sizes={"H": 14, "W": 18}, target="cpu")
+    return blur["O"].tile("y", "x", 6, 8)["B"].compute_at("O", "x_o")
+
+
 def draw(folder: Path, suffix: str = "svg") -> Iterator[Path]:
-    """Both pictures, into a folder."""
+    """All pictures, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for what in ("domain", "order", "tree", "footprint", "memory", "loops"):
+        yield scheduled_blur().draw(what).save(folder / f"blur-{what}.{suffix}")
     speed, rooms = folder / f"speed.{suffix}", folder / f"rooms.{suffix}"
     draw_speed(json.loads(SPEED.read_text(encoding="utf-8")), speed)
     draw_rooms(rooms)

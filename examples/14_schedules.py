@@ -10,6 +10,7 @@ shifted against each other, so that a value is used while it is in the cache.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -58,8 +59,19 @@ def seconds(kernel: tc.Kernel, *arrays: np.ndarray) -> float:
     return min(times)
 
 
+def draw(schedule: Schedule) -> None:
+    """Which iterations are in which tile, and in which order they run."""
+    try:
+        written = [schedule.draw(what).save(f"out/blur_{what}.svg") for what in ("domain", "order")]
+    except tc.TargetError as error:
+        print(f"no pictures: {error.message}")
+    else:
+        print(f"pictures: {', '.join(map(str, written))}")
+
+
 def main() -> None:
     ops = tc.define(PROGRAM)
+    Path("out").mkdir(exist_ok=True)
     image = np.random.default_rng(0).random((SIZES["H"], SIZES["W"]), "f4")
     wanted = ops.blur(image)
     print("blur: what is computed once in memory of its own, and what a call takes")
@@ -69,6 +81,7 @@ def main() -> None:
         buffers = [f"{b.storage} {list(b.shape)} in {b.space}" for b in kernel.compilation.plan.buffers.values()]
         print(f"  {1e3 * seconds(kernel, image):6.2f} ms  {name}; {', '.join(buffers) or 'nothing is kept'}")
     chosen = blurs(ops.blur.schedule(sizes=SIZES))["tiled, threads and vectors"]
+    draw(blurs(ops.blur.schedule(sizes={"H": 18, "W": 26}))["tiled"])
     print(f"\nThe last one as loops:\n{chosen}\nand as source:\n{chosen.source()}")
 
     s = ops.ping_pong.schedule(sizes={"N": 1 << 16})

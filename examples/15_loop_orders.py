@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -91,6 +92,11 @@ def main() -> None:
         assert np.array_equal(kernel(a, b), a @ b), name
         print(f"\n{name}: {milliseconds(kernel, a, b):.2f} ms\n{schedule}", end="")
 
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"\npicture: {figure(s)['fused, tiled and sunk'].draw('tree').save('out/mm_tree.svg')}")
+    except tc.TargetError as error:
+        print(f"\nno picture: {error.message}")
     gpu = mm.schedule(sizes={"M": LARGE, "N": LARGE, "K": LARGE}, target="cuda:sm_90")
     mapped = gpu["C"].tile("m", "n", 64, 64).threads(16, 16).split("k", 16)
     launch = mapped.compilation.source.launches[0]

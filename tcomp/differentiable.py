@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import Any, Self
 
 from tcomp.derivatives.batch import batched_text
@@ -27,6 +28,9 @@ class Differentiable(ABC):
     def name(self) -> str:
         """The name after ``def``."""
         return self.function.name
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self.function))}</pre>"
 
     @abstractmethod
     def beside(self, function: Function) -> Self:

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from types import MappingProxyType
 
 import islpy as isl
@@ -364,6 +365,9 @@ class Plan:
     pipelines: Mapping[str, Pipeline] = field(default_factory=lambda: MappingProxyType({}))
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self.tree))}</pre>"
 
     @property
     def nests(self) -> tuple[range, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcomp.arrays.kinds import View
 from tcomp.backends.host.chains import Link
@@ -22,6 +23,9 @@ from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.memo import MOST_KEPT, Recent
+
+if TYPE_CHECKING:
+    from tcomp.pictures.canvas import Picture
 
 
 class Kernel:
@@ -113,6 +117,19 @@ class Kernel:
     def failure(self, report: Sequence[int]) -> TcompError:
         """The error that the kernel reports."""
         return failure_of(self._function, self._source.checks, report)
+
+    def draw(self, what: str = "tree") -> Picture:
+        """A picture: ``tree``, ``domain``, ``dates``, ``order``, ``footprint``, ``memory``, ``loops`` or ``banks``.
+
+        It shows itself in a notebook, and ``save(path)`` writes it as SVG, PNG or GIF.  Raises TcompError for a picture
+        that there is not, MissingPackageError without matplotlib (``pip install 'tcomp[pictures]'``).
+        """
+        from tcomp.pictures.drawing import draw  # noqa: PLC0415  (few processes draw)
+
+        return draw(self.compilation, what, self.specialisation.sizes)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.explain())}</pre>"
 
     def __repr__(self) -> str:
         return f"<kernel {self.specialisation.label()} for {self.specialisation.target}>"

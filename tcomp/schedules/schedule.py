@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from tcomp.driver import Compilation
 from tcomp.grammar.ranges.ranges import infer
@@ -29,6 +30,9 @@ from tcomp.schedules.stages import PARALLEL, stages_of
 from tcomp.schedules.state import State
 from tcomp.schedules.trees import plan_of
 from tcomp.storage.forks import ISL
+
+if TYPE_CHECKING:
+    from tcomp.pictures.canvas import Picture
 
 Compile = Callable[..., Kernel]
 """Makes the kernel for some sizes, a target, options and the text of a plan."""
@@ -254,6 +258,15 @@ class Schedule:
         """Everything between the program and the text of the kernel, for which no compiler of C or CUDA is needed."""
         base = self._base
         return Specialisation(base.function, base.sizes, self.options, base.target, False, self.plan).lower()
+
+    def draw(self, what: str = "domain") -> Picture:
+        """A picture of what comes of it, as of a kernel (docs/pictures.md).  Raises MissingPackageError, TcompError."""
+        from tcomp.pictures.drawing import draw  # noqa: PLC0415  (few processes draw)
+
+        return draw(self.compilation, what, self._base.sizes)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def source(self) -> str:
         """The Python that makes this schedule."""

@@ -69,6 +69,12 @@ def page(results: Sequence[Found]) -> str:
     )
 
 
+def curve(result: Found) -> str:
+    """The best against the candidates measured, as SVG; nothing where none was."""
+    ran = [t for t in result.history if t.certain and 0 < t.ratio < math.inf]
+    return f"<div><style>{_STYLE}</style>{_curve(result, ran)}</div>" if ran else ""
+
+
 def _contents(results: Sequence[Found]) -> str:
     rows = [
         (f'<a href="#p{n}">{escape(r.label)}</a>', readable_seconds(r.seconds), f"{r.speedup:.2f}", escape(str(r.best)))

@@ -1,0 +1,64 @@
+"""Open this first: which pictures there are of a compiled program."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+
+from tcomp.backends.simulator.report import KernelCounts
+from tcomp.backends.simulator.simulation import Settings, load
+from tcomp.driver import Compilation
+from tcomp.errors import TcompError
+from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.tree.limits import MAX_INDICES
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.madeup import random_arguments
+from tcomp.model.scop import Sizes
+from tcomp.pictures.canvas import Picture
+from tcomp.pictures.domains import draw_dates, draw_domain, draw_order
+from tcomp.pictures.memories import draw_footprint, draw_memory
+from tcomp.pictures.rates import draw_banks, draw_loops
+from tcomp.pictures.trees import draw_tree
+
+_BLOCKS = 4
+
+KINDS: dict[str, Callable[[Compilation], Picture]] = {
+    "tree": draw_tree,
+    "domain": draw_domain,
+    "dates": draw_dates,
+    "order": draw_order,
+    "footprint": draw_footprint,
+    "memory": draw_memory,
+    "loops": draw_loops,
+}
+"""The pictures that need the compilation alone, by name."""
+
+BANKS = "banks"
+
+
+def draw(compilation: Compilation, what: str, sizes: Sizes) -> Picture:
+    """A picture of a compiled program.  Raises TcompError for one that there is not, MissingPackageError."""
+    if what == BANKS:
+        return draw_banks(_counted(compilation, sizes))
+    if what not in KINDS:
+        raise TcompError(f"there is no picture {what!r}; there are {', '.join((*KINDS, BANKS))}")
+    return KINDS[what](compilation)
+
+
+def _counted(compilation: Compilation, sizes: Sizes) -> tuple[KernelCounts, ...]:
+    """What the accesses of some blocks cost, as the simulator counts them."""
+    source, function = compilation.source, compilation.function
+    if not source.launches:
+        raise TcompError("banks and sectors are those of a GPU's memories: draw a kernel for cuda:sm_90, say")
+    arguments = random_arguments(function, infer(function, sizes.values), 0)
+    given = dict(zip((t.name for t in function.inputs), arguments.values, strict=True)) | arguments.fresh_contents()
+    arrays = [
+        given[a.name] if isinstance(given.get(a.name), np.ndarray) else np.zeros(a.shape, numpy_dtype(a.dtype))
+        for a in source.arguments
+    ]
+    report = (ctypes.c_int64 * (3 + MAX_INDICES))()
+    settings = Settings(counting=True, blocks=_BLOCKS)
+    addresses = [array.ctypes.data for array in arrays if isinstance(array, np.ndarray)]
+    return tuple(load(source).run(addresses, ctypes.addressof(report), settings).kernels)

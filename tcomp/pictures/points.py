@@ -1,0 +1,114 @@
+"""Points of a small part of what a plan runs: for each its tile, when it runs, and what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcomp.mapping.memory.places import places
+from tcomp.mapping.plan.values import Plan
+from tcomp.model.scop import ScopStatement, maps_of
+
+MOST = 24
+"""Points along each side of a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One instance: its statement, the two indices that are drawn, its tile, its date."""
+
+    statement: str
+    at: tuple[int, int]
+    tile: tuple[int, ...]
+    date: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The instances of a statement in a part of its domain; ``axes`` are the names of the indices that are drawn."""
+
+    statement: str
+    target: str
+    axes: tuple[str, str]
+    points: tuple[Point, ...]
+    whole: bool
+
+
+def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = None) -> Shown:
+    """The first ``MOST`` by ``MOST`` points along two indices, the first two unless ``sides`` says which; others are at
+    their least value."""
+    rank = statement.tile_rank
+    own = len(statement.indices) - rank
+    chosen = sides or (0, 1 if own > 1 else 0)
+    positions = [rank + d for d in chosen]
+    part = _part(statement, positions, set(range(rank, rank + own)) - {*positions})
+    dates = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(plan.tree.get_map())}
+    tiles = next((p.prefixes[statement.name] for p in places(plan.tree)
+                  if p.mark.startswith("group") and statement.name in p.prefixes), None)  # fmt: skip
+    found: list[Point] = []
+    if own and not part.is_empty():
+        both = dates[statement.name].intersect_domain(part)
+        date = both.dim(isl.dim_type.out)
+        if tiles is not None:
+            both = tiles.intersect_domain(part).flat_range_product(both)
+        count, total = statement.domain.dim(isl.dim_type.set), both.dim(isl.dim_type.out)
+        for numbers in _numbers(both):
+            first, second = (numbers[p] for p in positions)
+            behind = numbers[count:]
+            tile = tuple(behind[: total - date])
+            found.append(Point(statement.name, (first, second), tile, tuple(behind[total - date :])))
+    names = statement.indices[rank:]
+    axes = (names[chosen[0]], names[chosen[1]] if own > 1 else "") if own else ("", "")
+    extents = statement.extents
+    whole = all(extents[p] <= MOST for p in positions) if own else True
+    return Shown(statement.name, statement.target, axes, tuple(sorted(found, key=lambda p: p.date)), whole)
+
+
+def _part(statement: ScopStatement, positions: list[int], others: set[int]) -> isl.Set:
+    part = statement.domain
+    for position in {*positions}:
+        low = part.dim_min_val(position).to_python()
+        part = part.upper_bound_val(isl.dim_type.set, position, isl.Val(low + MOST - 1))
+    for position in sorted(others):
+        part = part.fix_val(isl.dim_type.set, position, part.dim_min_val(position))
+    return part
+
+
+def _numbers(relation: isl.Map) -> list[tuple[int, ...]]:
+    """The pairs of a bounded relation, each as one row of numbers."""
+    return points_of(relation.wrap().flatten())
+
+
+def points_of(bounded: isl.Set) -> list[tuple[int, ...]]:
+    """The points of a bounded set."""
+    rank = bounded.dim(isl.dim_type.set)
+    found: list[tuple[int, ...]] = []
+
+    def collect(point: isl.Point) -> None:
+        found.append(tuple(point.get_coordinate_val(isl.dim_type.set, d).to_python() for d in range(rank)))
+
+    bounded.foreach_point(collect)
+    return found
+
+
+def needs(plan: Plan, of: Point, statement: ScopStatement, sides: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
+    """The instances that one needs, by statement and by the same two indices where they have them."""
+    rank = statement.tile_rank
+    instance = statement.domain.fix_val(isl.dim_type.set, rank + sides[0], isl.Val(of.at[0]))
+    if len(statement.indices) - rank > 1:
+        instance = instance.fix_val(isl.dim_type.set, rank + sides[1], isl.Val(of.at[1]))
+    one = isl.Set.from_point(instance.sample_point())
+    found: list[tuple[str, tuple[int, int]]] = []
+    for (source, sink), pairs in plan.scop.values_between.items():
+        if sink != statement.name:
+            continue
+        origin = plan.scop.by_name[source]
+        back = pairs.intersect_range(one).domain()
+        own = len(origin.indices) - origin.tile_rank
+        if back.is_empty() or not own:
+            continue
+        chosen = (0, 1 if own > 1 else 0)
+        for numbers in points_of(back)[:MOST]:
+            found.append((source, (numbers[origin.tile_rank + chosen[0]], numbers[origin.tile_rank + chosen[1]])))
+    return sorted({*found})

@@ -1,0 +1,105 @@
+"""Pictures show what is: each kind is drawn once, small, and read back from its text."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import tcomp as tc
+from tcomp.cli import main
+from tcomp.pictures.canvas import Picture
+from tcomp.pictures.drawing import KINDS
+from tcomp.pictures.points import shown
+from tcomp.pictures.rates import Work, draw_curve, draw_roofline
+from tcomp.schedules import Schedule
+
+pytest.importorskip("matplotlib")
+BLUR = "def blur(float(H,W) I) -> (O) { B(y,x) = I(y,x) + I(y,x+1)  O(y,x) = B(y,x) + B(y+1,x) }"
+
+
+@pytest.fixture(scope="module")
+def tiled() -> Schedule:
+    blur = tc.define(BLUR).blur.schedule(sizes={"H": 7, "W": 9}, target="cpu")
+    return blur["O"].tile("y", "x", 3, 4)["B"].compute_at("O", "x_o")
+
+
+def words(picture: Picture) -> str:
+    """The words of a picture, which must be SVG that a parser takes."""
+    return " ".join(ElementTree.fromstring(picture.svg).itertext())
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("tree", ("sequence", "place0: B_1 [4, 4] in a tile", "floor(y/3), floor(x/4)")),
+        ("domain", ("B_1 (S0)", "O (S1)", "arrows lead to one iteration from what it needs")),
+        ("dates", ("the darker, the later",)),
+        ("footprint", ("I: 4 x 5 read, 80 B", "B_1: 4 x 4 written, 64 B", "O: 3 x 4 written, 48 B")),
+        ("memory", ("I: 252 B", "O: 192 B", "B_1: 64 B", "tile of a thread")),
+        ("loops", ("# group0", "100 %")),
+    ],
+)
+def test_pictures_say_what_is(tiled: Schedule, what: str, told: tuple[str, ...]) -> None:
+    found = words(tiled.draw(what)).replace("\N{NO-BREAK SPACE}", " ")
+    for word in told:
+        assert word in found
+    assert set(KINDS) >= {what}
+
+
+def test_points_know_their_tile_and_their_date(tiled: Schedule) -> None:
+    plan = tiled.compilation.plan
+    points = shown(plan, plan.scop.by_name["S1"]).points
+    assert [p.date for p in points] == sorted(p.date for p in points)
+    assert {p.at: p.tile for p in points} == {(y, x): (y // 3, x // 4) for y in range(6) for x in range(8)}
+
+
+def test_the_order_moves(tiled: Schedule, tmp_path: Path) -> None:
+    """Squares light up in the order of the tree: those of one tile before those of the next."""
+    picture = tiled.draw("order")
+    starts = [float(v) for v in re.findall(r'keyTimes="0;([0-9.]+);', picture.svg)]
+    # Four tiles compute 4 x 4 elements of B each, some of them again.
+    assert len(starts) == 4 * 16 + 6 * 8 and len({*starts}) == len(starts)
+    gif = picture.save(tmp_path / "order.gif").read_bytes()
+    assert gif[:6] == b"GIF89a" and picture.save(tmp_path / "order.png").read_bytes()[1:4] == b"PNG"
+    with pytest.raises(tc.TcompError, match=r"ends in \.svg, \.png, \.gif, not in \.bmp"):
+        picture.save(tmp_path / "order.bmp")
+
+
+def test_rates_are_drawn_where_they_are() -> None:
+    found = words(draw_roofline([Work("mm", 2e9, 1e6, 0.02), Work("copy", 1e3, 1e4)], 2e11, 2e10, "a machine"))
+    assert "mm: 50 %" in found and "copy: at most" in found and "a machine" in found
+    assert "candidates measured" in words(draw_curve([1.0, 1.3, 0.7], "f(N=4)"))
+
+
+def test_banks_are_those_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.tc").write_text("def t(float(N,M) A) -> (B) { B(i,j) = A(j,i) where i in 0:M, j in 0:N }")
+    output = tmp_path / "banks.svg"
+    command = ("draw", str(tmp_path / "t.tc"), "--sizes", "N=64,M=64", "--what", "banks", "--output", str(output))
+    assert main((*command, "--target", "cuda:sm_90")) == 0
+    assert str(output) in capsys.readouterr().out
+    found = " ".join(ElementTree.fromstring(output.read_text()).itertext())
+    assert "t_0: read A, global" in found and "t_0: write B, global" in found
+    assert main(command) == 1
+    assert "draw a kernel for cuda" in capsys.readouterr().err
+
+
+def test_notebooks_show_things_by_themselves(tiled: Schedule) -> None:
+    operation = tc.define(BLUR).blur
+    kernel = tiled.compile()
+    assert operation._repr_html_().startswith("<pre>def blur(")
+    assert "for y_o in 0 .. 2:" in tiled._repr_html_()
+    assert "nest 0: S0 S1" in kernel._repr_html_()
+    assert "mark" in kernel.compilation.plan._repr_html_()
+    assert kernel.draw("tree")._repr_svg_().startswith("<?xml")
+    with pytest.raises(tc.TcompError, match="there is no picture 'nothing'; there are tree, domain"):
+        kernel.draw("nothing")
+
+
+def test_without_matplotlib_it_says_what_to_install(tiled: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(tc.TargetError, match=r"pip install 'tcomp\[pictures\]'"):
+        tiled.draw("tree")
