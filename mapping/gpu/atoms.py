@@ -1,7 +1,7 @@
 """Products of small matrices that a warp makes with one instruction, and which contractions may use them.
 
 A warp's lane ``4 g + t`` has of a 16 x 8 result the rows ``g`` and ``g + 8`` and the columns ``2 t`` and ``2 t + 1``
-(PTX ISA, ``mma.sync.m16n8k16``).  Which rows of a tile stand for rows of the instruction is free, as long as results
+(``machines/atoms.py``).  Which rows of a tile stand for rows of the instruction is free, as long as results
 and operands agree.  So the usual deals say who has what: rows go in turn to ``8 W`` threads for W warps, columns two by
 two to four.  Lanes fetch operands from shared memory for each other (``ldmatrix``), from rows of whole 16 bytes.
 """
@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Binary, Read
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
-from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.machines.atoms import (
+    ATOMS,
+    COLUMNS,
+    FETCHED_BYTES,
+    LANES_OF_COLUMNS,
+    LANES_OF_ROWS,
+    ROWS,
+    Atom,
+)
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, WARP, Gpu
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation, bare, recognise_contraction
@@ -22,22 +31,13 @@ from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
 
-ROWS, COLUMNS, STEPS = 16, 8, 16
-"""What one instruction multiplies: so many rows by columns over so many steps."""
-
-LANES_OF_ROWS, LANES_OF_COLUMNS = 8, 4
-"""How the lanes of a warp share the rows and the columns of a result."""
-
 COLUMNS_FETCHED = 16
 """Columns that one fetch of an operand brings to a warp."""
 
-STEPS_FETCHED = 32
-"""Steps of a tile where there are as many: rows of 64 bytes."""
-
 MOST_WARPS = 8
 
-ROW_BYTES = 16
-"""Rows in shared memory begin at multiples of these; so much longer, lanes that read eight of them meet in no bank."""
+MOST_WORDS = 128
+"""Registers of a thread for its results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,20 @@ class Sides:
     step: int
 
 
-def kind_of(scop: Scop, statement: ScopStatement) -> str | None:
-    """The type of operands for which there are instructions: "float16" or "bfloat16", with sums of floats."""
-    if recognise_contraction(statement) is None or scop.storages[statement.target].dtype.name != "float32":
+def atom_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOptions) -> Atom | None:
+    """The instruction for a sum of products; None where there is none, or it is not to be used."""
+    allowed = options.matrix_units and options.use_shared_memory and options.use_private_memory
+    if not allowed or statement.kind != "update" or recognise_contraction(statement) is None:
         return None
+    wanted = (a for a in ATOMS if gpu.matrix_flops(a) and a.math in ("", options.math))
+    return next((a for a in wanted if _multiplies(a, scop, statement)), None)
+
+
+def _multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
+    """Whether an instruction computes what a statement says, in the types that it says."""
     kinds = {read.dtype.name for read in operands_of(statement)}
-    kind = kinds.pop()
-    return kind if not kinds and kind in ("float16", "bfloat16") and statement.value.dtype.name == "float32" else None
+    sums = {scop.storages[statement.target].dtype.name, statement.value.dtype.name}
+    return kinds == {atom.kind} and sums == {atom.sums}
 
 
 def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
@@ -69,8 +76,8 @@ def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
 def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], options: MappingOptions) -> Sides | None:
     """The sides of a tile of extents ``box`` that warps can multiply; None where they cannot, or are not to."""
     statement = main_statement(scop, cluster)
-    allowed = options.matrix_units and options.use_shared_memory and options.use_private_memory
-    if not (allowed and gpu.half_flops) or statement.kind != "update" or kind_of(scop, statement) is None:
+    atom = atom_of(gpu, scop, statement, options)
+    if atom is None:
         return None
     positions = cluster.coordinates[statement.name]
     wide = [positions[d] for d, extent in enumerate(box) if extent > 1]
@@ -82,7 +89,8 @@ def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], op
         return None
     for row, column in ((rows[0], columns[0]), (columns[0], rows[0])):
         for sides in (Sides(row, column, step) for step in _longest_first(cluster, statement)):
-            if _fits(scop, statement, positions, box, sides, options) and statement.extents[sides.step] >= STEPS:
+            enough = statement.extents[sides.step] >= atom.steps
+            if enough and _fits(scop, statement, positions, box, sides, atom, options):
                 return sides
     return None
 
@@ -94,16 +102,26 @@ def _longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
 
 def _fits(
     scop: Scop, statement: ScopStatement, positions: Sequence[int], box: Sequence[int], sides: Sides,
-    options: MappingOptions,
+    atom: Atom, options: MappingOptions,
 ) -> bool:  # fmt: skip
     """Whether columns are those that lie together in the result, and a tile is whole numbers of atoms."""
     last = statement.subscripts[-1] if statement.subscripts else None
     if last is None or coefficient(last, statement.indices[sides.column], scop.sizes) != 1:
         return False
     rows, columns = box[positions.index(sides.row)], box[positions.index(sides.column)]
-    if not warps_of(rows, options) or columns % COLUMNS_FETCHED:
+    warps = warps_of(rows, options)
+    words = rows * columns * atom.parts * atom.word_bytes // (REGISTER_BYTES * WARP * max(1, warps))
+    if not warps or columns % COLUMNS_FETCHED or words > MOST_WORDS:
         return False
-    return all(dimensions_of(scop, statement, read, sides) is not None for read in operands_of(statement))
+    found = [dimensions_of(scop, statement, read, sides) for read in operands_of(statement)]
+    if any(f is None for f in found):
+        return False
+    if atom.itemsize > 1:
+        return True
+    # Bytes are not turned: neighbours along the steps must lie together.
+    steps = [f[2] for f in found if f is not None]
+    strides = [scop.storages[r.tensor].strides[d] for r, d in zip(operands_of(statement), steps, strict=True)]
+    return strides == [1, 1]
 
 
 def warps_of(rows: int, options: MappingOptions) -> int:
@@ -152,11 +170,11 @@ def deal_to_atoms(
     return Dealt("serial", tuple(deals), (), (LANES_OF_ROWS * warps, LANES_OF_COLUMNS))
 
 
-def steps_of_atoms(extent: int) -> int:
+def steps_of_atoms(atom: Atom, extent: int) -> int:
     """Steps of a tile: so many that all tiles are whole where that is possible."""
-    if extent % STEPS_FETCHED == 0 or (extent % STEPS and extent > STEPS_FETCHED):
-        return STEPS_FETCHED
-    return STEPS
+    if extent % atom.tile == 0 or (extent % atom.steps and extent > atom.tile):
+        return atom.tile
+    return atom.steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +198,7 @@ class Product:
     Each has ``row_blocks`` by ``column_blocks`` atoms, and ``steps`` of them in turn.
     """
 
-    kind: str
+    atom: Atom
     row: Operand
     column: Operand
     target: Buffer
@@ -190,16 +208,22 @@ class Product:
     steps: int
 
 
-def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy]) -> Product | None:
+def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> Product | None:
     """The product of a phase that these copies feed; None where one of the facts that it needs does not hold."""
     place = next((p for p in places(plan.tree) if p.mark == phase.mark), None)
     if place is None or len(place.prefixes) != 1:
         return None
     statement = plan.scop.by_name[next(iter(place.prefixes))]
     dealt, cluster = plan.dealt[phase.cluster], plan.clusters[phase.cluster]
-    kind = kind_of(plan.scop, statement) if statement.kind == "update" else None
+    contracts = statement.kind == "update" and recognise_contraction(statement) is not None
     sides = _dealt_sides(plan, statement, cluster, dealt)
-    if kind is None or sides is None or phase.shape != dealt.shape or not _alone(plan, phase):
+    if (
+        not contracts
+        or not _multiplies(atom, plan.scop, statement)
+        or sides is None
+        or phase.shape != dealt.shape
+        or not _alone(plan, phase)
+    ):
         return None
     operands: dict[str, Operand] = {}
     steps = set[int]()
@@ -212,23 +236,25 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy]) -> Product | No
         deal = dealt.deals[cluster.coordinates[statement.name].index(sides.row if name == "row" else sides.column)]
         rest = [e for d, e in enumerate(copy.shape) if d not in (side, step)]
         row = copy.room[-1] * copy.dtype.itemsize
-        if copy.shape[side] != deal.extent or any(e != 1 for e in rest) or row % ROW_BYTES:
+        if copy.shape[side] != deal.extent or any(e != 1 for e in rest) or row % FETCHED_BYTES:
             return None
-        if copy.order[-1] not in (side, step) or copy.dtype.name != kind or copy.step != 1:
+        if copy.order[-1] not in (side, step) or copy.dtype.name != atom.kind or copy.step != 1:
             return None
         operands[name] = Operand(copy, side, step)
+        if operands[name].turned and atom.itemsize == 1:
+            return None
         steps.add(copy.shape[step])
     target = plan.buffers.get(statement.target)
     if len(operands) != 2 or len(steps) != 1 or target is None or not _is_private(target, dealt):
         return None
     (size,) = steps
-    if size % STEPS or not may_run_beyond(plan, phase, statement, [(sides.step, size)]):
+    if size % atom.steps or not may_run_beyond(plan, phase, statement, [(sides.step, size)]):
         return None
     row_deal, column_deal = (d for _, d in sorted(_threaded(dealt).items()))
     warps = row_deal.threads // LANES_OF_ROWS
     return Product(
-        kind, operands["row"], operands["column"], target, warps, row_deal.extent // (ROWS * warps),
-        column_deal.extent // COLUMNS, size // STEPS,
+        atom, operands["row"], operands["column"], target, warps, row_deal.extent // (ROWS * warps),
+        column_deal.extent // COLUMNS, size // atom.steps,
     )  # fmt: skip
 
 
@@ -274,16 +300,21 @@ def _alone(plan: Plan, phase: Phase) -> bool:
 
 def use_matrix_units(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Let warps multiply matrices where a tile was dealt to them so, with operands as the instruction fetches them."""
-    if not options.matrix_units or not gpu.half_flops:
+    if not options.matrix_units:
         return plan
     for phase in plan.phases.values():
         own = [c for c in plan.copies if c.mark == phase.mark]
+        statement = next((plan.scop.by_name[c.statement] for c in own), None)
+        atom = None if statement is None else atom_of(gpu, plan.scop, statement, options)
+        if statement is None or atom is None:
+            continue
         laid_out = [_with_whole_rows(plan, c) for c in own]
-        if len(own) == 2 and product_at(plan, phase, laid_out) is not None:
-            (statement,) = {c.statement for c in own}
-            contraction = recognise_contraction(plan.scop.by_name[statement])
-            operation = TileOperation(phase.mark, "contract", statement, contraction)
-            copies = tuple(laid_out[own.index(c)] if c in own else c for c in plan.copies)
+        product = product_at(plan, phase, laid_out, atom) if len(own) == 2 else None
+        if product is not None:
+            contraction = recognise_contraction(statement)
+            operation = TileOperation(phase.mark, "contract", statement.name, contraction, atom.name)
+            apart = {o.copy.reads: _apart(o) for o in (product.row, product.column)}
+            copies = tuple(apart[c.reads] if c in own else c for c in plan.copies)
             plan = replace(plan, copies=copies, operations={**plan.operations, phase.mark: operation})
     return plan
 
@@ -292,8 +323,18 @@ def _with_whole_rows(plan: Plan, copy: Copy) -> Copy:
     """The copy as it lies in the tensor, with rows that lanes read without meeting in a bank."""
     strides = plan.scop.storages[copy.storage].strides
     order = tuple(sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d)))
-    each = ROW_BYTES // copy.dtype.itemsize
-    rest = -copy.shape[order[-1]] % each
-    whole = copy.shape[order[-1]] + rest
-    padding = rest if (whole // each) % 2 else rest + each
+    length, each = copy.shape[order[-1]], FETCHED_BYTES // copy.dtype.itemsize
+    if copy.dtype.itemsize == 8:
+        # Lanes read single elements: four rows of four, as far apart as a row of 4 in 16.
+        return replace(copy, order=order, padding=(4 - length) % 16)
+    rest = -length % each
+    padding = rest if (length + rest) // each % 2 else rest + each
     return replace(copy, order=order, padding=padding)
+
+
+def _apart(operand: Operand) -> Copy:
+    """The copy with rows as far apart as lanes want them that read single floats, eight of each of four rows."""
+    copy = operand.copy
+    if copy.dtype.itemsize != 4 or not operand.turned:
+        return copy
+    return replace(copy, padding=(8 - copy.shape[copy.order[-1]]) % 32)

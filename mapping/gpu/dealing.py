@@ -16,7 +16,8 @@ from tcomp.mapping.gpu.atoms import deal_to_atoms, sides_of_atom
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
-from tcomp.mapping.options.options import MOST_THREADS, MappingOptions
+from tcomp.mapping.options.choices import MOST_THREADS
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position

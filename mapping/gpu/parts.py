@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tcomp.mapping.gpu.atoms import kind_of
+from tcomp.mapping.gpu.atoms import atom_of
 from tcomp.mapping.gpu.dealing import Sides, sides_of
 from tcomp.mapping.gpu.model import Work, parts_of_contraction
 from tcomp.mapping.machines.fitted.gpu import DEALING
@@ -37,7 +37,7 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     if sides is not None:
         most = min(longest, steps // DEALING.contraction_part_steps)
         parts = parts_of_contraction(gpu, _work(scop, cluster, sides, steps), most)
-        if options.matrix_units and gpu.half_flops and kind_of(scop, statement) is not None:
+        if atom_of(gpu, scop, statement, options) is not None:
             # Warps multiply matrices over whole numbers of steps, which each part then has.
             return next(p for p in range(parts, 0, -1) if p == 1 or longest % (p * PART_MULTIPLE) == 0)
         return parts

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.mapping.fusion.groups import group_tree
-from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
+from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -177,7 +177,9 @@ class _Dealer:
             return []
         sizes = statement.extents
         if self.atoms is not None:
-            own = {self.atoms.step: steps_of_atoms(sizes[self.atoms.step])}
+            atom = atom_of(self.gpu, self.scop, statement, self.options)
+            assert atom is not None
+            own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step])}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
         left = steps_at_a_time(
             self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options

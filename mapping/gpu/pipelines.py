@@ -16,8 +16,9 @@ import islpy as isl
 
 from tcomp.mapping.gpu.banks import asynchronous_layout, is_asynchronous
 from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.fitted.gpu import SHARED
-from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, Gpu, is_wide
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import extents_of_a_run
@@ -109,7 +110,11 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
     others = sum(_shared_bytes(plan, group, c) for c in plan.copies if not any(_is_of(n, c) for n in copies))
     buffers = sum(b.bytes for b in plan.buffers.values() if b.space == "shared" and _writes(plan, names, b.storage))
     most = shared_budget(gpu, options)
-    if options.stages is None and not is_wide(plan.dealt[cluster].elements):
+    itemsize = plan.scop.storages[plan.scop.by_name[copies[0].statement].target].dtype.itemsize
+    operation = plan.operations.get(copies[0].mark)
+    parts = BY_NAME[operation.atom].parts if operation is not None and operation.atom else 1
+    kept = plan.dealt[cluster].elements * max(1, itemsize // REGISTER_BYTES) * parts
+    if options.stages is None and not is_wide(kept):
         # Threads with few elements are many to a multiprocessor, if their blocks take little.
         most = min(most, STATIC_SHARED_BYTES)
     room = (most - others - buffers) // sum(c.bytes for c in copies)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
-from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
+from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
@@ -100,8 +100,9 @@ class GpuTiles:
         wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         faster = 1.0
-        if sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
-            wanted, faster = steps_of_atoms(steps), self.gpu.half_flops / self.gpu.flops
+        atom = atom_of(self.gpu, scop, main, options)
+        if atom is not None and sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
+            wanted, faster = steps_of_atoms(atom, steps), self.gpu.matrix_flops(atom) / self.gpu.flops
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcomp.errors import Diagnostic, TargetError
+from tcomp.mapping.machines.atoms import Atom
 from tcomp.mapping.machines.fitted.gpu import DEVICE
 
 WARP = 32
@@ -42,7 +43,8 @@ class Gpu:
 
     ``shared_per_block`` is what a block may use after opting in (48 KiB without), ``registers_per_multiprocessor``
     counts 32-bit registers.  ``flops`` (single precision, per second), ``half_flops`` (products of halves with sums of
-    floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks.
+    floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks;
+    ``doubles`` says whether matrices of doubles are multiplied faster than one by one.
     """
 
     architecture: str
@@ -56,8 +58,16 @@ class Gpu:
     flops: float
     bandwidth: float
     half_flops: float = 0.0
+    doubles: bool = False
     threads_per_block: int = 1024
     registers_per_thread: int = MOST_REGISTERS
+
+    def matrix_flops(self, atom: Atom) -> float:
+        """Peak of an instruction that multiplies matrices, per second; 0 where there is none."""
+        has = self.half_flops and int(self.architecture.removeprefix("sm_")) >= atom.least
+        if atom.kind == "float64":
+            return 2 * self.flops / 2 if has and self.doubles else 0.0
+        return atom.rate * self.half_flops if has else 0.0
 
     @property
     def copies_asynchronously(self) -> bool:
@@ -74,11 +84,11 @@ GPUS: dict[str, Gpu] = {
     g.architecture: g
     for g in (
         Gpu("sm_75", "T4", 40, 1024, 16, 65536, 64 << 10, 64 << 10, 8.1e12, 0.32e12),
-        Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12, 312e12),
+        Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12, 312e12, True),
         Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12, 71e12),
         Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12, 165e12),
-        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12),
-        Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12, 1000e12),
+        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12, True),
+        Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12, 1000e12, True),
         Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12, 209e12),
     )
 }

@@ -14,6 +14,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar
 
 from tcomp.errors import Diagnostic, TcompError
+from tcomp.mapping.options.choices import (
+    CPU_TARGETS,
+    DISTRIBUTIONS,
+    FUSION_STRATEGIES,
+    GPU_TARGETS,
+    MATHS,
+    MOST_THREADS,
+    POINT_FUSIONS,
+)
 from tcomp.mapping.options.declarations import (
     BlockShape,
     Choice,
@@ -26,21 +35,6 @@ from tcomp.mapping.options.declarations import (
     declaration,
     declare,
 )
-
-FUSION_STRATEGIES = ("max", "preserve3coincident", "min")
-
-POINT_FUSIONS = ("max", "min")
-
-DISTRIBUTIONS = ("vectors", "cyclic", "blocked")
-
-CPU_TARGETS = ("cpu",)
-"""Where the options of a processor's cores and registers matter."""
-
-GPU_TARGETS = ("cuda", "simulator")
-"""Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
-
-MOST_THREADS = (1024, 1024, 64)
-"""Threads that a block may have in x, y, z; 1024 in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +166,18 @@ class MappingOptions:
         targets=GPU_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
     )
+    math: str = declare(
+        Choice(MATHS),
+        "exact",
+        "how floats are multiplied: one by one, rounded to 11 bits (tf32), or as sums of two such (tf32x3)",
+        targets=GPU_TARGETS,
+        when=(Condition("matrix_units", (True,)),),
+        planted=True,
+    )
     matrix_units: bool = declare(
         Flag(),
         True,
-        "multiply matrices of halves with the instructions that the device has for that",
+        "multiply matrices with the instructions that the device has for that: of halves, bytes and doubles",
         targets=GPU_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("use_private_memory", (True,))),
         planted=True,

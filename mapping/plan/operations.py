@@ -37,16 +37,19 @@ class TileOperation:
     """``kind`` is "reduce" (one element, all of its updates), "scan" (the same, where elements along a coordinate are
     handed on what the one before has reduced) or "contract" (a register tile of a sum of products).
 
-    ``mark`` names the subtree, ``statement`` the update that runs in it.
+    ``mark`` names the subtree, ``statement`` the update that runs in it, ``atom`` the instruction of a GPU that
+    multiplies matrices (``machines/atoms.py``).
     """
 
     mark: str
     kind: str
     statement: str
     contraction: Contraction | None = None
+    atom: str = ""
 
     def __str__(self) -> str:
-        return f"{self.mark}: {self.kind} {self.statement}{f' {self.contraction}' if self.contraction else ''}"
+        by = f" by {self.atom}" if self.atom else ""
+        return f"{self.mark}: {self.kind} {self.statement}{f' {self.contraction}' if self.contraction else ''}{by}"
 
 
 def recognise_contraction(statement: ScopStatement) -> Contraction | None:

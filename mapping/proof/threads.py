@@ -21,6 +21,7 @@ from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
 from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
+from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
 from tcomp.mapping.memory.places import Place, own_element, places
@@ -194,7 +195,8 @@ class _Proof:
         if operation is None or operation.kind != "contract":
             return
         copies = [c for c in self.plan.copies if c.mark == phase.mark]
-        if product_at(self.plan, phase, copies) is None:
+        atom = BY_NAME.get(operation.atom)
+        if atom is None or product_at(self.plan, phase, copies, atom) is None:
             raise LegalityError(f"pass '{step}' multiplies matrices at {phase.mark}, whose lanes do not hold them")
 
     def shared(self, phase: Phase, step: str) -> None:

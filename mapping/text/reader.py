@@ -18,6 +18,7 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
+from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import references
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
@@ -319,7 +320,10 @@ def _operation(scop: Scop, row: Row) -> TileOperation:
     scans = kind != "scan" or scanned_position(scop, statement) is not None
     if kind not in ("reduce", "scan", "contract") or not scans or (kind == "contract" and contraction is None):
         raise PlanError(f"{row.where}: {name} is not of the kind {kind!r}")
-    return TileOperation(mark, kind, name, contraction)
+    atom = row.text("atom", "")
+    if atom and (atom not in BY_NAME or kind != "contract"):
+        raise PlanError(f"{row.where}: {atom} is no instruction for matrices")
+    return TileOperation(mark, kind, name, contraction, atom)
 
 
 def _phase(plan: Plan, row: Row) -> Phase:

@@ -19,7 +19,7 @@ from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles
 from tcomp.mapping.memory.owners import BLOCK_LEVEL
 from tcomp.mapping.memory.places import Place, places
-from tcomp.mapping.options.options import MOST_THREADS
+from tcomp.mapping.options.choices import MOST_THREADS
 from tcomp.mapping.plan.tree import below, nodes_of
 from tcomp.mapping.plan.values import LARGEST, Buffer, Dealt, Phase, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions

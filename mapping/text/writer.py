@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import islpy as isl
 
 from tcomp.mapping.memory.references import references
+from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
 from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
 
@@ -49,7 +50,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
         "group": [_group(group) for group in plan.groups],
         "buffer": [_buffer(buffer) for buffer in plan.buffers.values()],
-        "operation": [{"mark": o.mark, "kind": o.kind, "statement": o.statement} for o in plan.operations.values()],
+        "operation": [_operation(o) for o in plan.operations.values()],
         "phase": [_phase(phase) for phase in plan.phases.values()],
         "dealt": [_dealt(cluster, dealt) for cluster, dealt in sorted(plan.dealt.items())],
         "copy": [_copy(plan, copy) for copy in plan.copies],
@@ -64,6 +65,11 @@ def _split(plan: Plan, storage: str) -> dict[str, Value]:
         "parts": plan.program.storages[storage].box.extent[0],
     }
     return row | {"apart": 1} if accumulates_apart(plan.program, storage) else row
+
+
+def _operation(operation: TileOperation) -> dict[str, Value]:
+    row: dict[str, Value] = {"mark": operation.mark, "kind": operation.kind, "statement": operation.statement}
+    return row | {"atom": operation.atom} if operation.atom else row
 
 
 def _group(group: Group) -> dict[str, Value]:

@@ -186,9 +186,10 @@ def _compare(
     function = operation.function
     inputs = dict(zip((tensor.name for tensor in function.inputs), arguments.values, strict=True))
     fast_math = options is not None and options.fast_math
+    math = options.math if options is not None and on_gpu else "exact"
     with ISL.value:
         contents = arguments.fresh_contents()
-        tolerances = error_bounds(function, inputs, contents, model, fast_math, matrix_units=on_gpu)
+        tolerances = error_bounds(function, inputs, contents, model, fast_math, matrix_units=on_gpu, math=math)
     return tuple(
         Comparison(
             name,

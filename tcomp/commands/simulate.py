@@ -28,7 +28,8 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
 from tcomp.grammar.tree.limits import MAX_INDICES
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
-from tcomp.mapping.options.options import GPU_TARGETS, MappingOptions
+from tcomp.mapping.options.choices import GPU_TARGETS
+from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.madeup import Arguments, Array, random_arguments

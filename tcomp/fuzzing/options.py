@@ -17,7 +17,7 @@ MOST_THREADS = 256
 MOST_ON_DEVICE = 1024
 """Threads of a block that a device runs."""
 
-NOT_EXACT = frozenset({"fast_math"})
+NOT_EXACT = frozenset({"fast_math", "math"})
 """Options under which infinities and NaN may come out otherwise."""
 
 _LARGEST_TILE = 256

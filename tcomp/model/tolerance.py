@@ -89,13 +89,15 @@ def error_bounds(
     model: Model = Model.PROBABLE,
     fast_math: bool = False,
     matrix_units: bool = False,
+    math: str = "exact",
 ) -> dict[str, Tolerance]:
     """What the reference gives for a call, by output, and how far a kernel's results may be from it.
 
     Takes and raises what ``interpret`` does, and takes two to four times as long.  With ``fast_math`` a compiler may
     also rearrange expressions; the bounds then have its less precise functions and divisions, but do not hold where an
     expression depends on the order of its operations.  With ``matrix_units`` sums of products of 16-bit floats may be
-    cut off towards zero, once for every 16 terms, as GPUs do.
+    cut off towards zero, once for every 16 terms, as GPUs do; ``math`` is the option of that name, for products of
+    floats.
     """
     arithmetic = Arithmetic(fast_math)
     tensors, runs = prepare(function, inputs, outputs)
@@ -105,7 +107,7 @@ def error_bounds(
     for run in in_order(runs):
         target = run.statement.target
         before, dtype = tensors[target], function.tensors[target].dtype
-        errors = _Analysis(run, grids, model, arithmetic, matrix_units).errors(dtype)
+        errors = _Analysis(run, grids, model, arithmetic, matrix_units, math).errors(dtype)
         values = run.execute()
         tensors[target] = Stored(target, values, before.origin)
         if errors.any():
@@ -145,8 +147,12 @@ def summation_error(model: Model, unit: float, count: Array, magnitude: Array, s
         return np.asarray(np.minimum(worst, usual))
 
 
-TERMS_CUT_OFF = 16
-"""Terms that an instruction for matrices adds at a time; what the accumulator does not hold of them is cut off."""
+TERMS_CUT_OFF = 8
+"""Terms that an instruction for matrices adds at least at a time; what the accumulator does not hold is cut off."""
+
+ROUNDING = {"tf32": 2.0**-10 + 2.0**-21, "tf32x3": 24 * 2.0**-24}
+"""What operands rounded to 11 bits make of each product, and what is left of that with the rest of each as a second
+operand: three dropped products of 2^-22, and six sums of a tile that are cut off."""
 
 
 def cutting_error(model: Model, unit: float, count: Array, magnitude: Array, squares: Array, total: Array) -> Array:
@@ -183,6 +189,7 @@ class _Analysis:
     model: Model
     arithmetic: Arithmetic
     matrix_units: bool
+    math: str
 
     def errors(self, dtype: DType) -> Array:
         """Of every element of the target, once it is stored as ``dtype``."""
@@ -290,21 +297,28 @@ class _Analysis:
         form = FORMATS[self.run.statement.accumulator]
         unit = form.unit + FORMATS[FLOAT64].unit
         added = summation_error(self.model, unit, sums.count, sums.magnitude, sums.squares, sums.total)
-        if self.matrix_units and self._multiplies_halves():
+        rounded = self.math != "exact" and self._multiplies(32)
+        if rounded:
+            added = added + ROUNDING[self.math] * sums.magnitude
+        if (self.matrix_units and self._multiplies(16)) or (rounded and self.math == "tf32"):
             added = added + cutting_error(self.model, unit, sums.count, sums.magnitude, sums.squares, sums.total)
         with np.errstate(all="ignore"):
             error = sums.inherited + added
-        kept = (sums.inherited == 0) & exact(sums.magnitude, form.precision, form.lowest_exponent, sums.grid)
+        kept = (
+            (sums.inherited == 0)
+            & (not rounded)
+            & exact(sums.magnitude, form.precision, form.lowest_exponent, sums.grid)
+        )
         unbounded = ~np.isfinite(sums.magnitude) & (sums.inherited == 0)
         beyond = (sums.magnitude + error > form.largest) | np.isnan(error)
         return np.where(kept | unbounded, 0.0, np.where(beyond, np.inf, error))
 
-    def _multiplies_halves(self) -> bool:
-        """Whether the terms are products of two floats of 16 bits."""
+    def _multiplies(self, bits: int) -> bool:
+        """Whether the terms are products of two floats of so many bits."""
         value = self.run.statement.value
         reads = [e for e in walk(value) if isinstance(e, Read)]
-        halves = all(r.dtype.is_float and r.dtype.bits == 16 for r in reads)
-        return isinstance(value, Binary) and value.op == "*" and len(reads) == 2 and halves
+        alike = all(r.dtype.is_float and r.dtype.bits == bits for r in reads)
+        return isinstance(value, Binary) and value.op == "*" and len(reads) == 2 and alike
 
     def _product(self, content: Array, before: Array) -> tuple[Array, Array]:
         """Relative errors add up; the logarithms of factors above and below 1 tell whether any order may overflow."""

@@ -10,7 +10,7 @@ import pytest
 import tcomp as tc
 from tcomp.backends.cuda.text.blocks import LARGEST_GRID, BlockLoop, grid_of
 from tcomp.loops.ir import Number
-from tcomp.mapping.options.options import MOST_THREADS
+from tcomp.mapping.options.choices import MOST_THREADS
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.programs import integers
 

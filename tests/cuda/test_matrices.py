@@ -13,8 +13,10 @@ import tcomp as tc
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.errors import LegalityError
 from tcomp.mapping.gpu.atoms import product_at, warps_of
+from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.threads import prove_memories
+from tcomp.model.tolerance import Model, error_bounds
 from tests.agreement import assert_agrees
 from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.machine_code import busiest_loop, loops_of
@@ -98,6 +100,63 @@ def test_bfloat16(name: str) -> None:
 
 
 @NEEDS_COMPILER
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (70, 50, 50)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("int8", "nt"), ("uint8", "nt"), ("float64", "nn"), ("float64", "nt"), ("float64", "tn")]
+)
+def test_bytes_and_doubles(dtype: str, name: str, sizes: tuple[int, int, int]) -> None:
+    text, shapes = TEXTS[name]
+    operation, rng = (
+        tc.define(text.replace("float16", "double" if dtype == "float64" else dtype)).f,
+        np.random.default_rng(0),
+    )
+    arrays = [rng.integers(0 if dtype == "uint8" else -100, 100, s).astype(dtype) for s in shapes(*sizes)]
+    assert "tc_mma" in operation.compile(*arrays, target="simulator").source
+    np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+
+
+class TestMath:
+    """Floats are multiplied one by one unless a user asks for less: with operands of 11 bits, or sums of two such."""
+
+    @staticmethod
+    def error(name: str, math: str, data: list[np.ndarray[Any, Any]]) -> float:
+        """The largest error, in units of 2^-24 of the largest result; it is in its bound."""
+        operation = tc.define(TEXTS[name][0].replace("float16", "float")).f
+        found = operation(*data, target="simulator", options=tc.MappingOptions(math=math))
+        inputs = dict(zip((t.name for t in operation.function.inputs), data, strict=True))
+        (tolerance,) = error_bounds(
+            operation.function, inputs, model=Model.RANDOM_ORDER, matrix_units=True, math=math
+        ).values()
+        assert tolerance.shares(found).max() <= 1
+        return float(tolerance.differences(found).max() / np.abs(tolerance.reference).max() * 2**24)
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("name", ["nn", "nt", "tn"])
+    @pytest.mark.parametrize("sizes", [(48, 80, 96), (70, 50, 50)], ids=str)
+    def test_errors(self, name: str, sizes: tuple[int, int, int]) -> None:
+        rng = np.random.default_rng(0)
+        data = [rng.standard_normal(s).astype(np.float32) for s in TEXTS[name][1](*sizes)]
+        exact, three, one = (self.error(name, math, data) for math in ("exact", "tf32x3", "tf32"))
+        assert exact < 10 and three < 10 and 500 < one < 20_000
+
+    @NEEDS_COMPILER
+    def test_what_is_left_of_floats_is_not_lost(self) -> None:
+        """1 + 2^-12 times itself is 1 + 2^-11 + 2^-24: operands of 11 bits would leave 1."""
+        a = np.full((64, 64), 1 + 2.0**-12, np.float32)
+        mm, eye = tc.define(TEXTS["nn"][0].replace("float16", "float")).f, np.eye(64, dtype=np.float32)
+        three = mm(a, eye, target="simulator", options=tc.MappingOptions(math="tf32x3"))
+        one = mm(a, eye, target="simulator", options=tc.MappingOptions(math="tf32"))
+        assert (three == a).all() and (one == 1).all()
+
+    def test_it_is_asked_for(self) -> None:
+        text = TEXTS["nn"][0].replace("float16", "float")
+        assert not multiplied(plan_of(text, M=128, N=128, K=128))
+        for math in ("tf32", "tf32x3"):
+            plan = plan_of(text, tc.MappingOptions(math=math), M=128, N=128, K=128)
+            assert [o.atom for o in plan.operations.values() if o.kind == "contract"] == [f"mma.m16n8k8.{math}"]
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize(
     "options",
     [
@@ -158,6 +217,9 @@ class TestPlan:
         [
             (TEXTS["nn"][0], "cuda:sm_75"),
             (TEXTS["nn"][0].replace("float16", "float"), "cuda:sm_90"),
+            (TEXTS["nn"][0].replace("float16", "double"), "cuda:sm_80"),
+            (TEXTS["nn"][0].replace("float16", "double"), "cuda:sm_89"),
+            (TEXTS["nn"][0].replace("float16", "int8"), "cuda:sm_90"),
             (
                 TEXTS["nn"][0].replace("float16(K,N)", "bfloat16(K,N)").replace("-> (C)", "-> (float(M,N) C)"),
                 "cuda:sm_90",
@@ -166,7 +228,17 @@ class TestPlan:
             (TEXTS["nn"][0].replace("A(m,k) *", "A(m,2*k) *"), "cuda:sm_90"),
             (TEXTS["nn"][0].replace("}", "where k in 0:m+1 }"), "cuda:sm_90"),
         ],
-        ids=["sm_75", "floats", "two types", "maxima", "every other", "triangle"],
+        ids=[
+            "sm_75",
+            "floats",
+            "doubles",
+            "doubles here",
+            "bytes to be turned",
+            "two types",
+            "maxima",
+            "every other",
+            "triangle",
+        ],
     )
     def test_others_are_multiplied_one_by_one(self, text: str, target: str) -> None:
         assert not multiplied(plan_of(text, None, target, M=128, N=128, K=256))
@@ -175,7 +247,7 @@ class TestPlan:
         plan = plan_of(TEXTS["nn"][0], M=128, N=128, K=128)
         (mark,) = multiplied(plan)
         phase, own = plan.phases[mark], [c for c in plan.copies if c.mark == mark]
-        assert product_at(plan, phase, own) is not None
+        assert product_at(plan, phase, own, BY_NAME[plan.operations[mark].atom]) is not None
         shorter = tuple(replace(c, padding=c.padding + 1) for c in plan.copies)
         cluster = plan.dealt[phase.cluster]
         elsewhere = {phase.cluster: replace(cluster, deals=tuple(replace(d, vector=1) for d in cluster.deals))}
@@ -187,7 +259,7 @@ class TestPlan:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}
         kernel = f.compile(sizes=sizes, target="cuda:sm_90")
         text = kernel.stages["barriers"]
-        assert '[[operation]]\nmark = "phase0_1"\nkind = "contract"' in text
+        assert 'kind = "contract"\nstatement = "S0"\natom = "mma.m16n8k16.f16"' in text
         assert f.compile(sizes=sizes, target="cuda:sm_90", plan=text).source == kernel.source
 
     @pytest.mark.parametrize(
@@ -205,3 +277,19 @@ class TestMachineCode:
         assert loop.count("HMMA") == 64 and loop.total <= 150
         assert loop.count("LDSM") == 20 and loop.count("LDGSTS") == 8 and loop.count("BAR") == 1
         assert loop.count("STL", "LDL", "STS", "LDG") == 0
+
+    @pytest.mark.parametrize(
+        ("name", "dtype", "math", "instruction"),
+        [
+            ("nt", "int8", "exact", "IMMA.16832.S8.S8"),
+            ("nn", "double", "exact", "DMMA."),
+            ("nt", "float", "tf32", "HMMA.1688.F32.TF32"),
+            ("nn", "float", "tf32x3", "HMMA.1688.F32.TF32"),
+        ],
+    )
+    def test_other_types(self, name: str, dtype: str, math: str, instruction: str) -> None:
+        options = tc.MappingOptions(math=math)
+        operation = tc.define(TEXTS[name][0].replace("float16", dtype)).f
+        kernel = operation.compile(sizes={"M": 2048, "N": 2048, "K": 2048}, target="cuda:sm_90", options=options)
+        loop = max(loops_of(kernel.compilation.source)["f_0"], key=lambda loop: loop.counts[instruction])
+        assert loop.counts[instruction] >= 16 and loop.count("STL", "LDL", "FFMA", "DFMA", "IDP") == 0

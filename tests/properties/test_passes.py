@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tcomp as tc
 from tcomp.fuzzing.programs.programs import Program
-from tcomp.mapping.options.options import FUSION_STRATEGIES
+from tcomp.mapping.options.choices import FUSION_STRATEGIES
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.legality import prove

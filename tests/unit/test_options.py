@@ -266,6 +266,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "prefetch": (False,),
     "stages": (1, 2),
     "matrix_units": (False,),
+    "math": ("tf32", "tf32x3"),
     "distribution": ("blocked",),
     "point_fusion": ("min",),
     "match_reductions": (False,),

@@ -29,7 +29,7 @@ from tcomp.backends.simulator.report import (
 from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulated_text
 from tcomp.backends.source import Launch, Source
 from tcomp.errors import TargetError
-from tcomp.mapping.options.options import MOST_THREADS
+from tcomp.mapping.options.choices import MOST_THREADS
 from tcomp.storage.cache import store
 from tcomp.storage.memo import MOST_KEPT, Memo
 

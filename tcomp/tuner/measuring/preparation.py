@@ -126,7 +126,9 @@ class Preparation:
         contents = {name: array.copy() for name, array in ready.contents.items()}
         with ISL.value:
             on_gpu = not ready.problem.specialisation.target.startswith("cpu")
-            tolerances = error_bounds(function, inputs, contents, model, options.fast_math, matrix_units=on_gpu)
+            tolerances = error_bounds(
+                function, inputs, contents, model, options.fast_math, on_gpu, options.math if on_gpu else "exact"
+            )
         for expected in ready.expected:
             expected.allow(tolerances[expected.tensor.name])
 

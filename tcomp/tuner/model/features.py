@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from tcomp.driver import Compilation
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.options.choices import GPU_TARGETS
 from tcomp.mapping.options.declarations import Integer, Ratio
-from tcomp.mapping.options.options import GPU_TARGETS, OPTIONS, MappingOptions
+from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.tuner.model.cpufacts import CpuFacts
 from tcomp.tuner.model.devicefacts import DeviceFacts
 from tcomp.tuner.space.outline import outline, tiles_of_bands, tiles_of_model, unfused

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.backends.cuda.text.blocks import MappedLoop, block_loops, grid_of
+from tcomp.backends.cuda.text.matrices import sums_in_registers
 from tcomp.backends.cuda.text.memory import registers_of
 from tcomp.backends.cuda.text.names import IteratorNames
 from tcomp.backends.cuda.text.phases import PhaseWriter
@@ -48,7 +49,7 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     plan = program.plan
     shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
     marks = {n.name for n in walk(node) if isinstance(n, Scope)}
-    kept = [registers_of(b) for b in plan.buffers.values() if b.mark in marks]
+    kept = [registers_of(b) * sums_in_registers(plan, b) for b in plan.buffers.values() if b.mark in marks]
     writer = KernelWriter(program, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
     loops, inside = block_loops(names.rename(node, {}))

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tcomp.backends.cuda.text.spelling import Fetched
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.loops.ir import Execute, LoopNode, walk
-from tcomp.mapping.gpu.atoms import LANES_OF_ROWS, STEPS, Operand, Product, product_at
-from tcomp.mapping.plan.values import Phase
+from tcomp.mapping.gpu.atoms import Operand, Product, product_at
+from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
+from tcomp.mapping.plan.values import Buffer, Phase, Plan
 
 MATRICES = ", matrices by warps"
 """What the comment on such a phase says."""
 
-_MULTIPLY = {"float16": "tc_mma_f16", "bfloat16": "tc_mma_bf16"}
+_MULTIPLY = {
+    "mma.m16n8k16.f16": "tc_mma_f16",
+    "mma.m16n8k16.bf16": "tc_mma_bf16",
+    "mma.m16n8k32.s8": "tc_mma_s8",
+    "mma.m16n8k32.u8": "tc_mma_u8",
+    "mma.m16n8k8.tf32": "tc_mma_rounded",
+    "mma.m16n8k8.tf32x3": "tc_mma_three",
+    "mma.m16n8k16.f64": "tc_mma_f64",
+}
+_GROUP, _MEMBER = f"thread / {LANES_OF_COLUMNS} % {LANES_OF_ROWS}", f"thread % {LANES_OF_COLUMNS}"
 
 
 def multiplies(writer: KernelWriter, phase: Phase) -> bool:
@@ -20,85 +33,165 @@ def multiplies(writer: KernelWriter, phase: Phase) -> bool:
     return operation is not None and operation.kind == "contract"
 
 
+def sums_in_registers(plan: Plan, buffer: Buffer) -> int:
+    """How many sums a thread keeps for each element of a buffer: where floats are in parts, those of a tile, too."""
+    own = [o for o in plan.operations.values() if plan.scop.by_name[o.statement].target == buffer.storage and o.atom]
+    return max((BY_NAME[o.atom].parts for o in own), default=1)
+
+
 def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int) -> None:
     """All steps of a tile: each warp fetches fragments of both operands, and multiplies each row by each column.
 
     Row ``8 W (2 i + h) + 8 w + g`` of a tile is row ``8 h + g`` of atom ``i`` of warp ``w`` of W.
     """
-    product = product_at(writer.plan, phase, [c for c in writer.plan.copies if c.mark == phase.mark])
+    copies = [c for c in writer.plan.copies if c.mark == phase.mark]
+    product = product_at(writer.plan, phase, copies, BY_NAME[writer.plan.operations[phase.mark].atom])
     assert product is not None
     (instance,) = {n.statement for n in walk(node) if isinstance(n, Execute)}
     writer.uses_thread = True
-    step, i, j = (writer.fresh(name) for name in ("step", "i_atom", "j_atom"))
+    step, i, j, word = (writer.fresh(name) for name in ("step", "i_atom", "j_atom", "word"))
     rows, columns = (
         writer.fresh(f"{writer.program.dialect.name(o.copy.storage)}_part") for o in (product.row, product.column)
     )
-    put = writer.put
-    put(depth, "#pragma unroll")
-    put(depth, f"for (int {step} = 0; {step} < {product.steps}; ++{step}) {{")
-    put(depth + 1, f"unsigned int {rows}[{product.row_blocks}][4], {columns}[{product.column_blocks // 2}][4];")
-    put(depth + 1, "#pragma unroll")
-    put(depth + 1, f"for (int {i} = 0; {i} < {product.row_blocks}; ++{i}) {{")
-    put(depth + 2, f"{_row_fragment(writer, product, f'{rows}[{i}]', i, step)};")
-    writer.at(instance)
-    put(depth + 1, "}")
-    put(depth + 1, "#pragma unroll")
-    put(depth + 1, f"for (int {j} = 0; {j} < {product.column_blocks // 2}; ++{j}) {{")
-    put(depth + 2, f"{_column_fragment(writer, product, f'{columns}[{j}]', j, step)};")
-    writer.at(instance)
-    put(depth + 1, "}")
-    put(depth + 1, "#pragma unroll")
-    put(depth + 1, f"for (int {i} = 0; {i} < {product.row_blocks}; ++{i}) {{")
-    put(depth + 2, "#pragma unroll")
-    put(depth + 2, f"for (int {j} = 0; {j} < {product.column_blocks}; ++{j}) {{")
-    second = f"{columns}[{j} / 2][{j} % 2 * 2], {columns}[{j} / 2][{j} % 2 * 2 + 1]"
-    put(depth + 3, f"{_MULTIPLY[product.kind]}({_results(writer, product, i, j)}, {rows}[{i}], {second});")
-    writer.at(instance)
-    put(depth + 2, "}")
-    put(depth + 1, "}")
-    put(depth, "}")
+    _Matrices(writer, product, instance, step, i, j, word, rows, columns).write(depth)
 
 
-def _row_fragment(writer: KernelWriter, product: Product, into: str, atom: str, step: str) -> str:
-    """A fragment of 16 rows over 16 steps: lanes 8 q + r say where row r of its quarter q begins.
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """The names of loops, over steps, atoms of rows and of columns and words, and of the fragments."""
 
-    Quarters are rows 0 to 7 and 8 to 15 of the first eight steps, and the same of the others.
-    """
-    apart = LANES_OF_ROWS * product.warps
-    base = "" if product.warps == 1 else f"{LANES_OF_ROWS} * (thread / 32) + "
-    if product.row.turned:
-        row = f"{base}{apart} * (2 * {atom} + thread / 8 % 2)"
-        return _fetch(writer, product.row, into, row, f"{STEPS} * {step} + thread % 8 + thread / 16 % 2 * 8")
-    row = f"{base}{apart} * (2 * {atom} + thread / 8 % 2) + thread % 8"
-    return _fetch(writer, product.row, into, row, f"{STEPS} * {step} + thread / 16 % 2 * 8")
+    writer: KernelWriter
+    product: Product
+    instance: str
+    step: str
+    i: str
+    j: str
+    word: str
+    rows: str
+    columns: str
 
+    def write(self, depth: int) -> None:
+        if self.product.atom.parts > 1:
+            self._write_in_parts(depth)
+            return
+        self._steps(depth, self._results())
 
-def _column_fragment(writer: KernelWriter, product: Product, into: str, pair: str, step: str) -> str:
-    """Two fragments of 8 columns over 16 steps: the quarters are the halves of the steps of one, then of the other."""
-    if product.column.turned:
-        column = f"16 * {pair} + thread / 16 % 2 * 8"
-        return _fetch(writer, product.column, into, column, f"{STEPS} * {step} + thread % 16")
-    column = f"16 * {pair} + thread % 8 + thread / 16 % 2 * 8"
-    return _fetch(writer, product.column, into, column, f"{STEPS} * {step} + thread / 8 % 2 * 8")
+    def _write_in_parts(self, depth: int) -> None:
+        """Sums of a tile alone, which are added to those of the tiles before as single floats are."""
+        product, tile = self.product, self.writer.fresh("tile_sums")
+        self.writer.put(depth, "{")
+        self.writer.put(depth + 1, f"float {tile}[{product.row_blocks}][{product.column_blocks}][4] = {{}};")
+        sums = [f"{tile}[{self.i}][{self.j}][{n}]" for n in range(4)]
+        self._steps(depth + 1, sums)
+        self._loop(depth + 1, self.i, product.row_blocks)
+        self._loop(depth + 2, self.j, product.column_blocks)
+        for result, own in zip(self._results(), sums, strict=True):
+            self._line(depth + 3, f"{result} += {own};")
+        for closed in (depth + 2, depth + 1, depth):
+            self.writer.put(closed, "}")
 
+    def _steps(self, depth: int, sums: Sequence[str]) -> None:
+        """All steps of a tile, added to the sums of a lane."""
+        product, atom = self.product, self.product.atom
+        element = "double" if atom.word_bytes == 8 else "unsigned int"
+        pairs = self._by_matrices(product.column)
+        column_blocks = product.column_blocks // 2 if pairs else product.column_blocks
+        column_words = 2 * atom.column_words if pairs else atom.column_words
+        self._loop(depth, self.step, product.steps)
+        rows = f"{self.rows}[{product.row_blocks}][{atom.row_words}]"
+        self.writer.put(depth + 1, f"{element} {rows}, {self.columns}[{column_blocks}][{column_words}];")
+        self._loop(depth + 1, self.i, product.row_blocks)
+        self._fetch_rows(depth + 2)
+        self.writer.put(depth + 1, "}")
+        self._loop(depth + 1, self.j, column_blocks)
+        self._fetch_columns(depth + 2)
+        self.writer.put(depth + 1, "}")
+        self._loop(depth + 1, self.i, product.row_blocks)
+        self._loop(depth + 2, self.j, product.column_blocks)
+        second = f"{self.columns}[{self.j}]"
+        if pairs or atom.word_bytes == 4:
+            block, first = (f"{self.j} / 2", f"{self.j} % 2 * 2") if pairs else (self.j, "0")
+            words = (first, "1" if first == "0" else f"{first} + 1")
+            second = ", ".join(f"{self.columns}[{block}][{word}]" for word in words)
+        self._line(depth + 3, f"{_MULTIPLY[atom.name]}({', '.join(sums)}, {self.rows}[{self.i}], {second});")
+        for closed in (depth + 2, depth + 1, depth):
+            self.writer.put(closed, "}")
 
-def _fetch(writer: KernelWriter, operand: Operand, into: str, side: str, step: str) -> str:
-    fetched: Fetched = next(f for f in writer.fetched if f.copy is operand.copy)
-    room = dict(zip(operand.copy.order, operand.copy.room, strict=True))
-    texts = {operand.side: side, operand.step: step}
-    places = "".join(f"[{texts.get(d, '0')}]" for d in operand.copy.order if room[d] > 1)
-    return f"tc_ldmatrix{'_turned' if operand.turned else ''}({into}, &{fetched.name}{places})"
+    def _loop(self, depth: int, iterator: str, trips: int) -> None:
+        self.writer.put(depth, "#pragma unroll")
+        self.writer.put(depth, f"for (int {iterator} = 0; {iterator} < {trips}; ++{iterator}) {{")
 
+    def _line(self, depth: int, text: str) -> None:
+        self.writer.put(depth, text)
+        self.writer.at(self.instance)
 
-def _results(writer: KernelWriter, product: Product, i: str, j: str) -> str:
-    """The four results of a lane in an atom: two rows by two columns."""
-    local, target = writer.locals[product.target.storage], product.target
+    def _by_matrices(self, operand: Operand) -> bool:
+        """Whether lanes fetch rows of matrices for each other; elements of 2 bytes may be turned on their way."""
+        itemsize = self.product.atom.itemsize
+        return itemsize == 2 or (itemsize < 8 and not operand.turned)
 
-    def place(row: str, column: str) -> str:
-        by_dimension = {0: row, 1: column}
-        own = (by_dimension.get(d.dimension) for d in target.deals)  # type: ignore[arg-type]  # None is none of them
-        kept = zip(own, target.shape, strict=True)
-        return local.name + "".join(f"[{text}]" for text, extent in kept if extent > 1)
+    def _fetch_rows(self, depth: int) -> None:
+        """A fragment of 16 rows: lanes 8 q + r say where row r of its quarter q begins.
 
-    pairs = [(f"2 * {i}{h}", f"2 * {j}{p}") for h in ("", " + 1") for p in ("", " + 1")]
-    return ", ".join(place(row, column) for row, column in pairs)
+        Quarters are rows 0 to 7 and 8 to 15 of the first half of the steps, and the same of the other.
+        """
+        product, atom, operand = self.product, self.product.atom, self.product.row
+        apart, first = LANES_OF_ROWS * product.warps, f"{atom.steps} * {self.step}"
+        base = "" if product.warps == 1 else f"{LANES_OF_ROWS} * (thread / 32) + "
+        into = f"{self.rows}[{self.i}]"
+        if not self._by_matrices(operand):
+            row = f"{base}{apart} * (2 * {self.i} + {self.word} % 2) + {_GROUP}"
+            step = f"{first} + {_MEMBER} + {LANES_OF_COLUMNS} * ({self.word} / 2)"
+            self._fetch_words(depth, operand, into, atom.row_words, row, step)
+        elif operand.turned:
+            row = f"{base}{apart} * (2 * {self.i} + thread / 8 % 2)"
+            self._fetch_matrices(depth, operand, into, row, f"{first} + thread % 8 + thread / 16 % 2 * 8")
+        else:
+            row = f"{base}{apart} * (2 * {self.i} + thread / 8 % 2) + thread % 8"
+            self._fetch_matrices(depth, operand, into, row, f"{first} + thread / 16 % 2 * {atom.chunk}")
+
+    def _fetch_columns(self, depth: int) -> None:
+        """A fragment of 8 columns, or two: the quarters are then the halves of the steps of one, then of the other."""
+        atom, operand = self.product.atom, self.product.column
+        first, into = f"{atom.steps} * {self.step}", f"{self.columns}[{self.j}]"
+        if not self._by_matrices(operand):
+            step = f"{first} + {_MEMBER} + {LANES_OF_COLUMNS} * {self.word}"
+            self._fetch_words(depth, operand, into, atom.column_words, f"{COLUMNS} * {self.j} + {_GROUP}", step)
+        elif operand.turned:
+            column = f"{2 * COLUMNS} * {self.j} + thread / 16 % 2 * 8"
+            self._fetch_matrices(depth, operand, into, column, f"{first} + thread % 16")
+        else:
+            column = f"{2 * COLUMNS} * {self.j} + thread % 8 + thread / 16 % 2 * 8"
+            self._fetch_matrices(depth, operand, into, column, f"{first} + thread / 8 % 2 * {atom.chunk}")
+
+    def _fetch_matrices(self, depth: int, operand: Operand, into: str, side: str, step: str) -> None:
+        turned = "_turned" if operand.turned else ""
+        self._line(depth, f"tc_ldmatrix{turned}({into}, &{self._place(operand, side, step)});")
+
+    def _fetch_words(self, depth: int, operand: Operand, into: str, words: int, side: str, step: str) -> None:
+        self._loop(depth, self.word, words)
+        place = self._place(operand, side, step)
+        element = f"__float_as_uint({place})" if operand.copy.dtype.itemsize == 4 else place
+        self._line(depth + 1, f"{into}[{self.word}] = {element};")
+        self.writer.put(depth, "}")
+
+    def _place(self, operand: Operand, side: str, step: str) -> str:
+        """An element of an operand in shared memory."""
+        fetched: Fetched = next(f for f in self.writer.fetched if f.copy is operand.copy)
+        room = dict(zip(operand.copy.order, operand.copy.room, strict=True))
+        texts = {operand.side: side, operand.step: step}
+        return fetched.name + "".join(f"[{texts.get(d, '0')}]" for d in operand.copy.order if room[d] > 1)
+
+    def _results(self) -> list[str]:
+        """The four results of a lane in an atom: two rows by two columns."""
+        target = self.product.target
+        local = self.writer.locals[target.storage]
+
+        def place(row: str, column: str) -> str:
+            by_dimension = {0: row, 1: column}
+            own = (None if d.dimension is None else by_dimension[d.dimension] for d in target.deals)
+            kept = zip(own, target.shape, strict=True)
+            return local.name + "".join(f"[{text}]" for text, extent in kept if extent > 1)
+
+        pairs = [(f"2 * {self.i}{h}", f"2 * {self.j}{p}") for h in ("", " + 1") for p in ("", " + 1")]
+        return [place(row, column) for row, column in pairs]

@@ -59,16 +59,28 @@ $D void {name}(unsigned int (&part)[4], const void *row) {{
 #endif"""
 
 
-def _multiply(name: str, kind: str) -> str:
-    """Adds a product of 16 x 16 by 16 x 8 elements to sums of floats; lanes have parts of all (sm_80 and later)."""
-    sums = ", ".join(f'"+f"({c})' for c in ("c0", "c1", "c2", "c3"))
+def _multiply(kind: str, shape: str, sums: str, letter: str) -> str:
+    """Adds a product of 16 rows by 8 columns to sums; lanes have parts of all (sm_80 and later)."""
+    outputs = ", ".join(f'"+{letter}"({c})' for c in ("c0", "c1", "c2", "c3"))
+    c_type = {"f": "float", "r": "int"}[letter]
     return f"""#ifdef __CUDACC__
-$D void {name}(float &c0, float &c1, float &c2, float &c3, const unsigned int (&a)[4],
+$D void tc_mma_{kind}({c_type} &c0, {c_type} &c1, {c_type} &c2, {c_type} &c3, const unsigned int (&a)[4],
     const unsigned int b0, const unsigned int b1) {{
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
-      "{{%0, %1, %2, %3}};" : {sums} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm("mma.sync.aligned.{shape}.row.col.{sums}.{kind}.{kind}.{sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+      "{{%8, %9}}, {{%0, %1, %2, %3}};" : {outputs} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }}
 #endif"""
+
+
+_MULTIPLY_DOUBLES = """#ifdef __CUDACC__
+$D void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8], const double (&b)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+      "{%12, %13, %14, %15}, {%0, %1, %2, %3};" : "+d"(c0), "+d"(c1), "+d"(c2), "+d"(c3)
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
+        "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
+}
+#endif"""
+"""The same for doubles (sm_90 and later)."""
 
 
 _INDEX = {
@@ -143,8 +155,44 @@ $D void tc_ask16(T *shared, const T *global, const int read = 16) {
 }""",
     "tc_ldmatrix": _fetch_matrices("tc_ldmatrix", ""),
     "tc_ldmatrix_turned": _fetch_matrices("tc_ldmatrix_turned", ".trans"),
-    "tc_mma_f16": _multiply("tc_mma_f16", "f16"),
-    "tc_mma_bf16": _multiply("tc_mma_bf16", "bf16"),
+    "tc_mma_f16": _multiply("f16", "m16n8k16", "f32", "f"),
+    "tc_mma_bf16": _multiply("bf16", "m16n8k16", "f32", "f"),
+    "tc_mma_s8": _multiply("s8", "m16n8k32", "s32", "r"),
+    "tc_mma_u8": _multiply("u8", "m16n8k32", "s32", "r"),
+    "tc_to_tf32": """// The nearest float of 11 bits, ties away from zero.
+#ifdef __CUDACC__
+$D unsigned int tc_to_tf32(const float value) {
+  unsigned int bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+#endif""",
+    "tc_mma_tf32": _multiply("tf32", "m16n8k8", "f32", "f"),
+    "tc_mma_rounded": """// The operands are floats, which are rounded first.
+$D void tc_mma_rounded(float &c0, float &c1, float &c2, float &c3, const unsigned int (&a)[4],
+    const unsigned int b0, const unsigned int b1) {
+  unsigned int near[4];
+  for (int i = 0; i < 4; i++) near[i] = tc_to_tf32(__uint_as_float(a[i]));
+  tc_mma_tf32(c0, c1, c2, c3, near, tc_to_tf32(__uint_as_float(b0)), tc_to_tf32(__uint_as_float(b1)));
+}""",
+    "tc_mma_three": """// A float is what it is rounded to, and a rest: of the four products all but that of the rests.
+$D void tc_mma_three(float &c0, float &c1, float &c2, float &c3, const unsigned int (&a)[4],
+    const unsigned int b0, const unsigned int b1) {
+  const float b[2] = {__uint_as_float(b0), __uint_as_float(b1)};
+  unsigned int near_a[4], rest_a[4], near_b[2], rest_b[2];
+  for (int i = 0; i < 4; i++) {
+    near_a[i] = tc_to_tf32(__uint_as_float(a[i]));
+    rest_a[i] = tc_to_tf32(__uint_as_float(a[i]) - __uint_as_float(near_a[i]));
+  }
+  for (int i = 0; i < 2; i++) {
+    near_b[i] = tc_to_tf32(b[i]);
+    rest_b[i] = tc_to_tf32(b[i] - __uint_as_float(near_b[i]));
+  }
+  tc_mma_tf32(c0, c1, c2, c3, rest_a, near_b[0], near_b[1]);
+  tc_mma_tf32(c0, c1, c2, c3, near_a, rest_b[0], rest_b[1]);
+  tc_mma_tf32(c0, c1, c2, c3, near_a, near_b[0], near_b[1]);
+}""",
+    "tc_mma_f64": _MULTIPLY_DOUBLES,
     "tc_put4": _put(4, "unsigned int"),
     "tc_put8": _put(8, "uint2"),
     "tc_put16": _put(16, "uint4"),

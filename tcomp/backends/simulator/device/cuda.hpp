@@ -77,7 +77,7 @@ static __forceinline__ void __threadfence_block() { TC_FENCE; }
 
 // Warp collectives; the numbers are those of threads.hpp.
 enum { TC_SYNC, TC_SHUFFLE, TC_SHUFFLE_UP, TC_SHUFFLE_DOWN, TC_SHUFFLE_XOR, TC_BALLOT, TC_LDMATRIX, TC_LDMATRIX_TURNED,
-       TC_MMA_F16, TC_MMA_BF16 };
+       TC_MMA_F16, TC_MMA_BF16, TC_MMA_TF32, TC_MMA_S8, TC_MMA_U8, TC_MMA_F64 };
 
 static __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu, int site = __builtin_LINE()) {
   tc_sim_collective(TC_SYNC, mask, 0, 0, 32, site);
@@ -136,18 +136,33 @@ static __forceinline__ void tc_ldmatrix(unsigned (&part)[4], const void *row, in
 static __forceinline__ void tc_ldmatrix_turned(unsigned (&part)[4], const void *row, int site = __builtin_LINE()) {
   tc_sim_ldmatrix(TC_LDMATRIX_TURNED, part, row, site);
 }
-#define TC_MULTIPLY(name, kind)                                                                                   \
-  static __forceinline__ void name(float &c0, float &c1, float &c2, float &c3, const unsigned (&a)[4], unsigned b0, \
-                                   unsigned b1, int site = __builtin_LINE()) {                                    \
-    float sums[4] = {c0, c1, c2, c3};                                                                             \
-    const unsigned second[2] = {b0, b1};                                                                          \
-    TcParts parts = {sums, a, second};                                                                            \
-    tc_sim_collective(kind, 0xffffffffu, (unsigned long long)&parts, 0, 32, site);                                \
-    c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];                                                       \
+#define TC_MULTIPLY(name, T, kind)                                                                          \
+  static __forceinline__ void name(T &c0, T &c1, T &c2, T &c3, const unsigned (&a)[4], unsigned b0, unsigned b1, \
+                                   int site = __builtin_LINE()) {                                           \
+    T sums[4] = {c0, c1, c2, c3};                                                                           \
+    const unsigned second[2] = {b0, b1};                                                                    \
+    TcParts parts = {sums, a, second};                                                                      \
+    tc_sim_collective(kind, 0xffffffffu, (unsigned long long)&parts, 0, 32, site);                          \
+    c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];                                                 \
   }
-TC_MULTIPLY(tc_mma_f16, TC_MMA_F16)
-TC_MULTIPLY(tc_mma_bf16, TC_MMA_BF16)
+TC_MULTIPLY(tc_mma_f16, float, TC_MMA_F16)
+TC_MULTIPLY(tc_mma_bf16, float, TC_MMA_BF16)
+TC_MULTIPLY(tc_mma_tf32, float, TC_MMA_TF32)
+TC_MULTIPLY(tc_mma_s8, int, TC_MMA_S8)
+TC_MULTIPLY(tc_mma_u8, int, TC_MMA_U8)
+static __forceinline__ void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8],
+                                       const double (&b)[4], int site = __builtin_LINE()) {
+  double sums[4] = {c0, c1, c2, c3};
+  TcParts parts = {sums, a, b};
+  tc_sim_collective(TC_MMA_F64, 0xffffffffu, (unsigned long long)&parts, 0, 32, site);
+  c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];
+}
 #undef TC_MULTIPLY
+static __forceinline__ unsigned tc_to_tf32(float value) {
+  union { float f; unsigned u; } bits = {value};
+  if ((bits.u & 0x7f800000u) != 0x7f800000u) bits.u += 0x1000u;
+  return bits.u & 0xffffe000u;
+}
 
 // Atomics, defined by the runtime.
 int atomicAdd(int *, int);

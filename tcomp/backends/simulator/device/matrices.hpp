@@ -11,7 +11,9 @@ struct Parts {  // as TcParts in cuda.hpp: what a lane has of each matrix
   const void *second;
 };
 
-static const u32 ATOM_ROWS = 16, ATOM_COLUMNS = 8, ATOM_STEPS = 16, QUARTER = 8;
+static const u32 ATOM_ROWS = 16, ATOM_COLUMNS = 8, MOST_STEPS = 32, QUARTER = 8;
+
+enum MatrixKind : u32 { HALVES, BRAIN_HALVES, SHORT_FLOATS, SIGNED_BYTES, UNSIGNED_BYTES, DOUBLES };
 
 static float from_bfloat16(u16 bits) {
   u32 word = (u32)bits << 16;
@@ -44,29 +46,64 @@ static float cut_off(double value) {
   return near;
 }
 
-// mma.sync.m16n8k16: register q of A has two steps of row g + 8 (q mod 2), register q of B two of column g.
-static void multiply_matrices(const Parts (&of)[LANES], bool brain) {
-  double a[ATOM_ROWS][ATOM_STEPS], b[ATOM_STEPS][ATOM_COLUMNS];
+static u32 steps_of(MatrixKind kind) {
+  return kind == SIGNED_BYTES || kind == UNSIGNED_BYTES ? 32 : kind == SHORT_FLOATS ? 8 : 16;
+}
+
+// What an instruction reads of a float: its 19 leading bits.
+static float short_float(u32 word) {
+  float value;
+  word &= 0xffffe000u;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+// Word number `word` of a lane's part holds neighbours along the steps; all are numbers that a double holds.
+static double element_of(const void *part, u32 word, u32 place, MatrixKind kind) {
+  switch (kind) {
+    case HALVES: return tc_from_float16(((const u16 *)part)[2 * word + place]);
+    case BRAIN_HALVES: return from_bfloat16(((const u16 *)part)[2 * word + place]);
+    case SHORT_FLOATS: return short_float(((const u32 *)part)[word]);
+    case SIGNED_BYTES: return ((const int8_t *)part)[4 * word + place];
+    case UNSIGNED_BYTES: return ((const u8 *)part)[4 * word + place];
+    default: return ((const double *)part)[word];
+  }
+}
+
+static u32 together_in(MatrixKind kind) { return kind == DOUBLES || kind == SHORT_FLOATS ? 1 : kind <= BRAIN_HALVES ? 2 : 4; }
+
+static void add_to(void *sums, u32 which, double product, const double *terms, u32 count, MatrixKind kind) {
+  if (kind <= SHORT_FLOATS) {
+    ((float *)sums)[which] = cut_off(((float *)sums)[which] + product);
+  } else if (kind == DOUBLES) {  // fused multiply-adds, one after another
+    double &sum = ((double *)sums)[which];
+    for (u32 k = 0; k < count; k++) sum = __builtin_fma(terms[2 * k], terms[2 * k + 1], sum);
+  } else {
+    ((u32 *)sums)[which] += (u32)(i64)product;
+  }
+}
+
+// mma.sync.m16n8k*: word q of the first operand is word t + 4 (q / 2) of row g + 8 (q mod 2), of the second that of t + 4 q.
+static void multiply_matrices(const Parts (&of)[LANES], MatrixKind kind) {
+  static double a[ATOM_ROWS][MOST_STEPS], b[MOST_STEPS][ATOM_COLUMNS];
+  u32 steps = steps_of(kind), together = together_in(kind), words = steps / together / 4;
   for (u32 lane = 0; lane < LANES; lane++) {
-    const u16 *first = (const u16 *)of[lane].first, *second = (const u16 *)of[lane].second;
-    u32 group = lane / 4, step = 2 * (lane % 4);
-    for (u32 half = 0; half < 2; half++) {
-      for (u32 q = 0; q < 4; q++) {
-        u16 bits = first[2 * q + half];
-        a[group + 8 * (q % 2)][step + half + 8 * (q / 2)] = brain ? from_bfloat16(bits) : tc_from_float16(bits);
+    u32 group = lane / 4, member = lane % 4;
+    for (u32 q = 0; q < words; q++)
+      for (u32 place = 0; place < together; place++) {
+        u32 step = together * (member + 4 * q) + place;
+        for (u32 h = 0; h < 2; h++) a[group + 8 * h][step] = element_of(of[lane].first, 2 * q + h, place, kind);
+        b[step][group] = element_of(of[lane].second, q, place, kind);
       }
-      for (u32 q = 0; q < 2; q++) {
-        u16 bits = second[2 * q + half];
-        b[step + half + 8 * q][group] = brain ? from_bfloat16(bits) : tc_from_float16(bits);
-      }
-    }
   }
   for (u32 lane = 0; lane < LANES; lane++)
     for (u32 r = 0; r < 4; r++) {
-      float *sum = (float *)of[lane].result + r;
       u32 row = lane / 4 + 8 * (r / 2), column = 2 * (lane % 4) + r % 2;
-      double total = *sum;
-      for (u32 k = 0; k < ATOM_STEPS; k++) total += a[row][k] * b[k][column];
-      *sum = cut_off(total);
+      double total = 0, terms[2 * MOST_STEPS];
+      for (u32 k = 0; k < steps; k++) {
+        terms[2 * k] = a[row][k], terms[2 * k + 1] = b[k][column];
+        total += a[row][k] * b[k][column];
+      }
+      add_to(of[lane].result, r, total, terms, steps, kind);
     }
 }

@@ -95,7 +95,7 @@ static TC_COLD void report_thread(u32 kind, const Thread &thread, u32 detail, u3
 // Warp collectives -----------------------------------------------------------------------------------------------
 
 enum Collective : u32 {  // as in cuda.hpp
-  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, LDMATRIX, LDMATRIX_TURNED, MMA_F16, MMA_BF16
+  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, LDMATRIX, LDMATRIX_TURNED, MMA
 };
 
 enum WarpFault : u32 { NOT_IN_MASK, LANE_RETURNED, LANE_ELSEWHERE, MASKS_DIFFER, SOURCE_ABSENT };  // as in report.py
@@ -145,7 +145,7 @@ static bool carry_out_matrices(u32 warp, u32 lanes, u32 kind) {
   if (kind == LDMATRIX || kind == LDMATRIX_TURNED)
     fetch_matrices(of, kind == LDMATRIX_TURNED);
   else
-    multiply_matrices(of, kind == MMA_BF16);
+    multiply_matrices(of, (MatrixKind)(kind - MMA));
   for (u32 l = 0; l < LANES; l++) lane_of(warp, l)->state = READY;
   if (run.counting) run.collectives++;
   return true;

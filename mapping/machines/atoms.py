@@ -1,0 +1,80 @@
+"""The instructions of NVIDIA's devices that multiply small matrices: one row each.
+
+All leave a 16 x 8 result in the lanes of a warp alike: lane ``4 g + t`` has the rows ``g`` and ``g + 8`` and the
+columns ``2 t`` and ``2 t + 1``.  A *word* is what a lane has of a row of an operand at a time: word ``t + 4 q`` of the
+steps, for q from 0 on (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROWS, COLUMNS = 16, 8
+"""Rows and columns of a result."""
+
+LANES_OF_ROWS, LANES_OF_COLUMNS = 8, 4
+"""How the lanes of a warp share the rows and the columns of a result."""
+
+FETCHED_BYTES = 16
+"""What a lane fetches of a row for its warp: an eighth of a matrix of 8 x 16 bytes (``ldmatrix``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """An instruction: products of two operands of a ``kind`` over so many ``steps``, added to ``sums``.
+
+    A word holds ``together`` neighbours along the steps.  A tile has ``tile`` steps where there are as many.
+    ``rate`` is how many times as fast as those of halves its products are; ``least`` is the first architecture.
+    ``math`` is the option that asks for it, where results differ from those of single products; with ``parts`` each
+    float is the sum of so many operands, and sums leave the instruction after each tile.
+    """
+
+    name: str
+    kind: str
+    sums: str
+    steps: int
+    together: int
+    tile: int
+    rate: float
+    least: int = 80
+    math: str = ""
+    parts: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of an operand."""
+        return self.word_bytes // self.together
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of a word."""
+        return 8 if self.kind == "float64" else 4
+
+    @property
+    def row_words(self) -> int:
+        """Words of the first operand that a lane has."""
+        return self.steps // self.together // LANES_OF_COLUMNS * (ROWS // LANES_OF_ROWS)
+
+    @property
+    def column_words(self) -> int:
+        """Words of the second operand that a lane has."""
+        return self.steps // self.together // LANES_OF_COLUMNS
+
+    @property
+    def chunk(self) -> int:
+        """Elements that a lane fetches of a row for its warp."""
+        return FETCHED_BYTES // self.itemsize
+
+
+ATOMS = (
+    Atom("mma.m16n8k16.f16", "float16", "float32", 16, 2, 32, 1.0),
+    Atom("mma.m16n8k16.bf16", "bfloat16", "float32", 16, 2, 32, 1.0),
+    Atom("mma.m16n8k32.s8", "int8", "int32", 32, 4, 64, 2.0),
+    Atom("mma.m16n8k32.u8", "uint8", "int32", 32, 4, 64, 2.0),
+    Atom("mma.m16n8k8.tf32", "float32", "float32", 8, 1, 32, 0.5, math="tf32"),
+    Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", parts=2),
+    Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07, least=90),
+)
+"""Every instruction that kernels may use, the last but one with three products for each."""
+
+BY_NAME = {atom.name: atom for atom in ATOMS}

@@ -1,0 +1,20 @@
+"""What some options may be, and on which targets they matter."""
+
+from __future__ import annotations
+
+FUSION_STRATEGIES = ("max", "preserve3coincident", "min")
+
+POINT_FUSIONS = ("max", "min")
+
+DISTRIBUTIONS = ("vectors", "cyclic", "blocked")
+
+MATHS = ("exact", "tf32x3", "tf32")
+
+CPU_TARGETS = ("cpu",)
+"""Where the options of a processor's cores and registers matter."""
+
+GPU_TARGETS = ("cuda", "simulator")
+"""Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
+
+MOST_THREADS = (1024, 1024, 64)
+"""Threads that a block may have in x, y, z; 1024 in all."""
