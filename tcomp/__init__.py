@@ -33,7 +33,7 @@ from tcomp.version import __version__
 
 if TYPE_CHECKING:
     from tcomp import networks
-    from tcomp.networks import compile_network, from_onnx
+    from tcomp.networks import compile_network, from_onnx, load_network
     from tcomp.tuner.report.result import TuningResult
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "define",
     "from_onnx",
     "library",
+    "load_network",
     "networks",
     "targets",
 ]
@@ -75,7 +76,7 @@ def __getattr__(name: str) -> Any:
         from tcomp.tuner.report.result import TuningResult  # noqa: PLC0415  (the tuner is imported when asked for)
 
         return TuningResult
-    if name in ("networks", "compile_network", "from_onnx"):
+    if name in ("networks", "compile_network", "from_onnx", "load_network"):
         networks = importlib.import_module("tcomp.networks")
         return networks if name == "networks" else getattr(networks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ import numpy as np
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import MissingPackageError, NetworkError
-from tcomp.networks import Network, NetworkOptions, compile_network, operators, read
+from tcomp.networks import Network, NetworkOptions, ablate, compile_network, load_network, operators, read
 from tcomp.networks.program import CompiledNetwork
 
 _TRUST = "PyTorch reads it, so it must be one that you trust"
@@ -27,25 +27,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(execute=execute)
         if execute is list_operators:
             continue
-        action.add_argument("file", metavar="MODEL", help=f"a model of ONNX, or NAME.pt2 ({_TRUST})")
+        action.add_argument(
+            "file", metavar="MODEL", help=f"a model of ONNX, NAME.pt2 ({_TRUST}), or NAME.tcn, which was saved"
+        )
         size = "what a model of ONNX leaves open: batch=1, or x=1,3,224,224"
         action.add_argument("--size", action="append", default=[], metavar="NAME=N", help=size)
         leave = f"a pass to leave out: {', '.join(NetworkOptions.passes())}"
         action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
         if name == "show":
             action.add_argument("--stage", metavar="PASS", help="the text after this pass; source: as it was read")
-        if name in ("run", "profile"):
+        if name in ("run", "profile", "ablate"):
             given = "arrays by the names of the inputs (default: random numbers)"
             action.add_argument("--input", metavar="FILE.npz", help=given)
-            action.add_argument("--output", metavar="FILE", help=_OUTPUTS[name])
-        if name == "profile":
+        if name in _OUTPUTS:
+            action.add_argument("--output", metavar="FILE", required=name == "save", help=_OUTPUTS[name])
+        if name in ("profile", "ablate"):
             action.add_argument("--repeat", type=int, default=20, metavar="N", help="runs to take the median of (20)")
+        if name == "profile":
             action.add_argument("--as", dest="form", choices=("table", "json", "trace"), default="table")
 
 
 _OUTPUTS = {
     "run": "where to write the results: NAME.npz",
     "profile": "where to write it instead of printing it",
+    "save": "where to write it",
 }
 
 
@@ -92,6 +97,19 @@ def profile(values: argparse.Namespace) -> int:
     return DONE
 
 
+def ablation(values: argparse.Namespace) -> int:
+    """What the network takes without each pass.  Raises TcompError."""
+    network = _read(values)
+    show_line(str(ablate(network, _inputs(network, values.input), values.repeat)))
+    return DONE
+
+
+def save(values: argparse.Namespace) -> int:
+    """Compile and write.  Raises TcompError."""
+    _compiled(values).save(values.output)
+    return DONE
+
+
 def list_operators(_: argparse.Namespace) -> int:
     """One line an operator."""
     for name in operators():
@@ -104,6 +122,8 @@ _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "explain": (explain, "compile it and tell which kernels run and where their results lie"),
     "run": (run, "run it once"),
     "profile": (profile, "tell what each kernel takes"),
+    "ablate": (ablation, "tell what it takes with each pass left out"),
+    "save": (save, "compile it and write it into a file that tcomp.load_network reads"),
     "ops": (list_operators, "list the operators that have a rule"),
 }
 
@@ -113,6 +133,8 @@ def _compiled(values: argparse.Namespace, network: Network | None = None) -> Com
     for name in values.without:
         if name not in NetworkOptions.passes():
             raise NetworkError(f"{name} is no pass; passes are {', '.join(NetworkOptions.passes())}")
+    if network is None and Path(values.file).suffix == ".tcn":
+        return load_network(values.file)
     return compile_network(network or _read(values), options=dict.fromkeys(values.without, False))
 
 

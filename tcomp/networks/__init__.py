@@ -15,14 +15,17 @@ from typing import Any
 
 from tcomp.errors import NetworkError
 from tcomp.networks import aten, onnx  # noqa: F401  (they fill the table of rules)
+from tcomp.networks.ablation import Ablation, ablate
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.profile import Profile
 from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.saving import load
 
 __all__ = [
+    "Ablation",
     "Call",
     "CompiledNetwork",
     "Definition",
@@ -30,9 +33,11 @@ __all__ = [
     "NetworkOptions",
     "Profile",
     "Value",
+    "ablate",
     "compile_network",
     "from_onnx",
     "from_torch",
+    "load_network",
     "operators",
     "read",
     "read_exported",
@@ -77,6 +82,14 @@ def from_onnx(model: Any, *, sizes: Sizes | None = None, name: str = "network") 
     from tcomp.networks.onnx.graph import network_of  # noqa: PLC0415  (as for torch, only where it is used)
 
     return network_of(model, name, sizes or {})
+
+
+def load_network(path: str | os.PathLike[str]) -> CompiledNetwork:
+    """The network of a file that ``net.save`` wrote, ready to run; it holds machine code, so open only what you trust.
+
+    Raises NetworkError.
+    """
+    return load(Path(path))
 
 
 def operators() -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from tcomp.networks.passes import lower
 from tcomp.networks.placing import ALIGNMENT, Life, Places
 from tcomp.networks.profile import Profile, Row
 from tcomp.networks.storage import stored
+from tcomp.storage.cache import store
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,8 +37,16 @@ class CompiledNetwork:
     pass, ``network`` is the last of them and ``source`` the first.
     """
 
-    def __init__(self, network: Network, options: NetworkOptions | Mapping[str, Any] | None = None) -> None:
-        """Compile.  Raises NetworkError, and what compiling a def raises."""
+    def __init__(
+        self,
+        network: Network,
+        options: NetworkOptions | Mapping[str, Any] | None = None,
+        kept: Iterable[tuple[str, str, str, bytes]] = (),
+    ) -> None:
+        """Compile; ``kept`` is for the cache.  Raises NetworkError, and what compiling a def raises."""
+        for kind, key, label, content in kept:
+            if store().get(kind, key) is None:
+                store().put(kind, key, label, content)
         self.options = NetworkOptions.of(options)
         self.stages = lower(network, self.options)
         self.source = network
@@ -94,6 +105,20 @@ class CompiledNetwork:
             shape = "x".join(map(str, self._values[name].shape))
             lines.append(f"{number:4} kernel {step.number:<4} {name} ({shape}, {where}): {_told(step)}")
         return "\n".join(lines)
+
+    def kept(self) -> Iterator[tuple[str, str, str, bytes]]:
+        """What the cache has of the kernels: kind, key, label and content of each entry."""
+        for kernel in {step.number: step.kernel for step in self.steps}.values():
+            yield from kernel.kept()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network, its weights and its kernels into one file, which ``tcomp.load_network`` reads.
+
+        Raises NetworkError if that cannot be written.
+        """
+        from tcomp.networks.saving import save  # noqa: PLC0415  (it reads, too, and makes networks)
+
+        save(self, Path(path))
 
     def _row(self, step: Step, seconds: float) -> Row:
         moved = sum(self._values[name].bytes for name in (*step.group.arguments, *step.group.results))

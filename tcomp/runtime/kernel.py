@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcomp.arrays.kinds import View
+from tcomp.backends.host import toolchain
 from tcomp.backends.host.chains import Link
-from tcomp.backends.host.native import describe
+from tcomp.backends.host.native import describe, kernel_key
 from tcomp.backends.host.runtime import HostProgram
 from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Launch, Source
@@ -22,6 +23,7 @@ from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls, 
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
+from tcomp.storage.cache import store
 from tcomp.storage.memo import MOST_KEPT, Recent
 
 if TYPE_CHECKING:
@@ -113,6 +115,16 @@ class Kernel:
         program = self._program
         found = program.machine_code if isinstance(program, HostProgram) and not self._source.bound else None
         return None if found is None else Link(*found)
+
+    def kept(self) -> Iterator[tuple[str, str, str, bytes]]:
+        """What the cache on disk has of the kernel: kind, key, label and content of its text and its machine code."""
+        keys = [("source", self.specialisation.key())]
+        if isinstance(self._program, HostProgram) and self._program.machine_code is not None:
+            keys.append(("kernel", kernel_key(self._source, toolchain.find())))
+        for kind, key in keys:
+            content = store().get(kind, key)
+            if content is not None:
+                yield kind, key, self.specialisation.label(), content
 
     def failure(self, report: Sequence[int]) -> TcompError:
         """The error that the kernel reports."""

@@ -75,3 +75,13 @@ def test_run_and_profile(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "gelu_3d" in capsys.readouterr().out
     assert main(["network", "explain", model, "--without", "nothing"]) == 1
     assert "nothing is no pass" in capsys.readouterr().err
+
+
+def test_saved_networks_and_ablation(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = str(tmp_path / "mixer.tcn")
+    assert main(["network", "save", model, "--output", saved]) == 0
+    assert main(["network", "explain", saved]) == 0
+    assert "linear_3d_bias + gelu_3d" in capsys.readouterr().out
+    assert main(["network", "ablate", model, "--repeat", "2"]) == 0
+    table = capsys.readouterr().out
+    assert "fold_norms       changes nothing here" in table and "join_followers" in table

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,43 @@ def test_profiles_in_three_forms(module: Passes) -> None:
     events = json.loads(profile.to_trace())["traceEvents"]
     assert [e["name"] for e in events] == [row.makes for row in profile.rows]
     assert events[1]["ts"] == pytest.approx(events[0]["dur"])
+
+
+def test_a_network_that_was_saved_runs_as_before(
+    module: Passes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = tc.compile_network(module, X, options={"views": False})
+    path = tmp_path / "net.tcn"
+    net.save(path)
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(subprocess, "Popen", None)  # no compiler runs
+    loaded = tc.load_network(path)
+    assert not loaded.options.views and str(loaded.network) == str(net.network)
+    assert torch.equal(loaded(X), net(X))
+
+
+def test_files_that_hold_no_network(tmp_path: Path) -> None:
+    path = tmp_path / "net.tcn"
+    with pytest.raises(tc.NetworkError, match="cannot be read as a compiled network"):
+        tc.load_network(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(tc.NetworkError, match="cannot be read as a compiled network"):
+        tc.load_network(path)
+    np.savez(tmp_path / "other.npz", network=np.frombuffer(b'{"format": 99}', np.uint8))
+    with pytest.raises(tc.NetworkError, match="format 99"):
+        tc.load_network(tmp_path / "other.npz")
+    net = tc.compile_network(nn.ReLU().eval(), torch.ones(3))
+    with pytest.raises(tc.NetworkError, match="cannot be written"):
+        net.save(tmp_path / "missing" / "net.tcn")
+
+
+def test_ablation_measures_what_passes_change() -> None:
+    network = tc.networks.from_torch(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4))
+    rows = {row.without: row for row in tc.networks.ablate(network, [torch.ones(2, 4)], rounds=2).rows}
+    assert list(rows) == ["", *NetworkOptions.passes()]
+    assert rows["fold_norms"].same and rows["views"].same
+    assert rows["join_followers"].steps == 2 == rows[""].steps + 1
+    assert all(row.seconds > 0 for row in rows.values())
 
 
 def test_an_index_outside_its_table_is_an_error_of_the_call() -> None:

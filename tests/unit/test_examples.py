@@ -64,6 +64,11 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "11_jax.py": (r"under jit equal those|needs JAX",),
     "13_recurrences.py": (r"from polyhedron to polygon: 4 edits", r"piece 1, for each t", r"such as S\(5\) at t=1"),
+    "16_networks.py": (
+        r"conv2d_padded\(image, |needs the package onnx",
+        r"after fold_norms: 6 calls|needs the package onnx",
+        r"results are the same: True|needs the package onnx",
+    ),
     "12_calls.py": (r"softmax_largest", r"Mismatched sizes for dimension F: 8 by dimension 0 of K"),
     "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),
     "09_training.py": (

@@ -1,0 +1,86 @@
+"""Compiled networks in files: the network after its passes, its weights, and the kernels that this machine made.
+
+Such a file holds machine code, which runs when the network does: open only files that you trust.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcomp.errors import NetworkError, TcompError
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.networks.network import Call, Definition, Network, Value
+from tcomp.networks.options import NetworkOptions
+from tcomp.networks.program import CompiledNetwork
+
+_FORMAT = 1
+
+
+def save(net: CompiledNetwork, path: Path) -> None:
+    """Write a compiled network.  Raises NetworkError if the file cannot be written."""
+    network, options = net.network, net.options
+    plain: dict[str, Any] = {
+        "format": _FORMAT,
+        "name": network.name,
+        "values": [asdict(value) for value in network.values],
+        "calls": [[c.function, c.arguments, c.constants, c.results, c.place] for c in network.calls],
+        "definitions": [[d.name, d.text, d.view, d.pointwise] for d in network.used_definitions()],
+        "options": {name: getattr(options, name) for name in NetworkOptions.passes()},
+        "kernels": {name: one.to_json() for name, one in options.kernels.items()},
+        "weights": list(network.weights),
+        "kept": [],
+    }
+    arrays: dict[str, Any] = {f"weight{k}": array for k, array in enumerate(network.weights.values())}
+    for kind, key, label, content in net.kept():
+        plain["kept"].append([kind, key, label])
+        arrays[f"kept{len(plain['kept']) - 1}"] = np.frombuffer(content, np.uint8)
+    arrays["network"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+    except OSError as error:
+        raise NetworkError(f"{path} cannot be written: {error}") from error
+
+
+def load(path: Path) -> CompiledNetwork:
+    """The network of a file that ``save`` wrote, ready to run.  Raises NetworkError."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            plain = json.loads(bytes(arrays["network"]))
+            if plain["format"] != _FORMAT:
+                raise NetworkError(f"{path} has the format {plain['format']}, known is {_FORMAT}")
+            network = _network(plain, arrays)
+            kernels = {name: MappingOptions.from_json(text) for name, text in plain["kernels"].items()}
+            options = NetworkOptions.of(plain["options"] | {"kernels": kernels})
+            kept = [(*entry, bytes(arrays[f"kept{k}"])) for k, entry in enumerate(plain["kept"])]
+    except TcompError:
+        raise
+    except Exception as error:
+        raise NetworkError(f"{path} cannot be read as a compiled network: {error}") from error
+    return CompiledNetwork(network, options, kept)
+
+
+def _network(plain: Mapping[str, Any], arrays: Any) -> Network:
+    """The network, checked."""
+    values = tuple(Value(v["name"], v["dtype"], tuple(v["shape"]), v["role"]) for v in plain["values"])
+    calls = tuple(
+        Call(function, tuple(arguments), tuple((n, v) for n, v in constants), tuple(results), place)
+        for function, arguments, constants, results, place in plain["calls"]
+    )
+    definitions = {
+        name: Definition(name, text, tuple(view), bool(pointwise))
+        for name, text, view, pointwise in plain["definitions"]
+    }
+    weights = {name: np.array(arrays[f"weight{k}"]) for k, name in enumerate(plain["weights"])}
+    network = Network(str(plain["name"]), values, calls, definitions, weights).checked()
+    for value in network.of_role("weight"):
+        found = weights.get(value.name)
+        if found is None or found.shape != value.shape or found.dtype.name != value.dtype:
+            raise NetworkError(f"the weight {value.name} is not what the network says")
+    return network
