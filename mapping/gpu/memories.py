@@ -8,14 +8,16 @@ fit into shared memory is a tile per block in global memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.machines.gpu import Gpu
-from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, home_of, owned_alike
+from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, home_of, is_shared, owned_alike
 from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer, Deal, Plan
@@ -73,14 +75,16 @@ class _Placer:
         if not place.mark.startswith(BLOCK_LEVEL):
             return tile if tile.bytes <= PRIVATE_BYTES else None
         owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
-        if owner is not None and place.mark.startswith("round"):
+        by_shares = any(is_shared(self.plan, s) and s.target != storage.name for s in users)
+        if owner is not None and place.mark.startswith("round") and not by_shares:
             return replace(tile, space="register", shape=(), lower=None)
-        if owner is not None:
+        if owner is not None and not place.mark.startswith("round"):
             deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
             shape = tuple(d.elements for d in deals)
-            lower = self._dealt_corner(users[0], storage)
+            lower = self._dealt_corner(writers[0], storage)
             private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals)
-            if private.bytes <= PRIVATE_BYTES:
+            unrolled = not by_shares or math.prod(shape) <= UNROLLING.longest
+            if private.bytes <= PRIVATE_BYTES and unrolled:
                 return private
         return replace(boxed(storage, place, writers, always=True), space="shared")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import islpy as isl
+
 from tcomp.grammar.tree.function import Expr, Index, Read, walk
 from tcomp.mapping.plan.values import Deal, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
@@ -38,6 +40,37 @@ def ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]
     return Ownership(dealt.shape, tuple(found)) if spread <= named else None
 
 
+def shared_ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
+    """The owner of an element that a reduction reads which threads share; None unless each reads those of its steps.
+
+    Steps are counted from 0, so a corner must be there.
+    """
+    group, number = home_of(plan, statement.name)
+    cluster, dealt = plan.clusters[number], plan.dealt[number]
+    lower = box_hull(group.footprints[number].tiles).lower
+    shares = {share.position: share for share in dealt.shares}
+    found: list[tuple[Deal, str] | None] = []
+    named: set[int | None] = set()
+    for subscript in subscripts:
+        if not isinstance(subscript, Index) or subscript.name not in statement.indices:
+            return None
+        position = statement.indices.index(subscript.name)
+        d = coordinate_of(statement, cluster.coordinates[statement.name], subscript)
+        if position in shares:
+            share = shares[position]
+            deal = Deal(statement.extents[position], share.threads, 1, share.dimension)
+            zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(lower.get_space().domain()))
+            found.append((deal, str(zero)))
+        elif d is not None:
+            deal = dealt.deals[d]
+            found.append((deal, str(lower.get_at(d))))
+        else:
+            return None
+        named.add(deal.dimension)
+    spread = {deal.dimension for deal in dealt.deals} | {share.dimension for share in dealt.shares}
+    return Ownership(dealt.shape, tuple(found)) if spread - {None} <= named else None
+
+
 def coordinate_of(statement: ScopStatement, coordinates: tuple[int, ...], subscript: Expr) -> int | None:
     """The coordinate of a tile that a subscript is; None if it is none."""
     if not isinstance(subscript, Index) or subscript.name not in statement.indices:
@@ -55,6 +88,11 @@ def home_of(plan: Plan, statement: str) -> tuple[Group, int]:
     raise KeyError(statement)
 
 
+def is_shared(plan: Plan, statement: ScopStatement) -> bool:
+    """Whether threads share the steps of a reduction."""
+    return statement.kind == "update" and bool(plan.dealt[home_of(plan, statement.name)[1]].shares)
+
+
 def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ownership | None:
     """The common ownership of a storage if every access of these statements is by the thread that owns the element."""
     seen: set[Ownership | None] = set()
@@ -63,6 +101,6 @@ def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ow
             seen.add(ownership(plan, statement, statement.subscripts))
         for e in walk(statement.value):
             if isinstance(e, Read) and e.tensor == storage:
-                shared = statement.kind == "update" and plan.dealt[home_of(plan, statement.name)[1]].shares
-                seen.add(None if shared or e.boundary is not None else ownership(plan, statement, e.subscripts))
+                owner = shared_ownership if is_shared(plan, statement) else ownership
+                seen.add(None if e.boundary is not None else owner(plan, statement, e.subscripts))
     return seen.pop() if len(seen) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,13 @@ def test_softmax_reads_its_input_twice_and_writes_once() -> None:
     assert coalesced(kernel)
     assert kernel.conflicts == 0
     assert kernel.barriers <= 4
+
+
+def test_softmax_keeps_its_exponentials_in_registers() -> None:
+    text = compiled_text(Text(EXAMPLES["softmax"].text, {"N": 64, "D": 5000})).source.text
+    assert "tc_dynamic" not in text and re.search(r"float e_1_?\[\d+\];", text)
+    many = compiled_text(Text(EXAMPLES["softmax"].text, {"N": 64, "D": 40_000})).source.text
+    assert not re.search(r"float e_1_?\[\d+\];", many), "too many for the registers of a thread"
 
 
 def test_layer_norm_reads_its_input_three_times() -> None:

@@ -15,11 +15,11 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   const int thread = threadIdx.x;
   const int t_d = threadIdx.x;
   __shared__ float m_acc_tile;
-  __shared__ float e_1_tile[1024];
   __shared__ float s_acc_tile;
   __shared__ float m_acc_of_warp[8];
   __shared__ float s_acc_of_warp[8];
   const int b_n = blockIdx.x;
+  float e_1[4];
   // m starts (256 threads)
   if (threadIdx.x == 0) {
     m_acc_tile = -__int_as_float(0x7f800000);
@@ -43,7 +43,7 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
     const int d = t_d + 256 * d_part;
-    e_1_tile[t_d + 256 * d_part] = expf(I[b_n * 1024 + d] - m_acc_tile);
+    e_1[d_part] = expf(I[b_n * 1024 + d] - m_acc_tile);
   }
   // s starts (256 threads)
   if (threadIdx.x == 0) {
@@ -53,7 +53,7 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   float s_acc_part = 0.0f;
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
-    s_acc_part += e_1_tile[t_d + 256 * d_part];
+    s_acc_part += e_1[d_part];
   }
   for (int lane = 16; lane > 0; lane /= 2) s_acc_part += __shfl_xor_sync(0xffffffffu, s_acc_part, lane);
   if (thread % 32 == 0) s_acc_of_warp[thread / 32] = s_acc_part;
@@ -67,7 +67,7 @@ f_0(const float *__restrict__ I, float *__restrict__ O)
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
     const int d = t_d + 256 * d_part;
-    O[b_n * 1024 + d] = e_1_tile[t_d + 256 * d_part] / s_acc_tile;
+    O[b_n * 1024 + d] = e_1[d_part] / s_acc_tile;
   }
 }
 

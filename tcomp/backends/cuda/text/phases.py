@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import islpy as isl
-
 from tcomp.backends.cuda.text.fetches.boxes import fetch
 from tcomp.backends.cuda.text.fetches.pipeline import Pipelined, pipeline_of
 from tcomp.backends.cuda.text.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.cuda.text.lanes import deal_out, described
 from tcomp.backends.cuda.text.matrices import MATRICES, multiplies, multiply_matrices
-from tcomp.backends.cuda.text.memory import declare, registers_of
+from tcomp.backends.cuda.text.memory import declare
 from tcomp.backends.cuda.text.overhang import WHOLE, overhung
-from tcomp.backends.cuda.text.points import from_zero, guarded
+from tcomp.backends.cuda.text.points import from_zero, guarded, indexes_registers
 from tcomp.backends.cuda.text.reductions import share_reduction
 from tcomp.backends.cuda.text.statements import execute
 from tcomp.backends.cuda.text.stores import store_together, stored_together
@@ -30,7 +28,6 @@ from tcomp.loops.ir import (
     LoopNode,
     Operation,
     Scope,
-    variables,
     walk,
 )
 from tcomp.mapping.gpu.barriers import COPIED
@@ -168,7 +165,7 @@ class PhaseWriter:
             if together is not None:
                 store_together(self.writer, node, together, depth, ranges, self._serial)
                 return
-            kept = self._indexes_registers(node) and trips <= UNROLLING.longest
+            kept = indexes_registers(self.writer, node) and trips <= UNROLLING.longest
             if kept or (trips <= UNROLLING.few_trips and self._is_simple(node)):
                 self.writer.put(depth, "#pragma unroll")
                 if not constant:
@@ -213,19 +210,6 @@ class PhaseWriter:
                 return self._copies(node.then, ranges) + other
             case Execute():
                 return 1
-
-    def _indexes_registers(self, node: For) -> bool:
-        """Whether the loop's iterator occurs in the place of an element that the thread keeps in registers."""
-        for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
-            statement = self.writer.statements[instance.statement]
-            cluster = next(c for c in self.writer.plan.clusters if statement.name in c.statements)
-            touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
-            kept = [b for b in self.writer.plan.buffers.values() if b.storage in touched and registers_of(b) > 0]
-            if kept:
-                arguments = [instance.arguments[p] for p in cluster.coordinates[statement.name]]
-                if any(node.iterator in variables(a) for a in arguments):
-                    return True
-        return False
 
 
 def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:

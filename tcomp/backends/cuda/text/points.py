@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import islpy as isl
+
+from tcomp.backends.cuda.text.memory import registers_of
 from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
-from tcomp.loops.ir import For, If, Number, Operation, Variable, conjunction, flattened, substitute_below
+from tcomp.loops.ir import (
+    Execute,
+    For,
+    If,
+    Number,
+    Operation,
+    Variable,
+    conjunction,
+    flattened,
+    substitute_below,
+    variables,
+    walk,
+)
 
 
 def from_zero(writer: KernelWriter, loop: For, ranges: Ranges) -> For:
@@ -35,3 +50,19 @@ def guarded(loop: For, low: int, high: int, ranges: Ranges) -> For:
     if kept:
         body = If(conjunction(kept), body, None)
     return replace(loop, lower=Number(low), upper=Number(high), body=body)
+
+
+def indexes_registers(writer: KernelWriter, node: For) -> bool:
+    """Whether the loop's iterator occurs in the place of an element that the thread keeps in registers."""
+    for instance in (n for n in walk(node.body) if isinstance(n, Execute)):
+        statement = writer.statements[instance.statement]
+        cluster = next(c for c in writer.plan.clusters if statement.name in c.statements)
+        touched = {statement.target, *(r.get_tuple_name(isl.dim_type.out) for r in statement.reads)}
+        kept = [b for b in writer.plan.buffers.values() if b.storage in touched and registers_of(b) > 0]
+        if kept:
+            shared = [s.position for s in writer.plan.dealt[cluster.number].shares]
+            positions = [*cluster.coordinates[statement.name], *(shared if statement.kind == "update" else [])]
+            arguments = [instance.arguments[p] for p in positions]
+            if any(node.iterator in variables(a) for a in arguments):
+                return True
+    return False

@@ -6,7 +6,7 @@ import math
 
 from tcomp.backends.cuda.text.lanes import deal_out, described
 from tcomp.backends.cuda.text.memory import share
-from tcomp.backends.cuda.text.points import from_zero, guarded
+from tcomp.backends.cuda.text.points import from_zero, guarded, indexes_registers
 from tcomp.backends.cuda.text.spelling import CUDA_C
 from tcomp.backends.cuda.text.statements import assign, assignment, speller
 from tcomp.backends.cuda.text.writer import KernelWriter
@@ -109,7 +109,9 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
     """A loop over the steps of one thread; a short one is unrolled, so that its loads go out together."""
     node = from_zero(writer, node, ranges)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
-    if low is not None and high is not None and node.step == 1 and high[1] - low[0] <= UNROLLING.few_trips:
+    trips = None if low is None or high is None or node.step != 1 else high[1] - low[0]
+    most = UNROLLING.longest if indexes_registers(writer, node) else UNROLLING.few_trips
+    if low is not None and high is not None and trips is not None and trips <= most:
         writer.put(depth, "#pragma unroll")
         node = guarded(node, low[0], high[1], ranges)
     elif any(
