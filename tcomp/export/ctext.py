@@ -59,16 +59,18 @@ def header(interface: Interface) -> str:
     return "\n".join([*lines, "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
 
 
+_NOT_TOLD = ("psabi", "pedantic", "shadow", "unused-parameter", "unused-variable", "unused-function",
+             "unused-but-set-variable", "type-limits")  # fmt: skip
+"""Warnings of gcc that the texts of kernels give: they use vectors of GNU C, and name what they may not need."""
+
+
 def kernel(interface: Interface, variant: Variant) -> str:
     """The file of one kernel."""
     source, symbol = variant.source, interface.symbol(variant)
     lines = [*title(interface), f'#include "{interface.name}.h"', "", "#include <stdlib.h>", ""]
-    lines += ["#if defined __GNUC__ && !defined __clang__", '#pragma GCC diagnostic ignored "-Wunused-parameter"']
-    lines += [
-        '#pragma GCC diagnostic ignored "-Wunused-variable"',
-        '#pragma GCC diagnostic ignored "-Wunused-function"',
-    ]
-    lines += ['#pragma GCC diagnostic ignored "-Wunused-but-set-variable"', "#endif", ""]
+    lines += ["#if defined __GNUC__ && !defined __clang__"]
+    lines += [f'#pragma GCC diagnostic ignored "-W{name}"' for name in _NOT_TOLD]
+    lines += ["#endif", ""]
     if uses_threads(source.text):
         lines += [*_regions(interface.name), ""]
     lines += _static(source).rstrip("\n").splitlines()
@@ -237,26 +239,27 @@ def example(interface: Interface) -> str:
     lines += [
         "/* Arguments: for each array that is read a file with its elements, from the lowest address on.  With them,"
     ]
-    lines += ["   each array that is written goes into NAME.raw. */", "int main(int count, char **words) {"]
-    lines += [f"  if (count != 1 && count != {1 + len(given)}) return 2;"]
+    lines += ["   each array that is written goes into NAME.raw. */", "int main(int tc_count, char **tc_words) {"]
+    lines += [f"  if (tc_count != 1 && tc_count != {1 + len(given)}) return 2;"]
     for number, a in enumerate(arguments):
         name, (elements, before) = interface.parameters[a.name], extent(a)
         kind = declared(a).removeprefix("const ")
-        lines += [f"  {kind} *const all_{name} = calloc({max(1, elements)}, sizeof *all_{name});"]
+        lines += [f"  {kind} *const tc_all_{name} = calloc({max(1, elements)}, sizeof *tc_all_{name});"]
         lines += [
-            f"  {kind} *const {name} = all_{name}{f' + {before}' if before else ''};",
-            f"  if (!all_{name}) return 2;",
+            f"  {kind} *const {name} = tc_all_{name}{f' + {before}' if before else ''};",
+            f"  if (!tc_all_{name}) return 2;",
         ]
         if a.role != "output":
             word = 1 + given.index(a)
-            made_up = _made_up(a.dtype.name, f"all_{name}", elements, number)
+            filled = "int32" if variant.source.checks else a.dtype.name
+            made_up = _made_up(filled, f"tc_all_{name}", elements, number)
             size = elements * a.dtype.itemsize
-            lines += [f"  if (count > 1) {{ if (!fill(all_{name}, {size}UL, words[{word}])) return 2; }}"]
+            lines += [f"  if (tc_count > 1) {{ if (!tc_fill(tc_all_{name}, {size}UL, tc_words[{word}])) return 2; }}"]
             lines += [f"  else {made_up}"]
     sizes = [str(v) for v in variant.sizes.values()] if interface.several else []
     names = [interface.parameters[a.name] for a in arguments]
-    lines += [f"  const int status = {interface.name if sizes else symbol}({', '.join([*sizes, *names])});"]
-    lines += [f'  if (status) printf("status %d: %s\\n", status, {interface.name}_error());']
+    lines += [f"  const int tc_status = {interface.name if sizes else symbol}({', '.join([*sizes, *names])});"]
+    lines += [f'  if (tc_status) printf("status %d: %s\\n", tc_status, {interface.name}_error());']
     for a in arguments:
         name, (elements, _) = interface.parameters[a.name], extent(a)
         if a.role != "input" and elements:
@@ -266,22 +269,23 @@ def example(interface: Interface) -> str:
                 if number
                 else f'"{name} begins with %lld\\n", (long long){name}[0]'
             )
-            lines += [f"  if (!status) printf({shown});"]
+            lines += [f"  if (!tc_status) printf({shown});"]
         if a.role != "input":
-            lines += [f'  if (count > 1 && !keep(all_{name}, {elements * a.dtype.itemsize}UL, "{name}.raw")) return 2;']
-    lines += [f"  free(all_{interface.parameters[a.name]});" for a in arguments]
-    return "\n".join([*lines, "  return status;", "}", ""])
+            size = elements * a.dtype.itemsize
+            lines += [f'  if (tc_count > 1 && !tc_keep(tc_all_{name}, {size}UL, "{name}.raw")) return 2;']
+    lines += [f"  free(tc_all_{interface.parameters[a.name]});" for a in arguments]
+    return "\n".join([*lines, "  return tc_status;", "}", ""])
 
 
 _FILL = """\
-static int fill(void *memory, size_t size, const char *file) {
+static int tc_fill(void *memory, size_t size, const char *file) {
   FILE *const f = fopen(file, "rb");
   const int done = f && fread(memory, 1, size, f) == size;
   if (f) fclose(f);
   return done;
 }
 
-static int keep(const void *memory, size_t size, const char *file) {
+static int tc_keep(const void *memory, size_t size, const char *file) {
   FILE *const f = fopen(file, "wb");
   const int done = f && fwrite(memory, 1, size, f) == size;
   return f && !fclose(f) && done;
@@ -291,8 +295,8 @@ static int keep(const void *memory, size_t size, const char *file) {
 
 def _made_up(dtype: str, array: str, elements: int, number: int) -> str:
     """The loop that fills an array of the example: small numbers; zeros where they may be subscripts or bits."""
-    value = f"(i + {number}) % 7 - 3" if dtype in ("float32", "float64") else "0"
-    return f"for (long i = 0; i < {elements}; i++) {array}[i] = {value};"
+    value = f"(tc_i + {number}) % 7 - 3" if dtype in ("float32", "float64") else "0"
+    return f"for (long tc_i = 0; tc_i < {elements}; tc_i++) {array}[tc_i] = {value};"
 
 
 def sources(interface: Interface) -> dict[str, str]:

@@ -34,7 +34,21 @@ TYPES = {
 }
 """How headers, which C++ reads as well, call an element; floats of 16 bits are their bits there."""
 
-_OWN = ("scratch", "stream", "message", "size", "module", "folder", "report", "status", "error", "memory", "most")
+_OWN: tuple[str, ...] = (
+    "scratch",
+    "stream",
+    "message",
+    "size",
+    "module",
+    "folder",
+    "report",
+    "status",
+    "error",
+    "memory",
+    "most",
+)
+_OWN += ("checks", "passed")
+"""What the functions of a folder call things of their own."""
 
 
 @dataclass(frozen=True, slots=True)

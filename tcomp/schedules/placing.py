@@ -73,6 +73,12 @@ class Placing:
         root = self.state.root(consumer).name
         if place.kept == "":
             return self._plain(stage, where.lexmin(), depth)
+        written = {self.state.scop.by_name[s].target for s in stage.statements}
+        if any(self.state.scop.storages[name].role != "temporary" for name in written):
+            raise ScheduleError(
+                f"{stage.name} is a result, of which each element is computed once, but several iterations of "
+                f'{place.loop} need it: say store_at="root", or compute it in loops of its own'
+            )
         rank = depth
         if place.kept is not None:
             rank = self._base(consumer) + consumer.depth(place.kept)

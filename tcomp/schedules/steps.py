@@ -9,7 +9,7 @@ from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Negative, Quotient, Rest, Sum
 from tcomp.schedules.placing import reads_in
-from tcomp.schedules.stages import PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of, stages_of
+from tcomp.schedules.stages import PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of
 from tcomp.schedules.state import State
 
 ROOT = "root"
@@ -156,8 +156,7 @@ def inline(state: State, stage: Stage) -> State:
     if any(s.place is not None and s.place.consumer == stage.name for s in state.stages):
         raise ScheduleError(f"other stages are computed in loops of {stage.name}, which would be gone")
     scop = inlined(state.scop, name)
-    kept = {s.name: s for s in stages_of(state.function, scop)}
-    stages = tuple(replace(s, statements=kept[s.name].statements) for s in state.stages if s.name != stage.name)
+    stages = tuple(s for s in state.stages if s.name != stage.name)
     return State(state.function, scop, stages, (*state.inlined, name))
 
 

@@ -161,6 +161,11 @@ class _Planting:
                     f"{inner[-1].name} of {stage.name} runs in vectors where all loops over what is reduced are inside "
                     f"the others, and nothing else is: reorder them"
                 )
+            if update.scatters or not update.plain:
+                raise ScheduleError(
+                    f"{inner[-1].name} of {stage.name} goes from element to element as data or subscripts say, so its "
+                    f"sums have no lanes"
+                )
             self.operations.append((f"reduce{number}", "reduce", update.name))
             return Mark(f"reduce{number}", child)
         return child

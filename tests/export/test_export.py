@@ -20,7 +20,7 @@ from tcomp.export.naming import identifier, identifiers
 
 GCC = shutil.which("gcc")
 needs_gcc = pytest.mark.skipif(GCC is None, reason="there is no gcc")
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wmissing-prototypes", "-Wno-psabi")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-Wmissing-prototypes")
 
 SOFTMAX = """
 def softmax(float(N,D) X) -> (Y) {
@@ -64,7 +64,7 @@ def ran(folder: Path, arrays: list[np.ndarray[Any, Any]]) -> str:
         (SOFTMAX, {"N": 256, "D": 512}),
         ("def mm(double(M,K) A, double(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 9, "N": 17, "K": 5}),
         # Names that C, libm and a macro of complex.h have, and one that the example uses.
-        ("def exp(float(I) register, float(I) folder) -> (main) { main(i) = register(i) + folder(i) }", {"I": 33}),
+        ("def exp(float(I) register, float(I) count) -> (i) { i(m) = register(m) + count(m) }", {"I": 33}),
     ],
     ids=["threads", "product", "names"],
 )

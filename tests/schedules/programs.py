@@ -40,6 +40,15 @@ TEXTS = {
         "def two(float(N) A) -> (X, Y) { B(i) = A(i) + A(i+1)  X(i) = B(i) + B(i+2)  Y(i) = B(i) * 3 }",
         {"N": 22},
     ),
+    "sums": ("def sums(float(N) A) -> (s, B) { s +=! A(i)  B(i) = A(i) - s }", {"N": 9}),
+    "scatter": (
+        "def scatter(float(N,D) A, int32(N) at, const int V) -> (float(V,D) O) { O(at(n),d) +=! A(n,d) * 2 }",
+        {"N": 6, "D": 5, "V": 4},
+    ),
+    "again": (
+        "def again(float(N) A) -> (B) { B(i) = A(i) + 1  B(i) = B(i) * 2  C(i) = B(i) + A(i)  B(i) = B(i) + C(i) }",
+        {"N": 13},
+    ),
     "acc": ("def acc(float(N,M) A, float(M) v) -> (y) { y(i) += A(i,j) * v(j) }", {"N": 6, "M": 7}),
 }
 

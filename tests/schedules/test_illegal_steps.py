@@ -108,6 +108,8 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: mm["C"].cache_write(), "without being asked"),
         (lambda: mm["C"].reorder("k", "m", "n").vectorize("n").interchange("k", "n"), "vectors"),
         (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
+        (lambda: schedule("sums")["s"].compute_at("B", "i"), "is a result, of which each element is computed once"),
+        (lambda: schedule("scatter")["O"].vectorize("n"), "have no lanes"),
         (lambda: mm.choice("w", []), "a choice has a name and some values"),
     ):
         with pytest.raises(ScheduleError) as caught:

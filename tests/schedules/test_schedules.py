@@ -80,6 +80,17 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         "# m, as needed here:",
     ),
     "filter outside": ("conv", lambda s: s["O"].reorder("r", "s", "c", "n", "m", "h", "w"), "for r in 0 .. 3:"),
+    "once in a loop that needs all of it": (
+        "sums",
+        lambda s: s["s"].compute_at("B", "i", store_at="root"),
+        "each element once:",
+    ),
+    "data choose": ("scatter", lambda s: s["O"].split("n", 2).interchange("n_o", "d"), "for d in 0 .. 5:"),
+    "a name again": (
+        "again",
+        lambda s: s["B"].inline()["B#2"].inline()["C"].compute_at("B#3", "i"),
+        "# C, as needed here:",
+    ),
     "what is there is added to": ("acc", lambda s: s["y"].interchange("i", "j"), "for j in 0 .. 7:"),
 }
 
