@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS, Atom
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, WARP, Gpu, is_wide
 
@@ -122,10 +123,13 @@ def contraction_seconds(gpu: Gpu, tile: TileShape, blocks: int, steps: int) -> f
     return max(full * turn(resident) + turn(-(-rest // multiprocessors)), traffic)
 
 
-def parts_of_contraction(gpu: Gpu, work: Work, most: int) -> int:
-    """Into how many parts, of ``most``, to split the steps of a contraction; 1 if that does not pay."""
+def parts_of_contraction(gpu: Gpu, work: Work, most: int, atom: Atom | None = None) -> int:
+    """Into how many parts, of ``most``, to split the steps of a contraction; 1 if that does not pay.
+
+    ``atom`` is the instruction that multiplies matrices for it.
+    """
     candidates = [1, *(p for p in CONTRACTIONS.parts if p <= most)]
-    return min(candidates, key=lambda parts: (_seconds_in_parts(gpu, work, parts), parts))
+    return min(candidates, key=lambda parts: (_seconds_in_parts(gpu, work, parts, atom), parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +143,25 @@ class Work:
     itemsize: int
 
 
-def _seconds_in_parts(gpu: Gpu, work: Work, parts: int) -> float:
+def _seconds_in_parts(gpu: Gpu, work: Work, parts: int, atom: Atom | None) -> float:
     moved = 0 if parts == 1 else 2 * parts * work.batches * work.rows * work.columns * work.itemsize
     steps = -(-work.steps // parts)
     return min(
-        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(gpu, work)
+        contraction_seconds(gpu, tile, parts * work.batches * blocks, steps) for tile, blocks in _tiles(gpu, work, atom)
     ) + (DEVICE.launch_seconds + moved / gpu.bandwidth if parts > 1 else 0.0)
 
 
-def _tiles(gpu: Gpu, work: Work) -> Iterator[tuple[TileShape, int]]:
+def _tiles(gpu: Gpu, work: Work, atom: Atom | None) -> Iterator[tuple[TileShape, int]]:
     """The tiles that a block may compute, dealt to as many threads as usual, with how many there are."""
-    for rows, columns in CONTRACTIONS.tiles:
+    for rows, columns in CONTRACTIONS.tiles if atom is None else CONTRACTIONS.matrix_tiles:
         own = min(rows, work.rows), min(columns, work.columns)
+        if atom is not None:
+            warps = max(1, own[0] // (2 * ROWS))
+            each = max(1, own[0] // (LANES_OF_ROWS * warps)), max(1, own[1] // LANES_OF_COLUMNS)
+            faster = gpu.matrix_flops(atom) / gpu.flops
+            tile = TileShape(*own, WARP * warps, each, atom.tile, work.itemsize, faster)
+            yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])
+            continue
         threads = contraction_threads(own[0] * own[1], work.itemsize)
         share = math.sqrt(own[0] * own[1] / threads)
         each = max(1, round(share)), max(1, math.ceil(share))

@@ -36,8 +36,9 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     sides = sides_of(scop, cluster)
     if sides is not None:
         most = min(longest, steps // DEALING.contraction_part_steps)
-        parts = parts_of_contraction(gpu, _work(scop, cluster, sides, steps), most)
-        if atom_of(gpu, scop, statement, options) is not None:
+        atom = atom_of(gpu, scop, statement, options)
+        parts = parts_of_contraction(gpu, _work(scop, cluster, sides, steps), most, atom)
+        if atom is not None:
             # Warps multiply matrices over whole numbers of steps, which each part then has.
             return next(p for p in range(parts, 0, -1) if p == 1 or longest % (p * PART_MULTIPLE) == 0)
         return parts

@@ -35,8 +35,13 @@ def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     operations: dict[str, TileOperation] = {}
     dealt: dict[int, Dealt] = {}
 
+    single = replace(options, matrix_units=False)
+    apart = {g.clusters for g in plan.groups if len(_shapes(gpu, plan, g, options)) > 1}
+
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
-        dealer = _Dealer(gpu, plan.scop, homes[cluster.number], cluster, footprint, options)
+        group = homes[cluster.number]
+        own = single if group.clusters in apart else options
+        dealer = _Dealer(gpu, plan.scop, group, cluster, footprint, own)
         tree = dealer.tree()
         phases.update(dealer.phases)
         operations.update(dealer.operations)
@@ -45,6 +50,12 @@ def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
 
     tree = group_tree(plan, subtree)
     return replace(plan, tree=tree, phases=phases, operations=operations, dealt=dealt)
+
+
+def _shapes(gpu: Gpu, plan: Plan, group: Group, options: MappingOptions) -> set[tuple[int, ...]]:
+    """How threads would be arranged for each cluster of a group: warps multiply only where that is one shape."""
+    boxes = {c: tuple(max(1, e) for e in box_hull(group.footprints[c].tiles).shape) for c in group.clusters}
+    return {deal(gpu, plan.scop, plan.clusters[c], box, options).shape for c, box in boxes.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

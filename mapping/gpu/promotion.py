@@ -161,7 +161,8 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
         if not own[0].subscripts or not maps:
             continue
         footprints = [prefix.reverse().apply_range(m).reset_tuple_id(isl.dim_type.out) for m in maps]
-        yield from (operand for operand in _grouped(storage, own, footprints) if 0 not in operand.hull.shape)
+        apart = recognise_contraction(statement) is not None
+        yield from (operand for operand in _grouped(storage, own, footprints, apart) if 0 not in operand.hull.shape)
 
 
 def vector_of(storage: Storage, hull: BoxHull) -> int:
@@ -182,10 +183,11 @@ def vector_of(storage: Storage, hull: BoxHull) -> int:
     return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1
 
 
-def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iterator[Operand]:
+def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map], apart: bool) -> Iterator[Operand]:
     """References joined where their footprints overlap, or where they are spelled alike, transitively.
 
-    A copy says what it holds by the text of its references, which under other guards may read other elements.
+    A copy says what it holds by the text of its references, which under other guards may read other elements.  Sides of
+    a contraction are kept ``apart``: what lies between two tiles of one tensor would be fetched with them.
     """
     if len(reads) != len(footprints):
         union = footprints[0]
@@ -195,7 +197,7 @@ def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map]) -> Iter
         return
     groups: list[tuple[list[Read], isl.Map]] = []
     for read, footprint in zip(reads, footprints, strict=True):
-        touching = [g for g in groups if read in g[0] or not g[1].is_disjoint(footprint)]
+        touching = [g for g in groups if read in g[0] or (not apart and not g[1].is_disjoint(footprint))]
         joined = ([read], footprint)
         for g in touching:
             groups.remove(g)

@@ -52,6 +52,10 @@ TEXTS: dict[str, tuple[str, Shapes]] = {
             D(m,n) = fmax(P(m,n) + c(n), 0) }""",
         lambda m, n, k: [(m, k), (k, n), (n,)],
     ),
+    "one tensor": (
+        "def f(float16(M,K) A) -> (C) { C(m,n) +=! A(m,k) * A(n,k) }",
+        lambda m, n, k: [(m + n, k)],
+    ),
     "rows of an image": (
         """def f(float16(H,W,C) I, float16(3,3,C,F) K) -> (O) {
             O(h,w,f) +=! I(h+kh,w+kw,c) * K(kh,kw,c,f) }""",
@@ -254,6 +258,19 @@ class TestPlan:
         for wrong in (replace(plan, copies=shorter), replace(plan, dealt={**plan.dealt, **elsewhere})):
             with pytest.raises(LegalityError, match="multiplies matrices at phase0_1, whose lanes do not hold them"):
                 prove_memories(wrong, "test")
+
+    def test_parts_of_a_reduction_are_as_fast_instructions_want_them(self) -> None:
+        halves, floats = (plan_of(TEXTS["nn"][0].replace("float16", t), M=512, N=512, K=512) for t in ("half", "float"))
+        parts = [p.scop.storages["C_acc0_parts"].box.extent[0] for p in (halves, floats)]
+        assert 1 < parts[0] < parts[1]
+
+    def test_groups_whose_clusters_are_dealt_otherwise_multiply_one_by_one(self) -> None:
+        text = """def f(float16(M,K) A, float16(K,N) B) -> (float(M) R) {
+            P(m,n) +=! A(m,k) * B(k,n)
+            R(m) +=! float(P(m,n)) }"""
+        plan = plan_of(text, M=512, N=64, K=64)
+        shared = [g for g in plan.groups if len(g.clusters) > 1]
+        assert all(len({plan.dealt[c].shape for c in g.clusters}) == 1 or not multiplied(plan) for g in shared)
 
     def test_it_is_text(self) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}
