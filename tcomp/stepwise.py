@@ -13,10 +13,12 @@ import islpy as isl
 from tcomp.backends.source import Source
 from tcomp.driver import Announce, Backend, Compilation, Trace, complete, nest_of, prove_last, run_passes
 from tcomp.errors import CompileError, Diagnostic, PlanError
+from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
 from tcomp.loops.ir import Block, LoopNode, render
+from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.mapping.plan.values import Plan
@@ -25,9 +27,13 @@ from tcomp.mapping.text.writer import plan_text
 from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop, Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
-from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat, in_pieces
+from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.tiling import Room, Shape, prove_tiles, time_tiled
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
+_SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?"
+_TILES = re.compile(rf"^#### piece .*, block (\d{{1,9}}) in tiles of {_SIZE}$", re.MULTILINE)
+_LARGEST = 1 << 20
 
 
 @runtime_checkable
@@ -36,6 +42,9 @@ class PieceBackend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def machine(self) -> Machine: ...
 
     @property
     def passes(self) -> tuple[Pass, ...]: ...
@@ -71,8 +80,8 @@ class StepwiseCompilation(Compilation):
     def parts(self) -> tuple[tuple[str, Plan, str], ...]:
         """The pieces."""
         return tuple(
-            (head_of(number, m.piece).removeprefix("#### ") + ":", m.plan, nest_of(m.plan, m.loops))
-            for number, m in enumerate(self.made)
+            (head.removeprefix("#### ") + ":", m.plan, nest_of(m.plan, m.loops))
+            for head, m in zip(heads_of(self.pieces), self.made, strict=True)
         )
 
     @property
@@ -87,13 +96,17 @@ class StepwiseCompilation(Compilation):
         return texts | {"loops": "".join(self._loops(self.pieces.body, "")), "kernel": self.source.text}
 
     def _each(self, text: Callable[[MadePiece], str]) -> str:
-        return "".join(f"{head_of(number, m.piece)}\n{text(m)}" for number, m in enumerate(self.made))
+        heads = heads_of(self.pieces)
+        return "".join(f"{heads[number]}\n{text(m)}" for number, m in enumerate(self.made))
 
-    def _loops(self, body: Sequence[Piece | Repeat], indent: str) -> Iterator[str]:
+    def _loops(self, body: Sequence[Item], indent: str) -> Iterator[str]:
         loops = {id(m.piece): m.loops for m in self.made}
         for item in body:
             if isinstance(item, Piece):
                 yield render(loops[id(item)], indent)
+            elif isinstance(item, TimeTiles):
+                yield f"{indent}for step {item.repeat.index} in {_size(item)}:\n"
+                yield from self._loops(item.pieces, indent + "  ")
             else:
                 yield f"{indent}for step {item.index}:\n"
                 yield from self._loops(item.body, indent + "  ")
@@ -103,9 +116,33 @@ def _plan_text(name: str, made: MadePiece) -> str:
     return plan_text(made.plans[name], name)
 
 
-def head_of(number: int, piece: Piece) -> str:
-    """The line before what is said of a piece."""
-    return f"#### piece {number}" + (f", for each {', '.join(piece.steps)}" if piece.steps else "")
+def heads_of(pieces: Pieces) -> list[str]:
+    """The line before what is said of each piece, with the tiles of its block."""
+    sizes: dict[int, str] = {}
+    blocks = [item for item in pieces.body if not isinstance(item, Piece)]
+    for number, block in enumerate(blocks):
+        for piece in block.pieces if isinstance(block, TimeTiles) else ():
+            sizes[id(piece)] = f", block {number} in {_size(block)}" if isinstance(block, TimeTiles) else ""
+    return [
+        f"#### piece {number}" + (f", for each {', '.join(p.steps)}" if p.steps else "") + sizes.get(id(p), "")
+        for number, p in enumerate(pieces.pieces)
+    ]
+
+
+def _size(tiles: TimeTiles) -> str:
+    columns = "" if tiles.columns is None else f" x {tiles.columns.width} columns"
+    return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}"
+
+
+def _shapes(given: str) -> dict[int, Shape]:
+    """The tiles that heads of pieces in a text tell, by block.  Raises PlanError for sizes that are no sizes."""
+    shapes = {}
+    for found in _TILES.finditer(given):
+        block, *size = (int(n) for n in found.groups(default="0"))
+        if not all(0 <= n <= _LARGEST for n in size) or not size[0] or not size[1]:
+            raise PlanError(f"{found.group().strip()!r} has sizes that no tile has")
+        shapes[block] = Shape(*size)
+    return shapes
 
 
 def lower_stepwise(
@@ -125,8 +162,13 @@ def lower_stepwise(
     if sizes.part is not None:
         refuse_steps(function, "no argument of that can be bound", "pass all arguments in every call")
     trace = Trace()
+    shapes = None if given is None else _shapes(given)
     with bounded(function) as bounds:
-        pieces = trace("scop", bounds(lambda: folded(in_pieces(function, sizes))))
+        cutter = Cutter(function, sizes, bounds(lambda: infer(function, sizes.values)))
+        pieces = bounds(lambda: folded(cutter.cut()))
+        if shapes is not None or options.fusion_strategy != "min":
+            pieces = bounds(lambda: time_tiled(cutter, pieces, _room(backend.machine, options), shapes))
+        trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
     for number, piece in enumerate(pieces.pieces):
@@ -143,6 +185,7 @@ def lower_stepwise(
     announce(source)
     with bounded(function) as bounds:
         bounds(lambda: prove_folds(pieces))
+        bounds(lambda: prove_tiles(cutter, pieces))
     if texts is None:
         for each in made:
             with bounded(function) as bounds:
@@ -156,6 +199,12 @@ def lower_stepwise(
     return StepwiseCompilation(function, whole, plans, loops, source, trace.seconds, pieces, tuple(made))
 
 
+def _room(machine: Machine, options: MappingOptions) -> Room:
+    """Half of the second cache for a tile; a block that the second caches hold is not tiled."""
+    threads = machine.threads if options.parallel else 1
+    return Room(machine.middle_cache // 2, threads * machine.middle_cache)
+
+
 _UNFUSED = "isl gave up on this piece with fusion, so there is none"
 
 
@@ -164,6 +213,8 @@ def _lower(
     notes: tuple[str, ...],
 ) -> MadePiece:  # fmt: skip
     own = Trace()
+    if piece.scop.around is not None and piece.scop.around.tiled:
+        options = replace(options, parallel=False, tile_sizes=None, threads=None)
     with bounded(piece.function) as bounds:
         if given is not None:
             plan = complete(given, piece.scop, options, backend.passes, own, bounds)

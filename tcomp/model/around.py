@@ -9,10 +9,14 @@ import islpy as isl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Around:
-    """The steps around a piece of a program: their indices, outermost first, and the values that they take together."""
+    """The steps around a piece of a program: their indices, outermost first, and the values that they take together.
+
+    A piece that is ``tiled`` runs for a part of its instances at a time, whose bounds are among the steps.
+    """
 
     steps: tuple[str, ...]
     values: isl.Set
+    tiled: bool = False
 
 
 def textual_date(domain: isl.Set, number: int, depth: int) -> isl.Map:

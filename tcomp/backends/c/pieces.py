@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from tcomp.backends.arguments import arguments_of
 from tcomp.backends.c.frame import parameter, parameters, with_helpers
+from tcomp.backends.c.parallel import shared_out
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.forms import Form
 from tcomp.grammar.tree.function import Function
+from tcomp.loops.ir import Block, For, Number
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.model.scop import Scop
-from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.views import Slice
 
 _ALIGNMENT = 64
@@ -31,15 +34,17 @@ class PieceText:
 
 
 def pieces_source(
-    function: Function, pieces: Pieces, texts: Sequence[PieceText], needs: Needs, machine: Machine, flags: Sequence[str]
-) -> Source:
+    function: Function, pieces: Pieces, texts: Sequence[PieceText], needs: Needs, machine: Machine,
+    flags: Sequence[str], threads: int,
+) -> Source:  # fmt: skip
     """The kernel of a whole program; ``texts`` has one entry for each piece, in order, and all have those ``needs``."""
-    return _Text(function, pieces, texts).source(needs, machine, tuple(flags))
+    return _Text(function, pieces, texts, threads).source(needs, machine, tuple(flags))
 
 
 class _Text:
-    def __init__(self, function: Function, pieces: Pieces, texts: Sequence[PieceText]) -> None:
+    def __init__(self, function: Function, pieces: Pieces, texts: Sequence[PieceText], threads: int) -> None:
         self.function = function
+        self.threads = threads
         self.pieces = pieces
         self.texts = texts
         self.numbers = {id(piece): number for number, piece in enumerate(pieces.pieces)}
@@ -64,9 +69,12 @@ class _Text:
         lines += ["  report[2] = 0;"] * bool(needs.checks)
         lines += self._body(self.pieces.body, 1)
         lines += ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
-        body = with_helpers("\n".join(lines) + "\n", needs, any(t.uses_threads for t in self.texts), machine)
+        tiled = [item for item in self.pieces.body if isinstance(item, TimeTiles)]
+        uses_threads = any(t.uses_threads for t in self.texts) or (bool(tiled) and self.threads > 1)
+        body = with_helpers("\n".join(lines) + "\n", needs, uses_threads, machine)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.pieces.sizes.items())
         scratch = self.shared_bytes + max((t.scratch_bytes for t in self.texts), default=0)
+        scratch = max([scratch, *(self.shared_bytes + self.threads * self._own_bytes(tiles) for tiles in tiled)])
         title = f"/* {self.function.name}, specialised to {sizes or 'no sizes'} */\n"
         return Source(
             title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings
@@ -82,21 +90,69 @@ class _Text:
         own = [parameter(a) if a.shape else parameter(a).replace("restrict ", "") for a in arguments]
         return [*own, *steps, "char *restrict scratch", "long long *restrict report"]
 
-    def _body(self, body: Sequence[Piece | Repeat], depth: int) -> list[str]:
+    def _body(self, body: Sequence[Item], depth: int) -> list[str]:
         lines: list[str] = []
         for item in body:
             if isinstance(item, Piece):
                 lines.append("  " * depth + self._call(item))
+                continue
+            if isinstance(item, TimeTiles):
+                lines += ["  " * depth + line for line in self._tiles(item)]
                 continue
             step = step_parameter(item.index)
             head = f"for (long {step} = {_form(item.lower)}; {step} < {_form(item.upper)}; {step}++) {{"
             lines += ["  " * depth + head, *self._body(item.body, depth + 1), "  " * depth + "}"]
         return lines
 
-    def _call(self, piece: Piece) -> str:
+    def _tiles(self, tiles: TimeTiles) -> list[str]:
+        """A block in tiles: those that shrink, then those between them, for so many steps at a time."""
+        first, last = _form(tiles.repeat.lower), _form(tiles.repeat.upper)
+        low, high = tiles.rows
+        count = -(-(high - low) // tiles.width)
+        lines = [f"for (long block = {first}; block < {last}; block += {tiles.height}) {{"]
+        lines.append(f"  const long until = tc_min(block + {tiles.height}, {last});")
+        for grows in (False, True):
+            lines += ["  " + line for line in self._phase(tiles, count + grows, grows)]
+        return [*lines, "}"]
+
+    def _phase(self, tiles: TimeTiles, count: int, grows: bool) -> list[str]:
+        """Tiles that run at the same time."""
+        step, own = step_parameter(tiles.repeat.index), self._own_bytes(tiles)
+        inner = [f"for (long {step} = block; {step} < until; {step}++) {{", f"  const long past = {step} - block;"]
+        at = f"{tiles.rows[0]} + strip * {tiles.width}L"
+        columns = tiles.columns
+        for number, piece in enumerate(tiles.pieces):
+            left, right = (f"{band.slope} * past + {band.shifts[number]}" for band in (tiles.lower, tiles.upper))
+            ends = [f"{at} + {left}", f"{at} + {tiles.width} - ({right})"]
+            if grows:
+                ends = [f"{at} - ({right})", f"{at} + {left}"]
+            if columns is not None:
+                lean = f"{columns.band.slope} * past + {columns.band.shifts[number]}"
+                begin = f"{columns.range[0]} + part * {columns.width}L - ({lean})"
+                ends += [begin, f"{begin} + {columns.width}"]
+            inner.append("  " + self._call(piece, [step, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
+        inner.append("}")
+        if columns is not None:
+            reach = columns.range[1] - columns.range[0] + columns.band.reach(tiles.height)
+            parts = f"for (long part = 0; part < {-(-reach // columns.width)}; part++) {{"
+            inner = [parts, *("  " + line for line in inner), "}"]
+        if self.threads == 1:
+            head = f"for (long strip = 0; strip < {count}; strip++) {{"
+            return ["{", "  const long own = 0;", f"  {head}", *("    " + line for line in inner), "  }", "}"]
+        loop = For("strip", Number(0), Number(count), 1, Block(()))
+        return shared_out([loop], inner, [], THREADS.chunk_instances * count, self.threads)
+
+    def _own_bytes(self, tiles: TimeTiles) -> int:
+        """What each thread needs for itself at most."""
+        texts = (self.texts[self.numbers[id(piece)]] for piece in tiles.pieces)
+        return max(-(-text.scratch_bytes // _ALIGNMENT) * _ALIGNMENT for text in texts)
+
+    def _call(self, piece: Piece, steps: Sequence[str] | None = None, scratch: str | None = None) -> str:
+        """The call of a piece at the steps around it, with memory of its own."""
         given = [self._pointer(piece.slices[a.name]) for a in arguments_of(piece.function, piece.scop)]
-        scratch = f"scratch + {self.shared_bytes}L" if self.shared_bytes else "scratch"
-        return f"{self._name(piece)}({', '.join([*given, *map(step_parameter, piece.steps), scratch, 'report'])});"
+        usual = f"scratch + {self.shared_bytes}L" if self.shared_bytes else "scratch"
+        steps = list(map(step_parameter, piece.steps)) if steps is None else steps
+        return f"{self._name(piece)}({', '.join([*given, *steps, scratch or usual, 'report'])});"
 
     def _pointer(self, cut: Slice) -> str:
         storage = self.pieces.storages[cut.tensor]

@@ -46,11 +46,13 @@ class CpuBackend:
         """C for a program in pieces, each with its plan and its loops."""
         needs, texts = Needs(), []
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
-            emitter = Emitter(piece.function, plan, options, self._threads(options), checked, self.machine)
+            tiled = piece.scop.around is not None and piece.scop.around.tiled
+            threads = 1 if tiled else self._threads(options)
+            emitter = Emitter(piece.function, plan, options, threads, checked, self.machine)
             emitter.needs = needs
             texts.append(emitter.piece(loops))
         flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
-        return pieces_source(function, pieces, texts, needs, self.machine, flags)
+        return pieces_source(function, pieces, texts, needs, self.machine, flags, self._threads(options))
 
     def _threads(self, options: MappingOptions) -> int:
         granted = self.machine.threads if options.threads is None else math.prod(options.threads)

@@ -15,7 +15,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import Box
 from tcomp.model.scop import Storage, contiguous_strides
-from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.views import Slice
 
 MOST_SLICES = 8
@@ -70,7 +70,7 @@ def _fold(pieces: Pieces, storage: Storage) -> tuple[int, int] | None:
 def _fixed_everywhere(pieces: Pieces, name: str) -> tuple[int, ...]:
     """The dimensions of a tensor in which all accesses of all pieces name one slice."""
     found: set[int] | None = None
-    for piece in pieces.pieces:
+    for piece, _ in _dated(pieces.body, ()):
         for cut in piece.slices.values():
             if cut.tensor == name:
                 own = {d for d, _ in cut.at}
@@ -92,15 +92,14 @@ def _accesses(pieces: Pieces, name: str, where: Sequence[int]) -> _Accesses:
     return _Accesses(writes.coalesce(), reads.coalesce())
 
 
-def _dated(
-    body: Sequence[Piece | Repeat], path: tuple[int | str, ...]
-) -> Iterator[tuple[Piece, tuple[int | str, ...]]]:
+def _dated(body: Sequence[Item], path: tuple[int | str, ...]) -> Iterator[tuple[Piece, tuple[int | str, ...]]]:
     """Each piece with its date: where it stands in the body, and in each block around it the step and the place."""
     for position, item in enumerate(body):
         if isinstance(item, Piece):
             yield item, (*path, position)
         else:
-            yield from _dated(item.body, (*path, position, item.index))
+            repeat = item.repeat if isinstance(item, TimeTiles) else item
+            yield from _dated(repeat.body, (*path, position, repeat.index))
 
 
 def _dates_to_slices(

@@ -31,12 +31,17 @@ _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Statements that run without a block between them, inside ``steps``; ``slices`` says what its storages are of."""
+    """Statements that run without a block between them, inside ``steps``; ``slices`` says what its storages are of.
+
+    ``numbers`` are those of its statements in the whole program.  ``private`` says that it has temporaries of its own.
+    """
 
     function: Function
     scop: Scop
     steps: tuple[str, ...]
     slices: Mapping[str, Slice]
+    numbers: tuple[int, ...]
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,55 @@ class Repeat:
     index: str
     lower: Form
     upper: Form
-    body: tuple[Piece | Repeat, ...]
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """How far the tiles of a band lean, in elements for each step.
+
+    Before statement ``k`` of step ``t`` of a block, the lower edge has moved by ``slope * t + shifts[k]``.
+    """
+
+    slope: int
+    shifts: tuple[int, ...]
+
+    def reach(self, steps: int) -> int:
+        """How far an edge has moved at the last statement of so many steps."""
+        return self.slope * (steps - 1) + max(self.shifts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimeTiles:
+    """A block whose steps run ``height`` at a time, on tiles of rows that stay in a cache meanwhile.
+
+    ``pieces`` has one piece for each statement, for rows between bounds.  Tiles of ``width`` rows shrink from both
+    sides as time goes on, by ``lower`` and ``upper``, and need nothing of each other; those between them grow, and run
+    when the first are done.  Both kinds run in parallel.  Where there are ``columns``, a tile runs over these in parts
+    of as many as given, one after another, each of which leans to the left.
+    """
+
+    repeat: Repeat
+    pieces: tuple[Piece, ...]
+    height: int
+    width: int
+    rows: tuple[int, int]
+    lower: Band
+    upper: Band
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Parts of ``width`` columns among all those from the first to the one behind the last."""
+
+    width: int
+    range: tuple[int, int]
+    band: Band
+
+
+Item = Piece | Repeat | TimeTiles
+"""What stands in the body of a program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,14 +111,14 @@ class Pieces:
     """
 
     storages: Mapping[str, Storage]
-    body: tuple[Piece | Repeat, ...]
+    body: tuple[Item, ...]
     sizes: Mapping[str, int]
     warnings: tuple[str, ...]
     folds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """All pieces, in the order of the text."""
+        """All pieces that are compiled, in the order of the text."""
         return tuple(_pieces_of(self.body))
 
     @property
@@ -74,20 +127,61 @@ class Pieces:
         return max((len(piece.steps) for piece in self.pieces), default=0)
 
 
-def _pieces_of(body: Sequence[Piece | Repeat]) -> Iterator[Piece]:
+def _pieces_of(body: Sequence[Item]) -> Iterator[Piece]:
     for item in body:
-        if isinstance(item, Piece):
-            yield item
-        else:
-            yield from _pieces_of(item.body)
+        match item:
+            case Piece():
+                yield item
+            case Repeat():
+                yield from _pieces_of(item.body)
+            case TimeTiles():
+                yield from item.pieces
 
 
 def in_pieces(function: Function, sizes: Sizes) -> Pieces:
     """Take a function apart at fixed sizes.  Raises ShapeError and CompileError as range inference does."""
-    return _Cutter(function, sizes, infer(function, sizes.values)).cut()
+    return Cutter(function, sizes, infer(function, sizes.values)).cut()
 
 
-class _Cutter:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Instances with coordinates between bounds, which are steps: ``low <= coordinate < high`` for each of some.
+
+    A coordinate is an index of the statement or a number.
+    """
+
+    coordinates: tuple[str | int, ...]
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The names of the bounds, in pairs."""
+        return tuple(f"tile_{end}{d}" for d in range(len(self.coordinates)) for end in ("low", "high"))
+
+    @property
+    def values(self) -> isl.Set:
+        """What is known of the bounds."""
+        names = list(map(step_parameter, self.bounds))
+        ordered = " and ".join(f"{low} <= {high}" for low, high in zip(names[::2], names[1::2], strict=True))
+        return isl.Set(f"[{', '.join(names)}] -> {{ : {ordered} }}").params()
+
+    def of(self, domain: StatementDomain) -> StatementDomain:
+        """The domain between the bounds."""
+        return replace(domain, domain=self._within(domain.domain), lhs=self._within(domain.lhs))
+
+    def _within(self, points: isl.Set) -> isl.Set:
+        names = list(map(step_parameter, self.bounds))
+        dims = [f"i{d}" for d in range(points.dim(_SET))]
+        where = {points.get_dim_name(_SET, d): dim for d, dim in enumerate(dims)}
+        ends = zip((where.get(c, c) for c in self.coordinates), names[::2], names[1::2], strict=True)
+        inside = " and ".join(f"{low} <= {c} and {c} < {high}" for c, low, high in ends)
+        return points.intersect(
+            isl.Set(f"[{', '.join(names)}] -> {{ {points.get_tuple_name()}[{', '.join(dims)}] : {inside} }}")
+        )
+
+
+class Cutter:
+    """Takes one function apart."""
+
     def __init__(self, function: Function, sizes: Sizes, ranges: Ranges) -> None:
         self.function = function
         self.sizes = sizes
@@ -103,6 +197,7 @@ class _Cutter:
                 self._declare(tensor, role, sizes.strides.get(tensor.name))
 
     def cut(self) -> Pieces:
+        """All pieces."""
         body = self._body(range(len(self.function.statements)), ())
         return Pieces(self.storages, body, self.values, tuple(map(str, self.ranges.warnings)))
 
@@ -111,13 +206,13 @@ class _Cutter:
         strides = contiguous_strides(box.extent) if strides is None else strides
         return self.storages.setdefault(tensor.name, Storage(tensor.name, tensor.dtype, box, role, strides))
 
-    def _body(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> tuple[Piece | Repeat, ...]:
+    def _body(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> tuple[Item, ...]:
         """What some statements inside ``steps`` become."""
-        items: list[Piece | Repeat] = []
+        items: list[Item] = []
         depth = len(steps)
         for key, own in _runs(numbers, lambda n: _block_at(self.function.statements[n], depth)):
             if key is None:
-                piece = self._piece(own, steps)
+                piece = self.piece(own, steps)
                 items += () if piece is None else (piece,)
                 continue
             step = self.function.statements[own[0]].steps[depth]
@@ -135,11 +230,13 @@ class _Cutter:
         assert lower is not None and upper is not None, "inference needs bounds to be affine"
         return lower, upper
 
-    def _piece(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> Piece | None:
-        """The piece of some statements; None where they have no instances."""
+    def piece(self, numbers: Sequence[int], steps: tuple[Step, ...], part: Part | None = None) -> Piece | None:
+        """The piece of some statements, or of a part of their instances; None where they have none."""
         names = tuple(step.index for step in steps)
         statements = [self.function.statements[n] for n in numbers]
         domains = [_inside(self.ranges.domains[n], names) for n in numbers]
+        if part is not None:
+            domains = [part.of(domain) for domain in domains]
         own = self._own(numbers, statements, domains, bool(steps))
         whole = Whole(self.tensors, self.ranges.boxes, self.storages, self.values)
         views = Views(whole, statements, frozenset(names), self._hull(numbers, names), own)
@@ -161,6 +258,9 @@ class _Cutter:
         sizes = Sizes(self.sizes.values, views.strides)
         ranges = Ranges(self.values, views.boxes, tuple(domains), ())
         around = Around(names, self._values(steps, numbers[0])) if steps else None
+        if around is not None and part is not None:
+            names = (*names, *part.bounds)
+            around = Around(names, around.values.intersect(part.values), tiled=True)
         scop = Builder(function, sizes, ranges, around).build()
         if not scop.statements:
             return None
@@ -169,7 +269,7 @@ class _Cutter:
                 tensor = self.tensors[views.slices[name.name].tensor]
                 self._declare(tensor, "temporary")
         slices = {t.name: views.slices[t.name] for t in outlive}
-        return Piece(function, scop, names, slices)
+        return Piece(function, scop, names, slices, tuple(numbers), bool(temporaries))
 
     def _values(self, steps: tuple[Step, ...], number: int) -> isl.Set:
         """The values that steps take together, as a set of parameters."""

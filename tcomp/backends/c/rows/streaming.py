@@ -74,8 +74,11 @@ def stream_functions(text: str) -> str:
 
 
 def streamed_statements(plan: Plan, machine: Machine) -> frozenset[str]:
-    """Statements whose results no statement reads, of kernels whose tensors exceed the caches."""
-    if not machine.overflows(plan.scop.tensor_bytes):
+    """Statements whose results no statement reads, of kernels whose tensors exceed the caches.
+
+    Tiles in time read from the caches what they have just written.
+    """
+    if not machine.overflows(plan.scop.tensor_bytes) or (plan.scop.around is not None and plan.scop.around.tiled):
         return frozenset()
     read = {r.get_tuple_name(isl.dim_type.out) for s in plan.scop.statements for r in s.reads}
     return frozenset(

@@ -1,0 +1,300 @@
+"""Blocks whose steps run several at a time on tiles of rows, as in time tiling by split or diamond tiles.
+
+What a block does to rows is found from all pairs of accesses to one element of which one writes, storage that slices
+share included: how far the row of the later one may lie from that of the earlier one, and how many steps later it is.
+Edges that lean by at least that much cut the rows into tiles that need nothing of each other.  Bondhugula et al.
+(TOPLAS 2016) and Grosser et al. (CGO 2014) do the same in schedules; here each statement keeps a plan of its own, for
+rows between two bounds, and only the loops around it change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from tcomp.errors import LegalityError
+from tcomp.grammar.tree.forms import to_form
+from tcomp.grammar.tree.function import Index, Statement
+from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
+from tcomp.model.stepwise.pieces import Band, Columns, Cutter, Item, Part, Piece, Pieces, Repeat, TimeTiles
+
+MOST_STATEMENTS = 8
+ENOUGH = 4
+"""Steps for which rows as a whole are good enough."""
+
+STEEPEST = 8
+"""Edges that would lean by more elements for each step are given up."""
+
+_SET = isl.dim_type.set
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled."""
+
+    tile: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Steps, rows and columns of a tile; 0 columns are all."""
+
+    height: int
+    width: int
+    columns: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """A block that may be tiled: the row and the column of each statement, and what depends on what along both."""
+
+    repeat: Repeat
+    piece: Piece
+    rows: tuple[str | int, ...]
+    columns: tuple[str | int, ...] | None
+    moves: tuple[_Moves, ...]
+
+    @property
+    def length(self) -> int:
+        """How many steps there are."""
+        return max(0, self.repeat.upper.constant - self.repeat.lower.constant)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moves:
+    """For two statements, by number: how many steps and rows instances of the second follow those of the first."""
+
+    between: Mapping[tuple[int, int], isl.Set]
+    count: int
+
+    def farthest(self, pair: tuple[int, int], slope: int, sign: int) -> int | None:
+        """The largest distance that an edge with a slope does not make up for."""
+        moves = self.between[pair]
+        space = isl.LocalSpace.from_space(moves.get_space())
+        value = isl.Aff.zero_on_domain(space).set_coefficient_val(isl.dim_type.in_, 1, isl.Val(sign))
+        found = moves.max_val(value.set_coefficient_val(isl.dim_type.in_, 0, isl.Val(-slope)))
+        return found.to_python() if found.is_int() else None
+
+    def band(self, sign: int) -> Band | None:
+        """The least slope, and shifts, with which an edge makes up for all distances to one side."""
+        for slope in range(STEEPEST + 1):
+            weights = {pair: self.farthest(pair, slope, sign) for pair in self.between}
+            if any(weight is None for weight in weights.values()):
+                return None
+            shifts = [0] * self.count
+            for _ in range(self.count + 1):
+                before = list(shifts)
+                for (first, second), weight in weights.items():
+                    assert weight is not None
+                    shifts[second] = max(shifts[second], shifts[first] + weight)
+                if shifts == before:
+                    return Band(slope, tuple(shifts))
+        return None
+
+    def is_made_up(self, band: Band, sign: int) -> bool:
+        """Whether an edge leans as far as all distances need."""
+        for (first, second), _ in self.between.items():
+            farthest = self.farthest((first, second), band.slope, sign)
+            if farthest is None or farthest > band.shifts[second] - band.shifts[first]:
+                return False
+        return True
+
+
+def time_tiled(cutter: Cutter, pieces: Pieces, room: Room, shapes: Mapping[int, Shape] | None = None) -> Pieces:
+    """The pieces, with blocks tiled that may be and whose tensors do not stay in a cache.
+
+    ``shapes`` says which of the outermost blocks are tiled, and how, instead.
+    """
+    body: list[Item] = []
+    count = 0
+    for item in pieces.body:
+        if isinstance(item, Repeat):
+            wanted = None if shapes is None else shapes.get(count)
+            count += 1
+            tiles = None if shapes is not None and wanted is None else _tiles(cutter, pieces, item, room, wanted)
+            body.append(item if tiles is None else tiles)
+        else:
+            body.append(item)
+    return replace(pieces, body=tuple(body))
+
+
+def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
+    """Raise LegalityError where tiles of a block would run something before what it depends on, or beside it."""
+    for item in pieces.body:
+        if not isinstance(item, TimeTiles):
+            continue
+        block = _block(cutter, pieces, item.repeat)
+        fits = item.lower.reach(item.height) + item.upper.reach(item.height) <= item.width
+        right = block is not None and item.height >= 1 and item.width >= 1 and fits and _covers(block, cutter, item)
+        if block is not None and right:
+            right = block.moves[0].is_made_up(item.lower, 1) and block.moves[0].is_made_up(item.upper, -1)
+            if item.columns is not None:
+                own = len(block.moves) > 1 and item.columns.width >= 1
+                right = right and own and block.moves[1].is_made_up(item.columns.band, -1)
+        if not right:
+            size = f"{item.height} steps of {item.width} rows"
+            raise LegalityError(f"tiles of {size} of the block over {item.repeat.index} depend on each other")
+
+
+def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
+    """Whether the tiles reach all rows and columns."""
+    if tiles.rows != _range(block, cutter, block.rows):
+        return False
+    columns = None if block.columns is None else _range(block, cutter, block.columns)
+    return tiles.columns is None or tiles.columns.range == columns
+
+
+def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: Shape | None) -> TimeTiles | None:
+    block = _block(cutter, pieces, repeat)
+    if block is None:
+        return None
+    tensors = {cut.tensor for cut in block.piece.slices.values()}
+    total = sum(pieces.storages[name].bytes for name in tensors)
+    if wanted is None and total <= room.block:
+        return None
+    lower, upper = block.moves[0].band(1), block.moves[0].band(-1)
+    if lower is None or upper is None:
+        return None
+    rows = _range(block, cutter, block.rows)
+    shape = wanted or _shape(block, cutter, total, room, lower, upper, rows)
+    if shape is None:
+        return None
+    columns = None
+    if shape.columns:
+        band = block.moves[1].band(-1) if len(block.moves) > 1 else None
+        if band is None or block.columns is None:
+            return None
+        columns = Columns(shape.columns, _range(block, cutter, block.columns), band)
+    made = []
+    steps = cutter.function.statements[block.piece.numbers[0]].steps
+    for position, number in enumerate(block.piece.numbers):
+        coordinates = [block.rows[position]]
+        if columns is not None and block.columns is not None:
+            coordinates.append(block.columns[position])
+        piece = cutter.piece((number,), steps, Part(tuple(coordinates)))
+        if piece is None:
+            return None
+        made.append(piece)
+    return TimeTiles(repeat, tuple(made), shape.height, shape.width, rows, lower, upper, columns)
+
+
+def _shape(
+    block: _Block, cutter: Cutter, total: int, room: Room, lower: Band, upper: Band, rows: tuple[int, int]
+) -> Shape | None:  # fmt: skip
+    """Tiles as high as their room lets them be, at least two steps."""
+    count = max(1, rows[1] - rows[0])
+    loose = max(lower.shifts) + max(upper.shifts)
+
+    def height(width: int) -> int:
+        return min((width - loose) // max(1, lower.slope + upper.slope) + 1, block.length)
+
+    width = min(room.tile * count // max(1, total), count)
+    if height(width) >= ENOUGH or block.columns is None:
+        return Shape(height(width), width) if height(width) >= 2 else None
+    low, high = _range(block, cutter, block.columns)
+    across = max(1, high - low)
+    cells = room.tile * count * across // max(1, total)
+    width = min(math.isqrt(cells), count)
+    return Shape(height(width), width, min(cells // max(1, width), across)) if height(width) >= 2 else None
+
+
+def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
+    """A block as one that may be tiled: a few statements without temporaries of their own, each over rows."""
+    if len(repeat.body) != 1 or repeat.lower.terms or repeat.upper.terms:
+        return None
+    (piece,) = repeat.body
+    if not isinstance(piece, Piece) or piece.private or not 1 <= len(piece.numbers) <= MOST_STATEMENTS:
+        return None
+    statements = [cutter.function.statements[n] for n in piece.numbers]
+    if any(s.reduction is not None or len(s.steps) != 1 or s.scatters for s in statements):
+        return None
+    fixed = {cut.tensor: tuple(d for d, _ in cut.at) for cut in piece.slices.values()}
+    rows = [_coordinate(s, fixed[s.target], 0, cutter) for s in statements]
+    if any(row is None for row in rows):
+        return None
+    moves = _moves(cutter, pieces, piece, statements, [row for row in rows if row is not None])
+    if moves is None:
+        return None
+    columns = [_coordinate(s, fixed[s.target], 1, cutter) for s in statements]
+    known = [column for column in columns if column is not None]
+    across = None
+    if len(known) == len(columns) and all(len(s.subscripts) - len(fixed[s.target]) > 2 for s in statements):
+        across = _moves(cutter, pieces, piece, statements, known)
+    return _Block(
+        repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
+        (moves,) if across is None else (moves, across),
+    )  # fmt: skip
+
+
+def _coordinate(statement: Statement, fixed: tuple[int, ...], position: int, cutter: Cutter) -> str | int | None:
+    """The index, or the number, that says where along a dimension a statement writes."""
+    left = [s for d, s in enumerate(statement.subscripts) if d not in fixed]
+    if position >= len(left):
+        return None
+    subscript = left[position]
+    if isinstance(subscript, Index):
+        own = {step.index for step in statement.steps}
+        return subscript.name if subscript.name not in own else None
+    form = to_form(subscript, cutter.values)
+    return form.constant if form is not None and not form.terms else None
+
+
+def _range(block: _Block, cutter: Cutter, coordinates: Sequence[str | int]) -> tuple[int, int]:
+    """The first coordinate, and the one behind the last, of all statements."""
+    ends = []
+    for number, coordinate in zip(block.piece.numbers, coordinates, strict=True):
+        hull = cutter.ranges.domains[number].hull
+        ends.append((coordinate, coordinate) if isinstance(coordinate, int) else hull[coordinate])
+    return min(low for low, _ in ends), max(high for _, high in ends) + 1
+
+
+def _moves(
+    cutter: Cutter, pieces: Pieces, piece: Piece, statements: Sequence[Statement], coordinates: Sequence[str | int]
+) -> _Moves | None:  # fmt: skip
+    """What depends on what; None where a statement writes what it reads at another row of the same step."""
+    accesses = [
+        list(_accesses(cutter, pieces, number, statement, coordinate))
+        for number, statement, coordinate in zip(piece.numbers, statements, coordinates, strict=True)
+    ]
+    between: dict[tuple[int, int], isl.Set] = {}
+    for first, earlier in enumerate(accesses):
+        for second, later in enumerate(accesses):
+            found = isl.Set("{ [t, r] : false }")
+            for one, writes in earlier:
+                for other, also in later:
+                    same = one.get_tuple_name(isl.dim_type.out) == other.get_tuple_name(isl.dim_type.out)
+                    if same and (writes or also):
+                        found = found.union(one.apply_range(other.reverse()).deltas())
+            if first == second and not found.intersect(isl.Set("{ [0, r] : r != 0 }")).is_empty():
+                return None
+            after = "t >= 0" if first < second else "t >= 1"
+            found = found.intersect(isl.Set(f"{{ [t, r] : {after} }}")).coalesce()
+            if not found.is_empty():
+                between[first, second] = found
+    return _Moves(between, len(statements))
+
+
+def _accesses(
+    cutter: Cutter, pieces: Pieces, number: int, statement: Statement, coordinate: str | int
+) -> Iterator[tuple[isl.Map, bool]]:
+    """From step and row to the elements that a statement touches there, as they share places; and if it writes."""
+    domain = cutter.ranges.domains[number].domain
+    frame = Frame(domain, cutter.values, cutter.ranges.boxes)
+    names = [f"i{d}" for d in range(domain.dim(_SET))]
+    row = coordinate if isinstance(coordinate, int) else names[statement.indices.index(coordinate)]
+    places = isl.Map(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> [{names[0]}, {row}] }}")
+    write = element_map(frame, statement.target, statement.subscripts)
+    for access, writes in [(write, True), *((r, False) for r in reads_with_subscripts(frame, statement.value, ()))]:
+        elements = places.intersect_domain(domain).reverse().apply_range(access)
+        name = str(access.get_tuple_name(isl.dim_type.out))
+        dimension, kept = pieces.folds.get(name, (-1, 1))
+        if dimension >= 0:
+            rank = access.dim(isl.dim_type.out)
+            dims = [f"x{d}" for d in range(rank)]
+            shared = [f"({x} mod {kept})" if d == dimension else x for d, x in enumerate(dims)]
+            elements = elements.apply_range(isl.Map(f"{{ {name}[{', '.join(dims)}] -> {name}[{', '.join(shared)}] }}"))
+        yield elements, writes

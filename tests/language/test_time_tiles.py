@@ -1,0 +1,136 @@
+"""Blocks whose steps run several at a time on tiles: results, plans as text, and tiles that are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.backends.c.target import CpuBackend
+from tcomp.errors import LegalityError
+from tcomp.grammar import define
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
+from tcomp.stepwise import StepwiseCompilation, lower_stepwise
+from tests.language import polybench
+from tests.language.test_recurrences import IN_PLACE, JACOBI, TWO_BACK
+
+FOLDER = Path(__file__).parents[2] / "examples" / "polybench" / "stencils"
+STENCILS = {
+    name: (FOLDER / f"{name}.tc").read_text("utf-8") for name in ("jacobi-1d", "jacobi-2d", "fdtd-2d", "heat-3d")
+}
+
+
+def tiled(text: str, sizes: dict[str, int], cache: int = 4000) -> StepwiseCompilation:
+    """Compiled for a processor with so small a second cache that the block is tiled."""
+    (function,) = define(text).values()
+    machine = replace(this_machine(), middle_cache=2 * cache, threads=1)
+    return lower_stepwise(function, Sizes(sizes), MappingOptions(), CpuBackend(machine))
+
+
+def head(compilation: StepwiseCompilation) -> str:
+    """The size of the tiles, as the plan says it."""
+    titles = [title for title, _, _ in compilation.parts if "tiles of" in title]
+    return titles[0].split(" in ")[1].rstrip(":") if titles else ""
+
+
+def check(text: str, sizes: dict[str, int], *arguments: Any, cache: int = 4000, size: str = "") -> None:
+    made = tiled(text, sizes, cache)
+    assert size in head(made) if size else head(made)
+    (name,) = define(text)
+    operation = tc.define(text)[name]
+    kernel = operation.compile(*arguments, plan=made.stages["pack"])
+    found, wanted = kernel(*arguments), operation.reference(*arguments)
+    for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    assert head(kernel.compilation) == head(made)
+
+
+@pytest.mark.parametrize(("n", "steps"), [(40, 13), (23, 2), (31, 8)])
+def test_stencils_in_two_dimensions(n: int, steps: int) -> None:
+    rng = np.random.default_rng(n)
+    A, B = rng.random((2, n, n))
+    check(STENCILS["jacobi-2d"], {"N": n, "T": steps}, A, B, steps, cache=110 * n)
+    fields = rng.random((3, n, n + 3))
+    sizes = {"NX": n, "NY": n + 3, "T": steps}
+    check(STENCILS["fdtd-2d"], sizes, *fields, rng.random(steps), cache=130 * n)
+    check(JACOBI, {"N": n, "M": n, "T": steps}, A, steps, cache=110 * n)
+
+
+def test_stencils_in_one_dimension_and_in_three() -> None:
+    rng = np.random.default_rng(0)
+    A, B = rng.random((2, 900))
+    check(STENCILS["jacobi-1d"], {"N": 900, "T": 30}, A, B, 30)
+    check(TWO_BACK, {"N": 900, "T": 30}, A, 30)
+    A, B = rng.random((2, 13, 13, 13))
+    check(STENCILS["heat-3d"], {"N": 13, "T": 7}, A, B, 7, cache=12000, size="columns")
+
+
+def test_boundaries_that_change_are_part_of_the_tiles() -> None:
+    text = """def f(double(N,M) A, double(T) left, double(T) right) -> (U) {
+      U(i,j) = A(i,j)
+      for t in 0:T {
+        V(i,j) = U(i,j) + 0.1 * (U(i+1,j) - 2.0 * U(i,j) + U(i-1,j)) where i in 1:N-1, j in 0:M
+        V(0,j) = left(t) where j in 0:M
+        V(N-1,j) = right(t) where j in 0:M
+        U(i,j) = V(i,j) where i in 0:N, j in 0:M
+      }
+    }"""
+    # V is written and read in one step only, so it is the step's own, and there is nothing to tile.
+    assert not head(tiled(text, {"N": 40, "M": 6, "T": 9}))
+    text = text.replace("-> (U)", "-> (U, V)")
+    rng = np.random.default_rng(1)
+    check(text, {"N": 40, "M": 6, "T": 9}, rng.random((40, 6)), rng.random(9), rng.random(9), cache=1500)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IN_PLACE,  # Each row needs old values of its neighbours, which other tiles may have overwritten.
+        # What is far away is needed at once.
+        JACOBI.replace("U(t-1,i,j) where", "U(t-1,N-1-i,j) where"),
+        # All rows need the sum of all.
+        """def f(double(N,M) A, const int T) -> (O) {
+          O(i,j) = A(i,j)
+          for t in 0:T { s(j) +=! O(i,j)  O(i,j) = O(i,j) - s(j) }
+        }""",
+    ],
+)
+def test_blocks_that_are_not_tiled(text: str) -> None:
+    assert not head(tiled(text, {"N": 40, "M": 30, "T": 9}, 500))
+
+
+def test_small_blocks_and_options_that_ask_for_no_fusion_leave_blocks_as_they_are() -> None:
+    (function,) = define(JACOBI).values()
+    sizes, backend = Sizes({"N": 40, "M": 40, "T": 9}), CpuBackend(replace(this_machine(), middle_cache=1 << 20))
+    assert not head(lower_stepwise(function, sizes, MappingOptions(), backend))
+    small = CpuBackend(replace(this_machine(), middle_cache=12000))
+    assert head(lower_stepwise(function, sizes, MappingOptions(), small))
+    assert not head(lower_stepwise(function, sizes, MappingOptions(fusion_strategy="min"), small))
+
+
+def test_tiles_of_a_plan_may_be_changed_if_they_stay_independent() -> None:
+    made = tiled(JACOBI, {"N": 40, "M": 40, "T": 9}, 6000)
+    size, operation = head(made), tc.define(JACOBI).jacobi
+    text = made.stages["pack"]
+    A = np.random.default_rng(2).random((40, 40))
+    for other in ("tiles of 3 steps x 17 rows", "tiles of 1 steps x 1 rows", "tiles of 4 steps x 200 rows"):
+        kernel = operation.compile(A, 9, plan=text.replace(size, other))
+        np.testing.assert_allclose(kernel(A, 9), polybench_jacobi(A, 9), rtol=1e-12)
+    for wrong in ("tiles of 5 steps x 6 rows", "tiles of 9 steps x 15 rows"):
+        with pytest.raises(LegalityError, match="depend on each other"):
+            operation.compile(A, 9, plan=text.replace(size, wrong))
+    for wrong in ("tiles of 0 steps x 6 rows", "tiles of 2 steps x 0 rows", "tiles of 2 steps x 99999999 rows"):
+        with pytest.raises(tc.TcompError):
+            operation.compile(A, 9, plan=text.replace(size, wrong))
+
+
+def polybench_jacobi(A: Any, steps: int) -> Any:
+    for _ in range(steps):
+        A = polybench.jacobi_2d(A, A, 1)[1]
+    return A
