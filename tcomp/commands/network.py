@@ -27,11 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(execute=execute)
         if execute is list_operators:
             continue
-        action.add_argument(
-            "file", metavar="MODEL", help=f"a model of ONNX, NAME.pt2 ({_TRUST}), or NAME.tcn, which was saved"
-        )
+        what = f"a model of ONNX, NAME.tc, NAME.pt2 ({_TRUST}), or NAME.tcn, which was saved"
+        action.add_argument("file", metavar="MODEL", help=what)
         size = "what a model of ONNX leaves open: batch=1, or x=1,3,224,224"
         action.add_argument("--size", action="append", default=[], metavar="NAME=N", help=size)
+        arrays = "arrays for the weights of a text"
+        action.add_argument("--weights", metavar="FILE.npz", help=arrays)
         leave = f"a pass to leave out: {', '.join(NetworkOptions.passes())}"
         action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
         if name == "show":
@@ -150,6 +151,17 @@ def _inputs(network: Network, file: str | None) -> list[Any]:
         raise NetworkError(f"{file} has no inputs for the network: {error}") from error
 
 
+def _weights(file: str | None) -> dict[str, Any]:
+    """Arrays by their names.  Raises NetworkError."""
+    if file is None:
+        return {}
+    try:
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"{file} has no weights: {error}") from error
+
+
 def _random(draw: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
     if dtype.startswith("float"):
         return draw.standard_normal(shape).astype(dtype)
@@ -171,4 +183,4 @@ def _read(values: argparse.Namespace) -> Network:
             importlib.import_module("torch")
         except ImportError:
             raise MissingPackageError("networks are read by PyTorch: pip install 'tcomp[torch]'") from None
-    return read(values.file, sizes=given)
+    return read(values.file, sizes=given, weights=_weights(values.weights))

@@ -22,6 +22,7 @@ from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.profile import Profile
 from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.reading import network_of as read_text
 from tcomp.networks.saving import load
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "ablate",
     "compile_network",
     "from_onnx",
+    "from_text",
     "from_torch",
     "load_network",
     "operators",
@@ -84,6 +86,30 @@ def from_onnx(model: Any, *, sizes: Sizes | None = None, name: str = "network") 
     return network_of(model, name, sizes or {})
 
 
+def from_text(
+    source: str | os.PathLike[str],
+    *example: Any,
+    weights: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> Network:
+    """The network that program text says: a def whose statements are calls.  Any other def is one call of its own.
+
+    Args:
+        source: the text, or a file that ends in ``.tc``.
+        example: an array for each input, of which only the shape matters; not needed where extents are numbers.
+        weights: arrays for the parameters that are the same in every call, by their names.
+        sizes: what size symbols stand for, where there is no example.
+        name: the def; the last one of the text where it is None.
+
+    Raises:
+        CompileError: the text is wrong.
+        ShapeError: shapes do not fit.
+        NetworkError: an extent is not known, or weights do not fit the parameters.
+    """
+    return read_text(source, weights or {}, example, sizes, name)
+
+
 def load_network(path: str | os.PathLike[str]) -> CompiledNetwork:
     """The network of a file that ``net.save`` wrote, ready to run; it holds machine code, so open only what you trust.
 
@@ -101,33 +127,38 @@ def compile_network(
     model: Any,
     *example: Any,
     sizes: Sizes | None = None,
+    weights: Mapping[str, Any] | None = None,
     options: NetworkOptions | Mapping[str, Any] | None = None,
 ) -> CompiledNetwork:
     """Compile a network for the CPU: ``net = compile_network(module, x)``, then ``y = net(x)``.
 
     Args:
-        model: a ``Network``, a ``torch.nn.Module`` in evaluation mode, a ``ModelProto`` of ONNX, or the path of what
-            ``torch.export.save`` wrote (``.pt2``) or of a model of ONNX.
-        example: for a module, one tensor for each input; only shapes and types matter.
-        sizes: for a model of ONNX, see ``from_onnx``.
+        model: a ``Network``, a ``torch.nn.Module`` in evaluation mode, a ``ModelProto`` of ONNX, program text, or the
+            path of what ``torch.export.save`` wrote (``.pt2``), of program text (``.tc``) or of a model of ONNX.
+        example: for a module or a text, one tensor for each input; only shapes and types matter.
+        sizes: for a model of ONNX or a text, see ``from_onnx`` and ``from_text``.
+        weights: for a text, see ``from_text``.
         options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
             ``{"conv2d": MappingOptions(...)}``.
 
     Raises:
         NetworkError: it cannot be read.
     """
-    return CompiledNetwork(read(model, *example, sizes=sizes), options)
+    return CompiledNetwork(read(model, *example, sizes=sizes, weights=weights), options)
 
 
-def read(model: Any, *example: Any, sizes: Sizes | None = None) -> Network:
+def read(model: Any, *example: Any, sizes: Sizes | None = None, weights: Mapping[str, Any] | None = None) -> Network:
     """The network of anything that ``compile_network`` takes.  Raises NetworkError."""
     if isinstance(model, Network):
         return model.checked()
     if isinstance(model, (str, os.PathLike)):
+        if Path(model).suffix == ".tc" or (isinstance(model, str) and "{" in model):
+            extents = {name: extent for name, extent in (sizes or {}).items() if isinstance(extent, int)}
+            return from_text(model, *example, weights=weights, sizes=extents)
         return read_exported(model) if Path(model).suffix == ".pt2" else from_onnx(model, sizes=sizes)
     if is_model(model):
         return from_onnx(model, sizes=sizes)
     if not hasattr(model, "state_dict"):  # a module, or an exported program, without importing torch
-        kinds = "a network is a Network, a module of PyTorch or a model of ONNX"
+        kinds = "a network is a Network, a module of PyTorch, a model of ONNX or program text"
         raise NetworkError(f"{kinds}, not {type(model).__name__}")
     return from_torch(model, example)
