@@ -342,3 +342,31 @@ def _is_monotone(form: Form) -> bool:
         or (term.op in ("/", "min", "max") and all(_is_monotone(operand) for operand in term.operands))
         for term, _ in form.terms
     )
+
+
+def value(form: Form, at: Mapping[str, int]) -> int:
+    """The value of a form where its variables have those of ``at``."""
+    terms = ((_atom_value(term, at) if isinstance(term, Atom) else at[term]) * factor for term, factor in form.terms)
+    return form.constant + sum(terms)
+
+
+def _atom_value(atom: Atom, at: Mapping[str, int]) -> int:
+    operands = [value(operand, at) for operand in atom.operands]
+    match atom.op:
+        case "/":
+            return operands[0] // atom.divisor
+        case "%":
+            return operands[0] % atom.divisor
+        case "select":
+            assert atom.condition is not None
+            return operands[0] if _holds(atom.condition, at) else operands[1]
+        case _:
+            return min(operands) if atom.op == "min" else max(operands)
+
+
+def _holds(condition: Condition, at: Mapping[str, int]) -> bool:
+    if condition.form is not None:
+        number = value(condition.form, at)
+        return number == 0 if condition.op == "==" else number != 0 if condition.op == "!=" else number >= 0
+    found = [_holds(operand, at) for operand in condition.operands]
+    return not found[0] if condition.op == "!" else any(found) if condition.op == "||" else all(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol, Self, TypeVar
 
-from tcomp.grammar.tree.forms import Interval, interval, to_form
+from tcomp.grammar.tree.forms import Interval, to_form, value
 from tcomp.grammar.tree.function import Statement, Step
 
 Own = TypeVar("Own", bound="Run")
@@ -44,12 +44,12 @@ def _in_order(runs: Sequence[Own], at: Mapping[str, int]) -> Iterator[Own]:
     for (number, _), group in groupby(runs, block):
         members = list(group)
         if number < 0:
-            fixed = {name: (value, value) for name, value in at.items()}
+            fixed = {name: (number, number) for name, number in at.items()}
             yield from (run.within(fixed) for run in members)
             continue
         step = members[0].statement.steps[depth]
-        for value in _values(step, members[0], at):
-            yield from _in_order(members, {**at, step.index: value})
+        for number in _values(step, members[0], at):
+            yield from _in_order(members, {**at, step.index: number})
 
 
 def _values(step: Step, run: Run, at: Mapping[str, int]) -> range:
@@ -57,7 +57,6 @@ def _values(step: Step, run: Run, at: Mapping[str, int]) -> range:
     if step.lower is None or step.upper is None:
         low, high = run.hull[step.index]
         return range(low, high + 1)
-    hull = {name: (value, value) for name, value in at.items()}
     ends = [to_form(bound, run.sizes) for bound in (step.lower, step.upper)]
-    low, high = (interval(end, hull)[0] for end in ends if end is not None)
+    low, high = (value(end, at) for end in ends if end is not None)
     return range(low, high)

@@ -126,3 +126,32 @@ def test_cumulative_products_and_maxima(shape: tuple[int, int], target: str) -> 
     np.testing.assert_allclose(product, np.cumprod(A, 1), rtol=1e-5)
     maximum = call("cumulative_maximum", target, A, file="cumulative")
     np.testing.assert_array_equal(maximum, np.maximum.accumulate(A, 1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "block"), [(1, 4), (9, 4), (24, 8), (13, 20)])
+def test_factors_in_blocks_of_columns(n: int, block: int, target: str) -> None:
+    half = np.random.default_rng(n).random((n, n))
+    A = half @ half.T + n * np.eye(n)
+    LU = call("blocked_lu", target, A, block)
+    np.testing.assert_allclose((np.tril(LU, -1) + np.eye(n)) @ np.triu(LU), A, rtol=1e-10)
+    np.testing.assert_allclose(call("blocked_cholesky", target, A, block), np.linalg.cholesky(A), rtol=1e-9, atol=1e-12)
+
+
+def test_bounds_of_blocks_may_divide_and_choose() -> None:
+    text = """def f(float(N) A, const int B) -> (S) {
+      S(i) = A(i)
+      for b in 0:(N+B-1)/B {
+        for k in max(b*B, b % 3):(b % 2 == 0 ? min((b+1)*B, N) : min(N, (b+1)*B-1)) { S(k) = S(k) + b + 1 }
+      }
+    }"""
+    f = tc.define(text).f
+    A = np.zeros(17, np.float32)
+    for size in (1, 3, 5, 20):
+        wanted = np.zeros(17, np.float32)
+        for b in range(-(-17 // size)):
+            last = min((b + 1) * size, 17) if b % 2 == 0 else min(17, (b + 1) * size - 1)
+            for k in range(max(b * size, b % 3), last):
+                wanted[k] += b + 1
+        np.testing.assert_array_equal(f(A, size), wanted)
+        np.testing.assert_array_equal(f.reference(A, size), wanted)

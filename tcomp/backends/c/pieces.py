@@ -12,7 +12,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.ranges.affine import step_parameter
-from tcomp.grammar.tree.forms import Form
+from tcomp.grammar.tree.forms import Atom, Condition, Form
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.ir import Block, For, Number
 from tcomp.mapping.machines.cpu import Machine
@@ -172,7 +172,9 @@ def _scaled(text: str, stride: int) -> str:
 
 def _form(form: Form) -> str:
     """The C text of a form over steps."""
-    terms = [_term(step_parameter(str(term)), factor) for term, factor in form.terms]
+    terms = [
+        _term(_atom(term) if isinstance(term, Atom) else step_parameter(term), factor) for term, factor in form.terms
+    ]
     if form.constant or not terms:
         terms.append(f"{form.constant}L" if abs(form.constant) >= 1 << 31 else str(form.constant))
     return " + ".join(terms).replace("+ -", "- ")
@@ -180,3 +182,25 @@ def _form(form: Form) -> str:
 
 def _term(name: str, factor: int) -> str:
     return name if factor == 1 else f"-{name}" if factor == -1 else f"{factor}L * {name}"
+
+
+def _atom(atom: Atom) -> str:
+    operands = [_form(operand) for operand in atom.operands]
+    match atom.op:
+        case "/":
+            return f"tc_floordiv({operands[0]}, {atom.divisor}L)"
+        case "%":
+            return f"tc_mod({operands[0]}, {atom.divisor}L)"
+        case "select":
+            assert atom.condition is not None
+            return f"({_condition(atom.condition)} ? {operands[0]} : {operands[1]})"
+        case _:
+            return f"tc_{atom.op}({operands[0]}, {operands[1]})"
+
+
+def _condition(condition: Condition) -> str:
+    if condition.form is not None:
+        relation = {"==": "== 0", "!=": "!= 0"}.get(condition.op, ">= 0")
+        return f"({_form(condition.form)} {relation})"
+    operands = [_condition(operand) for operand in condition.operands] or [str(int(condition.op == "&&"))]
+    return f"(!{operands[0]})" if condition.op == "!" else f"({f' {condition.op} '.join(operands)})"
