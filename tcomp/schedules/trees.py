@@ -183,8 +183,8 @@ class _Planting:
         indices = {*statement.indices}
         around = [loop.value for loop in stage.loops[:level]]
         tail: list[Expression] = [v for v in values_of(stage)[level:] if names_in(v) <= indices]
-        known = {name for value in (*around, *tail) for name in names_in(value)}
-        tail += [Name(i) for i in statement.indices if i not in known]
+        if not loop_map(statement, [*around, *tail], statement.domain, 0).is_injective():
+            tail += [Name(i) for i in statement.indices]
         if not tail:
             return None
         placed = self.placing.placed[stage.name]

@@ -234,6 +234,24 @@ cuda = types.SimpleNamespace(get_device_capability=lambda: (8, 7), current_strea
 """
 
 
+FAKE_CUPY = """
+import types, numpy
+uint64 = numpy.uint64
+class Array:
+    def __init__(self, a): self.a, self.shape, self.dtype, self.itemsize = a, a.shape, a.dtype, a.itemsize
+    strides = property(lambda self: self.a.strides)
+    data = property(lambda self: types.SimpleNamespace(ptr=self.a.ctypes.data))
+def zeros(n, dtype): return Array(numpy.zeros(n, dtype))
+cuda = types.SimpleNamespace(Device=lambda: types.SimpleNamespace(compute_capability="80"))
+class Function:
+    def __init__(self, name): self.name, self.max_dynamic_shared_size_bytes = name, 0
+    def __call__(self, grid, block, passed, shared_mem): print(self.name, *grid, *block, shared_mem)
+class RawModule:
+    def __init__(self, path): print("load", path.rpartition("/")[2])
+    def get_function(self, name): return Function(name)
+"""
+
+
 @needs_gcc
 def test_gpu_kernels_are_launched_as_tcomp_launches_them(tmp_path: Path) -> None:
     """The launcher in C and the loader for PyTorch, on a driver that notes what it is told."""
@@ -272,6 +290,16 @@ def test_gpu_kernels_are_launched_as_tcomp_launches_them(tmp_path: Path) -> None
     )
     assert told.returncode == 0, told.stderr
     assert sorted(told.stdout.splitlines()) == sorted(["load softmax_sm_80.cubin", *wanted, "refused"])
+
+    (tmp_path / "cupy.py").write_text(FAKE_CUPY)
+    program = (
+        "import numpy, cupy, softmax_cupy\nx = cupy.Array(numpy.zeros((8, 4096), 'f4'))\nsoftmax_cupy.Kernel()(x, x)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == ["load softmax_sm_80.cubin", *wanted]
     assert json.loads((tmp_path / "softmax.json").read_text())["abi"] == 1
 
 

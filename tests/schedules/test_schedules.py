@@ -80,6 +80,11 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         lambda s: s["s"].compute_at("Y", "n")["e"].compute_at("Y", "n")["m"].compute_at("Y", "n"),
         "# m, as needed here:",
     ),
+    "a sum of indices": (
+        "mm",
+        lambda s: s["C"].skew("n", "m").interchange("k", "n").fuse("m", "k"),
+        "start C for all n",
+    ),
     "filter outside": ("conv", lambda s: s["O"].reorder("r", "s", "c", "n", "m", "h", "w"), "for r in 0 .. 3:"),
     "once in a loop that needs all of it": (
         "sums",
