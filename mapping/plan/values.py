@@ -29,12 +29,6 @@ SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
 at the last element of a copy with groups."""
 
 
-def unrolling(mark: str) -> int:
-    """How many copies of its body the loop just below a mark is to have: 4 for ``unroll4x0``; 0 for other marks."""
-    count = mark.removeprefix("unroll").partition("x")[0]
-    return int(count) if mark.startswith("unroll") and count.isdigit() else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Statements that isl schedules under one coincident, permutable band.

@@ -59,7 +59,6 @@ def _left(stage: Stage, level: int) -> str:
 
 def _head(loop: Loop, partly: bool) -> str:
     how = {SERIAL: "", PARALLEL: "parallel ", VECTORS: "vectorized "}[loop.how]
-    how += f"unrolled {loop.copies} times " if loop.copies else ""
     if partly:
         return f"{how}for {loop.name} in what is needed:"
     return f"{how}for {loop.name} in {loop.low} .. {loop.high + 1}:"

@@ -154,7 +154,7 @@ class Schedule:
         return self._step("vectorize", loop)
 
     def unroll(self, *given: Any) -> Schedule:
-        """A loop with copies of its body, as in unroll("k", 4); on a GPU how many copies of all bodies there may be."""
+        """How many copies of loop bodies there may be on a GPU.  On a processor the C compiler unrolls."""
         return self._step("unroll", *given)
 
     # Where a stage is computed, and where its values are.

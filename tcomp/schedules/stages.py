@@ -16,14 +16,13 @@ SERIAL, PARALLEL, VECTORS = "serial", "parallel", "vectors"
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop: its name, its value, its least and greatest value, how its iterations run, and ``copies`` of its body."""
+    """A loop: its name, its value, its least and greatest value, and how its iterations run."""
 
     name: str
     value: Expression
     low: int
     high: int
     how: str = SERIAL
-    copies: int = 0
 
     @property
     def extent(self) -> int:

@@ -16,10 +16,6 @@ ROOT = "root"
 """What stands for no loop: outside of all."""
 
 
-MOST_COPIES = 64
-"""Copies of a loop's body that make a kernel no longer than compilers like."""
-
-
 def split(state: State, stage: Stage, loop: str, size: int, names: tuple[str, str] | None = None) -> State:
     """A loop as one over parts of so many iterations, and one inside each part."""
     old = stage.loop(loop)
@@ -111,17 +107,6 @@ def serial(state: State, stage: Stage, *names: str) -> State:
     return _running(state, stage, SERIAL, names)
 
 
-def unroll(state: State, stage: Stage, loop: str, copies: int = 4) -> State:
-    """So many copies of a loop's body behind each other."""
-    _positive(copies, "the number of copies")
-    if copies > MOST_COPIES:
-        raise ScheduleError(f"a loop has {MOST_COPIES} copies of its body at most, not {copies}")
-    if stage.loop(loop).how != SERIAL:
-        raise ScheduleError(f"{loop} of {stage.name} runs {stage.loop(loop).how}, so its body has no copies")
-    chosen = stage.loop(loop)
-    return _with(state, stage, [(replace(item, copies=copies) if item is chosen else item,) for item in stage.loops])
-
-
 def compute_at(
     state: State, stage: Stage, consumer: str, loop: str, store_at: str | None = None, shift: int | None = None
 ) -> State:
@@ -197,8 +182,7 @@ def tensorize(state: State, stage: Stage) -> State:
 STEPS: dict[str, Callable[..., State]] = {
     step.__name__: step
     for step in (
-        split, tile, reorder, interchange, fuse, skew, reverse, parallel, vectorize, serial, unroll,
-        compute_at, compute_root,
+        split, tile, reorder, interchange, fuse, skew, reverse, parallel, vectorize, serial, compute_at, compute_root,
         store_at, inline, cache_read, tensorize,
     )
 }  # fmt: skip

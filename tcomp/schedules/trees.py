@@ -86,11 +86,6 @@ class _Planting:
                     f"{inner.name} is computed in {inner.place.loop} of {root.name}, but {root.loops[band - 1].name} "
                     f"inside it runs in parallel or computes something again: nothing stands between such loops"
                 )
-        copied = next((loop.name for loop in root.loops[:band] if loop.copies), None)
-        if copied is not None:
-            raise ScheduleError(
-                f"{copied} of {root.name} runs in parallel or computes something again: it has no copies"
-            )
         inside = Mark(f"group{number}", self._from(root, band, list(root.statements)))
         if not band:
             return inside
@@ -132,14 +127,11 @@ class _Planting:
         stops = [stage.depth(s.place.loop) for s in self.state.inside(stage.name) if s.place]
         stops += [stage.shared] if len(own) > 1 else []
         stops += [stage.depth(loop) for _, loop in stage.copied]
-        stops += [d + side for d, loop in enumerate(stage.loops) for side in (0, 1) if loop.copies]
         end = min([stop for stop in stops if stop > level], default=len(stage.loops))
         inside = self._from(stage, end, own)
         if any(stage.depth(loop) == end for _, loop in stage.copied):
             inside = Mark(f"panel{self.state.position(stage.name)}", inside)
-        band = Band(self._rows(stage, level, end, own), 0, inside)
-        copies = stage.loops[level].copies
-        return Mark(f"unroll{copies}x{self.state.position(stage.name)}x{level}", band) if copies else band
+        return Band(self._rows(stage, level, end, own), 0, inside)
 
     def _stages(self, stage: Stage, level: int, own: list[str]) -> Subtree:
         """The start, the updates and the end of a reduction, one after another."""

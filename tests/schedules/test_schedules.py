@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -91,7 +90,6 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         lambda s: s["s"].compute_at("B", "i", store_at="root"),
         "each element once:",
     ),
-    "unrolled": ("mm", lambda s: s["C"].unroll("k", 3).unroll("m", 2), "unrolled 3 times for k in 0 .. 7:"),
     "data choose": ("scatter", lambda s: s["O"].split("n", 2).interchange("n_o", "d"), "for d in 0 .. 5:"),
     "a name again": (
         "again",
@@ -155,11 +153,6 @@ def test_values_live_where_the_schedule_puts_them() -> None:
     assert window.compilation.plan.buffers["B_1"].shape == (13, 15)
     rows = schedule("rows")["m"].compute_at("e", "n").compile()
     assert rows.compilation.plan.buffers["m_acc0"].space == "register"
-
-
-def test_copies_of_a_body_are_asked_of_the_compiler() -> None:
-    kernel = schedule("mm")["C"].interchange("n", "k").unroll("k", 3).compile()
-    assert re.search(r"#pragma GCC unroll 3\n *for \(long c1 = 0; c1 < 7; c1\+\+\) \{", kernel.source)
 
 
 def test_a_kernel_keeps_its_schedule() -> None:
@@ -257,7 +250,7 @@ def drawn(rng: random.Random, made: Schedule) -> Schedule:
         case 8 | 9:
             return stage.compute_at(reader, rng.choice(made[reader].loops), store_at=rng.choice([None, "root"]))
         case 10:
-            return stage.inline() if rng.random() < 0.5 else stage.unroll(loop, rng.choice([2, 3, 8]))
+            return stage.inline()
         case _:
             return stage.tensorize()
 

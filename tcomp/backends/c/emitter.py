@@ -45,7 +45,7 @@ from tcomp.loops.ir import (
 )
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Plan, unrolling
+from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.tiles.footprint import box_volume
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import FLOAT32
@@ -169,10 +169,6 @@ class Emitter:
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):
             self._parallel(node, depth)
-            return
-        if isinstance(node.body, For) and (copies := unrolling(node.name)) and node.name not in self.by_mark:
-            self._put(depth, f"#pragma GCC unroll {copies}")
-            self._loop(node.body, depth, self._node)
             return
         operation = self.plan.operations.get(node.name)
         if node.name in self.scans and node.body is self.scans[node.name].scan.steps:
