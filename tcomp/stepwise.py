@@ -28,7 +28,8 @@ from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop, Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
-from tcomp.model.stepwise.tiling import Room, Shape, prove_tiles, time_tiled
+from tcomp.model.stepwise.tiling import Room, Shape, prove_tiles, time_tiled, worth_tiles
+from tcomp.model.stepwise.unfolding import with_tensors_between
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
 _SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?"
@@ -164,10 +165,10 @@ def lower_stepwise(
     trace = Trace()
     shapes = None if given is None else _shapes(given)
     with bounded(function) as bounds:
-        cutter = Cutter(function, sizes, bounds(lambda: infer(function, sizes.values)))
-        pieces = bounds(lambda: folded(cutter.cut()))
-        if shapes is not None or options.fusion_strategy != "min":
-            pieces = bounds(lambda: time_tiled(cutter, pieces, _room(backend.machine, options), shapes))
+        wanted = shapes is not None or options.fusion_strategy != "min"
+        room = _room(backend.machine, options) if wanted else None
+        count = None if given is None else len(_HEAD.findall(given))
+        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count))
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -197,6 +198,32 @@ def lower_stepwise(
     )
     loops = Block(()) if largest is None else largest.loops
     return StepwiseCompilation(function, whole, plans, loops, source, trace.seconds, pieces, tuple(made))
+
+
+def _cut(
+    function: Function, sizes: Sizes, room: Room | None, shapes: Mapping[int, Shape] | None, count: int | None
+) -> tuple[Cutter, Pieces]:
+    """The function in pieces, in tiles over time where there is ``room`` for them.
+
+    Where the text has no tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
+    """
+    cutter = Cutter(function, sizes, infer(function, sizes.values))
+    pieces = folded(cutter.cut())
+    if room is None or (not worth_tiles(pieces, room) if shapes is None else not shapes):
+        return cutter, pieces
+    tiled = time_tiled(cutter, pieces, room, shapes)
+    if _tiles_in(tiled) and count in (None, len(tiled.pieces)):
+        return cutter, tiled
+    other = with_tensors_between(function)
+    own = Cutter(other, sizes, infer(other, sizes.values), kept=True)
+    found = time_tiled(own, folded(own.cut()), room, shapes)
+    if _tiles_in(found) and count in (None, len(found.pieces)):
+        return own, found
+    return cutter, tiled
+
+
+def _tiles_in(pieces: Pieces) -> bool:
+    return any(isinstance(item, TimeTiles) for item in pieces.body)
 
 
 def _room(machine: Machine, options: MappingOptions) -> Room:

@@ -180,10 +180,11 @@ class Part:
 
 
 class Cutter:
-    """Takes one function apart."""
+    """Takes one function apart; where temporaries are ``kept``, pieces of blocks have none of their own."""
 
-    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges) -> None:
+    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges, kept: bool = False) -> None:
         self.function = function
+        self.kept = kept
         self.sizes = sizes
         self.ranges = ranges
         self.values = ranges.sizes
@@ -299,7 +300,9 @@ class Cutter:
     ) -> frozenset[str]:
         """The temporaries that nothing but one instance of a piece knows of: it reads only what it wrote before."""
         home = self.homes[numbers[0]]
-        found = set()
+        found: set[str] = set()
+        if inside and self.kept:
+            return frozenset()
         for name in {s.target for s in statements}:
             if self.tensors[name].role != "temporary" or self.users[name] != {home}:
                 continue

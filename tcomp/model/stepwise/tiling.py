@@ -148,13 +148,22 @@ def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
     return tiles.columns is None or tiles.columns.range == columns
 
 
+def worth_tiles(pieces: Pieces, room: Room) -> bool:
+    """Whether some block touches more than stays in a cache."""
+    return any(isinstance(item, Repeat) and _bytes(pieces, item) > room.block for item in pieces.body)
+
+
+def _bytes(pieces: Pieces, repeat: Repeat) -> int:
+    """The bytes of all tensors that the pieces of a block see of others."""
+    own = [piece for piece in repeat.body if isinstance(piece, Piece)]
+    tensors = {cut.tensor for piece in own for cut in piece.slices.values()}
+    return sum(pieces.storages[name].bytes for name in tensors)
+
+
 def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: Shape | None) -> TimeTiles | None:
-    block = _block(cutter, pieces, repeat)
+    total = _bytes(pieces, repeat)
+    block = _block(cutter, pieces, repeat) if wanted is not None or total > room.block else None
     if block is None:
-        return None
-    tensors = {cut.tensor for cut in block.piece.slices.values()}
-    total = sum(pieces.storages[name].bytes for name in tensors)
-    if wanted is None and total <= room.block:
         return None
     lower, upper = block.moves[0].band(1), block.moves[0].band(-1)
     if lower is None or upper is None:
