@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,36 +46,40 @@ __all__ = [
 ]
 
 
-def from_torch(module: Any, example: Any, name: str = "network") -> Network:
+def from_torch(module: Any, example: Any, name: str = "network", *, fallback: Iterable[str] = ()) -> Network:
     """The network that a ``torch.nn.Module`` in evaluation mode computes for inputs like the example.
 
     Args:
         module: what to read, or what ``torch.export.export`` made of it; its parameters become weights.
         example: a tensor, or a tuple with one tensor for each input; only shapes and types matter.
         name: what the def is called.
+        fallback: operators that PyTorch itself runs, ``{"aten.sort.default"}``; each cuts the network in two.
 
     Raises:
         NetworkError: torch.export cannot read the module, or an operator has no rule; the message names it.
     """
     from tcomp.networks.aten.exporting import network_of  # noqa: PLC0415  (it imports torch)
 
-    return network_of(module, tuple(example) if isinstance(example, (tuple, list)) else (example,), name)
+    return network_of(module, tuple(example) if isinstance(example, (tuple, list)) else (example,), name, fallback)
 
 
-def read_exported(path: str | os.PathLike[str], name: str = "network") -> Network:
+def read_exported(path: str | os.PathLike[str], name: str = "network", *, fallback: Iterable[str] = ()) -> Network:
     """The network of a file that ``torch.export.save`` wrote.  Raises NetworkError."""
     from tcomp.networks.aten.exporting import read  # noqa: PLC0415  (it imports torch)
 
-    return read(Path(path), name)
+    return read(Path(path), name, fallback)
 
 
-def from_onnx(model: Any, *, sizes: Sizes | None = None, name: str = "network") -> Network:
+def from_onnx(
+    model: Any, *, sizes: Sizes | None = None, name: str = "network", fallback: Iterable[str] = ()
+) -> Network:
     """The network of a model of ONNX, opset 13 or newer.
 
     Args:
         model: a path, or a ``ModelProto``; its initialisers become weights.
         sizes: what the model leaves open: extents of dimensions by their names, shapes of inputs by theirs.
         name: what the def is called.
+        fallback: operators that ONNX's own evaluator runs, ``{"onnx.GridSample"}``: slowly, and each cuts the network.
 
     Raises:
         NetworkError: it cannot be read, or an operator has no rule; the message names it.
@@ -83,7 +87,7 @@ def from_onnx(model: Any, *, sizes: Sizes | None = None, name: str = "network") 
     """
     from tcomp.networks.onnx.graph import network_of  # noqa: PLC0415  (as for torch, only where it is used)
 
-    return network_of(model, name, sizes or {})
+    return network_of(model, name, sizes or {}, fallback)
 
 
 def from_text(
@@ -128,6 +132,7 @@ def compile_network(
     *example: Any,
     sizes: Sizes | None = None,
     weights: Mapping[str, Any] | None = None,
+    fallback: Iterable[str] = (),
     options: NetworkOptions | Mapping[str, Any] | None = None,
 ) -> CompiledNetwork:
     """Compile a network for the CPU: ``net = compile_network(module, x)``, then ``y = net(x)``.
@@ -138,16 +143,23 @@ def compile_network(
         example: for a module or a text, one tensor for each input; only shapes and types matter.
         sizes: for a model of ONNX or a text, see ``from_onnx`` and ``from_text``.
         weights: for a text, see ``from_text``.
+        fallback: operators that run outside of tcomp, see ``from_torch`` and ``from_onnx``.
         options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
             ``{"conv2d": MappingOptions(...)}``.
 
     Raises:
         NetworkError: it cannot be read.
     """
-    return CompiledNetwork(read(model, *example, sizes=sizes, weights=weights), options)
+    return CompiledNetwork(read(model, *example, sizes=sizes, weights=weights, fallback=fallback), options)
 
 
-def read(model: Any, *example: Any, sizes: Sizes | None = None, weights: Mapping[str, Any] | None = None) -> Network:
+def read(
+    model: Any,
+    *example: Any,
+    sizes: Sizes | None = None,
+    weights: Mapping[str, Any] | None = None,
+    fallback: Iterable[str] = (),
+) -> Network:
     """The network of anything that ``compile_network`` takes.  Raises NetworkError."""
     if isinstance(model, Network):
         return model.checked()
@@ -155,10 +167,11 @@ def read(model: Any, *example: Any, sizes: Sizes | None = None, weights: Mapping
         if Path(model).suffix == ".tc" or (isinstance(model, str) and "{" in model):
             extents = {name: extent for name, extent in (sizes or {}).items() if isinstance(extent, int)}
             return from_text(model, *example, weights=weights, sizes=extents)
-        return read_exported(model) if Path(model).suffix == ".pt2" else from_onnx(model, sizes=sizes)
+        exported = Path(model).suffix == ".pt2"
+        return read_exported(model, fallback=fallback) if exported else from_onnx(model, sizes=sizes, fallback=fallback)
     if is_model(model):
-        return from_onnx(model, sizes=sizes)
+        return from_onnx(model, sizes=sizes, fallback=fallback)
     if not hasattr(model, "state_dict"):  # a module, or an exported program, without importing torch
         kinds = "a network is a Network, a module of PyTorch, a model of ONNX or program text"
         raise NetworkError(f"{kinds}, not {type(model).__name__}")
-    return from_torch(model, example)
+    return from_torch(model, example, fallback=fallback)

@@ -89,11 +89,12 @@ def ablate(network: Network, inputs: Sequence[Any], rounds: int = 15) -> Ablatio
 
 def _alike(net: CompiledNetwork, other: CompiledNetwork) -> bool:
     """Whether the same kernels run on the same places."""
-    one, two = ([(s.kernel, s.group.arguments, s.group.results) for s in n.steps] for n in (net, other))
-    return [k.specialisation.key() for k, *_ in one] == [k.specialisation.key() for k, *_ in two] and (
-        [names for _, *names in one],
-        net.places,
-    ) == ([names for _, *names in two], other.places)
+
+    def facts(one: CompiledNetwork) -> tuple[Any, ...]:
+        keys = [s.kernel.specialisation.key() if s.kernel is not None else "" for s in one.steps]
+        return keys, [(s.group.arguments, s.group.results) for s in one.steps], one.places
+
+    return facts(net) == facts(other)
 
 
 def _joules() -> float | None:

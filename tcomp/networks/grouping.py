@@ -5,7 +5,9 @@ Every group is a small network of its own with names that depend on nothing outs
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tcomp.networks.network import Call, Network, Value
 
@@ -19,6 +21,11 @@ class Group:
     results: tuple[str, ...]
     calls: tuple[Call, ...]
     view: tuple[str | int, ...]
+
+    @property
+    def outside(self) -> Callable[..., Sequence[Any]] | None:
+        """The function that runs in place of a kernel, if one does."""
+        return self.network.definitions[self.calls[0].function].outside if len(self.calls) == 1 else None
 
 
 def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
@@ -36,7 +43,8 @@ def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
         chain.append(call)
         # The whole group runs where its last call stands: all that it reads is made by then.
         chains.append(chain)
-        if len(call.results) == 1 and not network.definitions[call.function].view:
+        definition = network.definitions[call.function]
+        if len(call.results) == 1 and not definition.view and definition.outside is None:
             end_of[call.results[0]] = chain
     return tuple(_group(network, tuple(chain)) for chain in chains)
 

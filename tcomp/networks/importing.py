@@ -62,6 +62,8 @@ def rule(*operators: str) -> Callable[[Made], Made]:
 class Builder:
     """A network in the making; what calls may take and give is one of these element types."""
 
+    fallback: frozenset[str] = frozenset()
+    """Operators that run outside of tcomp."""
     arguments: tuple[str, ...] = ("float32", "int64", "int32")
     results: tuple[str, ...] = ("float32",)
 
@@ -105,6 +107,18 @@ class Builder:
         self._calls.append(Call(definition.name, names, tuple(constants.items()), (result.name,), node.place))
         return result
 
+    def outside(
+        self, nodes: Sequence[Node], arguments: Sequence[Value], function: Callable[..., Sequence[Any]]
+    ) -> list[Value]:
+        """Call a function of Python, one result for each node."""
+        results = [self.add(node.name, node.dtype, node.shape, "temporary") for node in nodes]
+        first = nodes[0]
+        name = re.sub(r"\W+", "_", f"{first.operator}_{results[0].name}")
+        self._definitions[name] = Definition(name, f"# {name} runs outside of tcomp, and has no text", outside=function)
+        names = tuple(value.name for value in arguments)
+        self._calls.append(Call(name, names, (), tuple(value.name for value in results), first.place))
+        return results
+
     def _named_apart(self, definition: Definition) -> Definition:
         """The definition under a name that no other text has."""
         name, number, text = definition.name, 2, definition.text
@@ -120,8 +134,9 @@ class Builder:
         calls: list[Call] = []
         for call in reversed(self._calls):
             if needed.intersection(call.results):
-                calls.insert(0, call)
-                needed.update(call.arguments)
+                calls.append(call)
+                needed.update(call.arguments, call.results)
+        calls.reverse()
         values = [
             replace(v, role="output") if v.name in wanted else v
             for v in self._values.values()
@@ -171,7 +186,7 @@ class Builder:
 
 def no_rule(node: Node) -> NetworkError:
     """What to raise for a node whose operator is not in the table."""
-    hint = "`tcomp network ops` lists the operators"
+    hint = f"`tcomp network ops` lists the operators; fallback={{{node.operator!r}}} runs it outside of tcomp"
     return NetworkError(Diagnostic(f"{node.operator} has no rule ({node.where})", hint=hint))
 
 

@@ -22,11 +22,14 @@ from tcomp.runtime.kernel import Kernel
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel: the operation, the values that it reads and writes, and the number of its kernel."""
+    """One kernel: the operation, the values that it reads and writes, and the number of its kernel.
 
-    operation: Operation
+    What runs outside has neither operation nor kernel, and the number -1.
+    """
+
+    operation: Operation | None
     group: Group
-    kernel: Kernel
+    kernel: Kernel | None
     number: int
 
 
@@ -35,8 +38,11 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
     chosen = _chosen(storage.steps, options.kernels)
     operations: dict[str, Operation] = {}
     wanted: dict[tuple[Any, ...], tuple[Operation, Group, MappingOptions | None]] = {}
-    keys = []
+    keys: list[tuple[Any, ...] | None] = []
     for group in storage.steps:
+        if group.outside is not None:
+            keys.append(None)
+            continue
         text = str(group.network)
         if text not in operations:
             operations[text] = define(text, network.name)[group.network.name]
@@ -58,7 +64,8 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
     kernels = dict(zip(wanted, _side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
     numbers = {key: number for number, key in enumerate(wanted)}
     return tuple(
-        Step(wanted[key][0], group, kernels[key], numbers[key]) for key, group in zip(keys, storage.steps, strict=True)
+        Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key])
+        for key, group in zip(keys, storage.steps, strict=True)
     )
 
 

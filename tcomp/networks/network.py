@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -52,7 +52,8 @@ class Definition:
     A ``view`` moves its argument's elements, or takes some: ``("reshape",)``, ``("permute", 1, 0)``,
     ``("take", axis)``, ``("select", axis)``.  What is ``pointwise`` makes each element of the elements at its own
     place, which operands repeated along an axis have several of.  A convolution takes an image, a kernel whose first
-    axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.
+    axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.  What runs ``outside`` has no
+    text: this function takes arrays and gives the results.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Definition:
     view: tuple[str | int, ...] = ()
     pointwise: bool = False
     biased: Definition | None = None
+    outside: Callable[..., Sequence[Any]] | None = field(default=None, compare=False)
 
 
 def retyped(definition: Definition, dtype: str) -> Definition:
@@ -135,10 +137,31 @@ class Network:
         """
         if len(inputs) != len(self.inputs):
             raise NetworkError(f"{self.name} takes {len(self.inputs)} inputs, not {len(inputs)}")
-        operation = define(str(self), self.name)[self.name]
         given = dict(zip((value.name for value in self.inputs), inputs, strict=True))
+        if any(definition.outside is not None for definition in self.used_definitions()):
+            return self._call_by_call(given)
+        operation = define(str(self), self.name)[self.name]
         names = [value.name for value in self.of_role("input", "weight")]
         return operation.reference(*(given[name] if name in given else self.weights[name] for name in names))
+
+    def _call_by_call(self, given: Mapping[str, Any]) -> Any:
+        """The results of a network of which a part has no text: each call by itself."""
+        arrays: dict[str, Any] = {**self.weights, **given}
+        known = self.by_name
+        for call in self.calls:
+            definition = self.definitions[call.function]
+            if definition.outside is not None:
+                found = definition.outside(*(np.asarray(arrays[name]) for name in call.arguments))
+            else:
+                names = dict.fromkeys(call.arguments)
+                values = [replace(known[name], role="input") for name in names]
+                values += [replace(known[name], role="output") for name in call.results]
+                alone = Network("part", tuple(values), (call,), {call.function: definition})
+                made = alone.reference(*(arrays[name] for name in names))
+                found = made if isinstance(made, tuple) else (made,)
+            arrays.update(zip(call.results, found, strict=True))
+        results = tuple(arrays[value.name] for value in self.outputs)
+        return results[0] if len(results) == 1 else results
 
     def checked(self) -> Network:
         """This network.  Raises NetworkError if a call names what is not there, or reads what is not made yet."""

@@ -19,6 +19,7 @@ class NetworkOptions:
     share_calls: bool = field(default=True, metadata={"help": "equal calls are made once"})
     fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
+    point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})

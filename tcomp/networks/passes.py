@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from tcomp.engine import define
 from tcomp.networks.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
+from tcomp.networks.texts import layers
 from tcomp.networks.views import applied
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,6 +57,8 @@ def fold_weights(network: Network) -> Network:
 def _computed(network: Network, call: Call, weights: Mapping[str, Array]) -> tuple[Array, ...]:
     """The results of a call of which all arguments are known."""
     definition, values = network.definitions[call.function], network.by_name
+    if definition.outside is not None:
+        return tuple(np.asarray(array) for array in definition.outside(*(weights[name] for name in call.arguments)))
     if definition.view:
         seen = applied(definition.view, weights[call.arguments[0]], dict(call.constants), values[call.results[0]].shape)
         if seen is not None:
@@ -70,6 +74,32 @@ def _computed(network: Network, call: Call, weights: Mapping[str, Array]) -> tup
     return found if isinstance(found, tuple) else (found,)
 
 
+MOST_PIXELS, LEAST_CHANNELS = 28 * 28, 64
+"""A convolution by one pixel is a product of matrices if its result has at most so many pixels, or its image at least
+so many channels.
+
+Measured on two cores of a Zen 4: this text takes 0.76 to 1.0 of the time of one with windows at 7x7, 14x14 and 28x28
+with 32 to 960 channels, and at 56x56 with 64 to 256; at 56x56 and 112x112 with 16 to 32 channels it takes 1.3 to 1.7.
+"""
+
+
+def point_convolutions(network: Network) -> Network:
+    """Convolutions by kernels of one pixel become products, where their rows are long or few."""
+    values, definitions = network.by_name, dict(network.definitions)
+    calls = []
+    for call in network.calls:
+        words = call.function.split("_")
+        plain = words[0] == "conv2d" and not {*words[1:]} - {"strided", "bias"}
+        kernel = values[call.arguments[1]].shape if plain else ()
+        pixels = math.prod(values[call.results[0]].shape[2:])
+        if kernel[2:] == (1, 1) and (pixels <= MOST_PIXELS or kernel[1] >= LEAST_CHANNELS):
+            made = layers.point_conv2d(bias="bias" in words, strided="strided" in words)
+            definitions[made.name] = made
+            call = replace(call, function=made.name)
+        calls.append(call)
+    return replace(network, calls=tuple(calls), definitions=definitions).checked()
+
+
 def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array]) -> Network:
     """A network with other calls: without those that no output needs, and without values that nobody reads."""
     needed = {value.name for value in network.outputs}
@@ -77,7 +107,7 @@ def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array
     for call in reversed(calls):
         if needed.intersection(call.results):
             kept.append(call)
-            needed.update(call.arguments)
+            needed.update(call.arguments, call.results)
     values: tuple[Value, ...] = tuple(v for v in network.values if v.name in needed or v.role == "input")
     made = {name for call in kept for name in call.results}
     values = tuple(v for v in values if v.role in ("input", "weight") or v.name in made)
@@ -94,6 +124,7 @@ PASSES: Mapping[str, Callable[[Network], Network]] = {
     "share_calls": share_calls,
     "fold_weights": fold_weights,
     "fold_norms": fold_norms,
+    "point_convolutions": point_convolutions,
 }
 """The passes by the names that they have in ``NetworkOptions``."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tcomp import debug
-from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure
+from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.errors import ShapeError, TcompError
 from tcomp.networks.grouping import group
 from tcomp.networks.kernels import Step, compiled
@@ -55,12 +55,12 @@ class CompiledNetwork:
         groups = group(self.network, followers=self.options.join_followers)
         self._storage = stored(self.network, groups, views=self.options.views, share=self.options.share_memory)
         self.steps: tuple[Step, ...] = compiled(self.network, self._storage, self.options)
-        self.kernels = len({step.number for step in self.steps})
+        self.kernels = len({step.number for step in self.steps if step.kernel is not None})
         weights = self.network.weights
         self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
-        self._chain = self._linked() if self.options.one_call else None
+        self._parts: list[tuple[Chain | None, range]] = self._linked()
         self._arenas: list[Array] = []
 
     @property
@@ -91,7 +91,8 @@ class CompiledNetwork:
         weights = sum(array.nbytes for array in self.network.weights.values())
         apart = sum(life.bytes for life in self.lives)
         off = [name for name in NetworkOptions.passes() if not getattr(self.options, name)]
-        calls = "in one call" if self._chain is not None else "one call each"
+        apart_calls = sum(len(steps) if chain is None else 1 for chain, steps in self._parts)
+        calls = f"in {apart_calls} calls" if apart_calls > 1 else "in one call"
         counts = f"{len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels, {calls}"
         lines = [
             f"{self.network.name}: {counts}",
@@ -103,13 +104,15 @@ class CompiledNetwork:
             offset = self.places.offsets.get(self._storage.layouts[name].root)
             where = f"at {offset:,}" if offset is not None else "a result"
             shape = "x".join(map(str, self._values[name].shape))
-            lines.append(f"{number:4} kernel {step.number:<4} {name} ({shape}, {where}): {_told(step)}")
+            which = f"kernel {step.number:<4}" if step.kernel is not None else "outside    "
+            lines.append(f"{number:4} {which} {name} ({shape}, {where}): {_told(step)}")
         return "\n".join(lines)
 
     def kept(self) -> Iterator[tuple[str, str, str, bytes]]:
         """What the cache has of the kernels: kind, key, label and content of each entry."""
         for kernel in {step.number: step.kernel for step in self.steps}.values():
-            yield from kernel.kept()
+            if kernel is not None:
+                yield from kernel.kept()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network, its weights and its kernels into one file, which ``tcomp.load_network`` reads.
@@ -124,20 +127,31 @@ class CompiledNetwork:
         moved = sum(self._values[name].bytes for name in (*step.group.arguments, *step.group.results))
         return Row(_told(step), step.group.calls[0].place, seconds, step.group.results[0], step.number, moved)
 
-    def _linked(self) -> Chain | None:
-        """All steps as one call; None where a kernel is no C function, or has too many arrays."""
-        linked = []
-        for step in self.steps:
-            link = step.kernel.link()
+    def _linked(self) -> list[tuple[Chain | None, range]]:
+        """Runs of steps that are one call of C; those without a chain are called one by one."""
+        parts: list[tuple[Chain | None, range]] = []
+        linked: list[tuple[Link, list[tuple[int, int]]]] = []
+
+        def close(end: int) -> None:
+            if linked:
+                try:
+                    chain: Chain | None = Chain(linked, _FIRST + len(self._slots))
+                except TcompError as error:
+                    debug.log(1, f"kernels of a network are called one by one: {error}")
+                    chain = None
+                parts.append((chain, range(end - len(linked), end)))
+                linked.clear()
+
+        for number, step in enumerate(self.steps):
+            link = step.kernel.link() if step.kernel is not None and self.options.one_call else None
             names = (*step.group.arguments, *step.group.results)
             if link is None or len(names) > MOST_ARRAYS:
-                return None
-            linked.append((link, [self._base(name) for name in names]))
-        try:
-            return Chain(linked, _FIRST + len(self._slots))
-        except TcompError as error:
-            debug.log(1, f"kernels of a network are called one by one: {error}")
-            return None
+                close(number)
+                parts.append((None, range(number, number + 1)))
+            else:
+                linked.append((link, [self._base(name) for name in names]))
+        close(len(self.steps))
+        return parts
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""
@@ -158,28 +172,29 @@ class CompiledNetwork:
         except IndexError:
             arena = np.empty(self.places.bytes + ALIGNMENT, np.uint8)
         try:
-            if self._chain is None or debug.interpret():
-                return results, self._one_by_one(arena, (*given, *results))
             start = arena.ctypes.data
             bases = [start + -start % ALIGNMENT, 0, *(array.ctypes.data for array in (*given, *results))]
-            times: list[int] = []
-            if timed:
-                failure, times = self._chain.timed(bases)
-            else:
-                failure = self._chain.run(bases)
-            if failure is not None:
-                raise self._failed(failure)
-            return results, [1e-9 * t for t in times]
+            times: list[float] = []
+            for chain, steps in self._parts:
+                if chain is None or debug.interpret():
+                    times += self._one_by_one(arena, (*given, *results), steps)
+                    continue
+                failure, found = chain.timed(bases) if timed else (chain.run(bases), [])
+                if failure is not None:
+                    raise self._failed(failure, steps.start)
+                times += [1e-9 * t for t in found]
+            return results, times
         finally:
             self._arenas.append(arena)
 
-    def _failed(self, failure: Failure) -> TcompError:
-        if failure.status != 1:
+    def _failed(self, failure: Failure, first: int) -> TcompError:
+        kernel = self.steps[first + failure.step].kernel
+        if failure.status != 1 or kernel is None:
             return TcompError(f"a kernel ended with status {failure.status}")
-        return self.steps[failure.step].kernel.failure(failure.report)
+        return kernel.failure(failure.report)
 
-    def _one_by_one(self, arena: Array, ends: tuple[Array, ...]) -> list[float]:
-        """Call the kernels from here; how long each took."""
+    def _one_by_one(self, arena: Array, ends: tuple[Array, ...], steps: range) -> list[float]:
+        """Call some steps from here; how long each took."""
         start = -arena.ctypes.data % ALIGNMENT
         memory = {name: array.reshape(-1).view(np.uint8) for name, array in self._weights.items()}
         memory |= {name: array.reshape(-1).view(np.uint8) for name, array in zip(self._slots, ends, strict=True)}
@@ -191,11 +206,14 @@ class CompiledNetwork:
             return np.ndarray(value.shape, value.dtype, room, layout.offset, layout.strides)
 
         times = []
-        for step in self.steps:
+        for step in (self.steps[number] for number in steps):
             before = time.perf_counter()
             arguments = [array(name) for name in step.group.arguments]
             out = tuple(array(name) for name in step.group.results)
-            step.operation(*arguments, out=out if len(out) > 1 else out[0], target="cpu")
+            if step.operation is not None:
+                step.operation(*arguments, out=out if len(out) > 1 else out[0], target="cpu")
+            elif (function := step.group.outside) is not None:
+                _copied(self.network.name, step, function(*arguments), out)
             times.append(time.perf_counter() - before)
         return times
 
@@ -215,6 +233,14 @@ def _array(value: Value, given: Any) -> Array:
             f"{value.name} must be {value.dtype} of {value.shape}, not {array.dtype.name} of {array.shape}"
         )
     return np.require(array, requirements=("C", "A")).reshape(value.shape)
+
+
+def _copied(network: str, step: Step, found: Sequence[Any], out: tuple[Array, ...]) -> None:
+    """Put what ran outside where it belongs.  Raises ShapeError if that has another shape than was said."""
+    for array, made in zip(out, found, strict=True):
+        if np.shape(made) != array.shape:
+            raise ShapeError(f"{_told(step)} of {network} gave {np.shape(made)} and not {array.shape}")
+        array[...] = made
 
 
 def _told(step: Step) -> str:

@@ -25,6 +25,9 @@ _FORMAT = 1
 def save(net: CompiledNetwork, path: Path) -> None:
     """Write a compiled network.  Raises NetworkError if the file cannot be written."""
     network, options = net.network, net.options
+    outside = [d.name for d in network.used_definitions() if d.outside is not None]
+    if outside:
+        raise NetworkError(f"{outside[0]} runs outside of tcomp, so the network cannot be kept in a file")
     plain: dict[str, Any] = {
         "format": _FORMAT,
         "name": network.name,

@@ -173,3 +173,16 @@ def test_a_network_with_scales_as_tools_of_quantisation_write_it() -> None:
     assert found.dtype == np.uint8 and expected.max() > 9
     # Sums in another order may fall on the other side of a half.
     assert abs(found.astype(int) - expected).max() <= 1 and (found != expected).mean() < 0.01
+
+
+def test_operators_without_a_rule_may_run_outside() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Det", ["r"], ["d"]),
+        helper.make_node("Neg", ["d"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (2, 3, 3)}, ["y"])
+    x = np.random.default_rng(8).random((2, 3, 3), "f4")
+    net = tc.compile_network(model, fallback={"onnx.Det"})
+    assert mismatch(net(x), [-np.linalg.det(x)]) is None
+    assert [step.kernel is None for step in net.steps] == [False, True, False]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -16,24 +17,26 @@ from tcomp.networks.importing import Builder, Node, import_node
 from tcomp.networks.network import Network, Value
 
 
-def network_of(module: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], name: str) -> Network:
+def network_of(
+    module: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], name: str, fallback: Iterable[str] = ()
+) -> Network:
     """The network of a module in evaluation mode, or of what torch has exported.  Raises NetworkError."""
     program = module if isinstance(module, ExportedProgram) else _exported(module, example)
     try:
-        return _network(program, name)
+        return _network(program, name, frozenset(fallback))
     except NetworkError:
         raise
     except (ValueError, IndexError, TypeError) as error:
         raise NetworkError(f"the exported program cannot be read: {error}") from error
 
 
-def read(path: Path, name: str) -> Network:
+def read(path: Path, name: str, fallback: Iterable[str] = ()) -> Network:
     """The network of a file that ``torch.export.save`` wrote.  Raises NetworkError."""
     try:
         program = torch.export.load(path)
     except Exception as error:
         raise NetworkError(f"{path} cannot be read as an exported program: {error}") from error
-    return network_of(program, (), name)
+    return network_of(program, (), name, fallback)
 
 
 def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProgram:
@@ -46,7 +49,7 @@ def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProg
         raise NetworkError(f"torch.export cannot read the module: {error}") from error
 
 
-def _network(program: ExportedProgram, name: str) -> Network:
+def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> Network:
     builder = Builder(name)
     known: dict[str, Value] = {}
     several: dict[str, list[Value]] = {}
@@ -64,6 +67,12 @@ def _network(program: ExportedProgram, name: str) -> Network:
             known[node.name] = builder.add(node.name, *_type(node), "input")
         elif node.op == "call_function" and node.target is operator.getitem and node.args[0].name in several:
             known[node.name] = several[node.args[0].name][node.args[1]]
+        elif node.op == "call_function" and str(node.target) in fallback:
+            found = _outside(builder, node, known)
+            if isinstance(node.meta.get("val"), (list, tuple)):
+                several[node.name] = found
+            else:
+                known[node.name] = found[0]
         elif node.op == "call_function":
             made = import_node(builder, _node(node, known))
             if isinstance(made, list):
@@ -78,6 +87,29 @@ def _network(program: ExportedProgram, name: str) -> Network:
     if len({value.name for value in outputs}) != len(outputs) or any(value.role != "temporary" for value in outputs):
         raise NetworkError("an output of the module is one of its inputs, or two are one")
     return builder.network(outputs)
+
+
+def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Value]:
+    """A call of torch's own operator."""
+    tensors = list(dict.fromkeys(n.name for n in node.all_input_nodes))
+    results = node.meta.get("val")
+    each = results if isinstance(results, (list, tuple)) else [results]
+    kinds = []
+    for number, result in enumerate(each):
+        if not isinstance(result, torch.Tensor) or not all(isinstance(extent, int) for extent in result.shape):
+            raise NetworkError(f"{node.target} has a size that is not fixed (node {node.name})")
+        label = node.name if len(each) == 1 else f"{node.name}_{number}"
+        dtype = str(result.dtype).removeprefix("torch.")
+        kinds.append(Node(label, str(node.target), {}, tuple(result.shape), dtype))
+
+    def run(*arrays: Any) -> list[Any]:
+        given = {name: torch.from_numpy(np.array(array)) for name, array in zip(tensors, arrays, strict=True)}
+        arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: given[n.name])
+        with torch.no_grad():
+            made = node.target(*arguments, **named)
+        return [t.numpy() for t in (made if isinstance(made, (list, tuple)) else [made])]
+
+    return builder.outside(kinds, [known[name] for name in tensors], run)
 
 
 def _type(node: Any) -> tuple[str, tuple[int, ...]]:

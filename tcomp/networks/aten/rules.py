@@ -203,8 +203,10 @@ def binary(b: Builder, n: Node, *, x: Value | float, other: Value | float, alpha
     return b.call(n, elements.binary(name, x.shape, other.shape), [x, other])
 
 
-@rule("aten.mean.dim", "aten.sum.dim_IntList")
-def mean(b: Builder, n: Node, *, x: Value, dim: Sequence[int] | None, keepdim: bool, dtype: Any) -> Value:
+@rule("aten.mean.dim", "aten.sum.dim_IntList", "aten.mean.default", "aten.sum.default")
+def mean(
+    b: Builder, n: Node, *, x: Value, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any
+) -> Value:
     if dtype is not None:
         raise n.refuse("changes the element type")
     rank = len(x.shape)

@@ -7,7 +7,7 @@ replaced by the function that ONNX defines it by, if it has one.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +31,11 @@ _NEVER_FOLDED = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUni
 _READ_ERRORS = (ValueError, IndexError, TypeError, KeyError, OverflowError, AttributeError, RuntimeError)
 
 
-def network_of(source: Any, name: str, sizes: Sizes) -> Network:
+def network_of(source: Any, name: str, sizes: Sizes, fallback: Iterable[str] = ()) -> Network:
     """The network of a path or a ``ModelProto``.  Raises NetworkError."""
     model = opened(source)
     try:
-        return _Reader(model, name, sizes).network()
+        return _Reader(model, name, sizes, frozenset(fallback)).network()
     except RecursionError as error:
         raise NetworkError("the model is nested too deeply") from error
 
@@ -43,8 +43,9 @@ def network_of(source: Any, name: str, sizes: Sizes) -> Network:
 class _Reader:
     """The walk over one model."""
 
-    def __init__(self, model: Any, name: str, sizes: Sizes) -> None:
+    def __init__(self, model: Any, name: str, sizes: Sizes, fallback: frozenset[str]) -> None:
         self.onnx = package()
+        self.fallback = fallback
         self.model = model
         self.builder = OnnxBuilder(name)
         self.sizes = sizes
@@ -132,6 +133,8 @@ class _Reader:
             folded = self._folded(proto, operands, results)
             if folded is not None:
                 return folded
+        if _operator(proto) in self.fallback:
+            return self._outside(proto, operands, results)
         node = self._node(proto, operands, results)
         made = import_node(self.builder, node) if node.operator in RULES else NotImplemented
         if made is not NotImplemented:
@@ -140,6 +143,20 @@ class _Reader:
         if expanded is None:
             raise node.refuse("is not known with these attributes") if node.operator in RULES else no_rule(node)
         return expanded
+
+    def _outside(self, proto: Any, operands: Sequence[Operand | None], results: Sequence[Node]) -> list[Operand | None]:
+        """A call of ONNX's own evaluator."""
+        if any(min(result.shape, default=0) < 0 for result in results):
+            raise NetworkError(f"{_operator(proto)} has a size that is not fixed ({_where(proto)})")
+        named = [(name, x) for name, x in zip(proto.input, operands, strict=True) if x is not None]
+        given = dict(named)
+        evaluator = self.evaluator(proto, opsets=self.opsets)
+
+        def run(*arrays: Any) -> Sequence[Any]:
+            return list(evaluator.run(None, dict(zip(given, map(np.asarray, arrays), strict=True))))
+
+        made = self.builder.outside(results, [self.builder.value(x) for x in given.values()], run)
+        return list(made)
 
     def _branch(self, proto: Any, condition: Operand | None, known: Mapping[str, Operand]) -> list[Operand | None]:
         """The results of the branch of an If whose condition is known."""

@@ -36,6 +36,18 @@ def conv2d(*, bias: bool, strided: bool, padded: bool, dilated: bool, groups: st
     return Definition(name, _def(name, parameters, output, lines), biased=biased)
 
 
+def point_conv2d(*, bias: bool, strided: bool) -> Definition:
+    """A convolution whose kernel is one pixel: a product, which long rows of pixels may share."""
+    name = "_".join(["conv2d_point", *(["strided"] if strided else []), *(["bias"] if bias else [])])
+    numbers = ["const int SH", "const int SW"] if strided else []
+    parameters = ["float(N,C,H,W) I", "float(F,C,1,1) K", *(["float(F) b"] if bias else []), *numbers]
+    row, column = ("SH*h", "SW*w") if strided else ("h", "w")
+    where = "\n    where h in 0:(H-1)/SH+1, w in 0:(W-1)/SW+1" if strided else ""
+    lines = [f"  O(n,f,h,w) +=! I(n,c,{row},{column}) * K(f,c,0,0){where}"]
+    lines += ["  O(n,f,h,w)  =  O(n,f,h,w) + b(f)"] if bias else []
+    return Definition(name, _def(name, parameters, "O", lines))
+
+
 def _window(axis: str, strided: bool, padded: bool, dilated: bool) -> str:
     low = axis.lower()
     first = f"S{axis}*{low}" if strided else low
