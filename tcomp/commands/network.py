@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             given = "arrays by the names of the inputs (default: random numbers)"
             action.add_argument("--input", metavar="FILE.npz", help=given)
         if name in _OUTPUTS:
-            action.add_argument("--output", metavar="FILE", required=name == "save", help=_OUTPUTS[name])
+            action.add_argument("--output", metavar="FILE", required=name in ("save", "export"), help=_OUTPUTS[name])
         if name in ("profile", "ablate"):
             action.add_argument("--repeat", type=int, default=20, metavar="N", help="runs to take the median of (20)")
         if name == "profile":
@@ -52,6 +52,7 @@ _OUTPUTS = {
     "run": "where to write the results: NAME.npz",
     "profile": "where to write it instead of printing it",
     "save": "where to write it",
+    "export": "the folder to write",
 }
 
 
@@ -111,6 +112,13 @@ def save(values: argparse.Namespace) -> int:
     return DONE
 
 
+def export(values: argparse.Namespace) -> int:
+    """Compile and write C.  Raises TcompError."""
+    for file in _compiled(values).export(values.output):
+        show_line(str(file))
+    return DONE
+
+
 def list_operators(_: argparse.Namespace) -> int:
     """One line an operator."""
     for name in operators():
@@ -125,6 +133,7 @@ _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "profile": (profile, "tell what each kernel takes"),
     "ablate": (ablation, "tell what it takes with each pass left out"),
     "save": (save, "compile it and write it into a file that tcomp.load_network reads"),
+    "export": (export, "write it as C, for use without tcomp"),
     "ops": (list_operators, "list the operators that have a rule"),
 }
 

@@ -123,6 +123,30 @@ class CompiledNetwork:
 
         save(self, Path(path))
 
+    def export(self, folder: str | os.PathLike[str], name: str = "network") -> tuple[Path, ...]:
+        """Write the network as C, with its weights, a library and an example: for use without tcomp and Python.
+
+        Args:
+            folder: where the files go; it is made if it is not there.
+            name: what the function is called.
+
+        Raises:
+            NetworkError: a part of it runs outside of tcomp, or the name is none in C.
+            TcompError: a file cannot be written.
+            TargetError: the compiler is missing, or fails.
+        """
+        from tcomp.networks.exporting import export  # noqa: PLC0415  (few processes export)
+
+        return export(self, Path(folder), name)
+
+    def place_of(self, name: str) -> tuple[str, int]:
+        """Where a value lies: a weight, an input, an output or ``""`` for the block between, and how far from there."""
+        layout = self._storage.layouts[name]
+        root = self._storage.stored.get(layout.root, layout.root)
+        if root in self._weights or root in self._slots:
+            return root, layout.offset
+        return "", self.places.offsets[root] + layout.offset
+
     def _row(self, step: Step, seconds: float) -> Row:
         moved = sum(self._values[name].bytes for name in (*step.group.arguments, *step.group.results))
         return Row(_told(step), step.group.calls[0].place, seconds, step.group.results[0], step.number, moved)

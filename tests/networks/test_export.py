@@ -1,0 +1,61 @@
+"""A network as C, compiled and run without tcomp."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+
+TEXT = """
+def dense(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }
+def plus(float(N,M) X, float(M) b) -> (Y) { Y(n,m) = X(n,m) + b(m) }
+def rows(float(N,M) T, int32(L) at) -> (Y) { Y(l,m) = T(at(l),m) }
+def network(float(40,50) x, int32(4) at, float(60,50) w, float(60) b, float(30,60) v) -> (y, z) {
+  h = plus(dense(x, w), b)
+  z = dense(h, v)
+  y = rows(z, at)
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    weights = {n: draw.standard_normal(s).astype("f4") for n, s in (("w", (60, 50)), ("b", (60,)), ("v", (30, 60)))}
+    net = tc.compile_network(TEXT, weights=weights)
+    x, at = draw.standard_normal((40, 50)).astype("f4"), np.array([3, 0, 39, 7], "i4")
+    expected = net(x, at)
+    files = net.export(tmp_path / "out", name="small")
+    assert {"small.h", "small.c", "main.c", "weights.bin", "libsmall.so"} <= {file.name for file in files}
+    x.tofile(tmp_path / "x.raw")
+    at.tofile(tmp_path / "at.raw")
+    program = tmp_path / "example"
+    folder = str(tmp_path / "out")
+    command = ["gcc", "-Wall", "-Werror", "main.c", "-L.", "-lsmall", f"-Wl,-rpath,{folder}", "-o", str(program)]
+    subprocess.run(command, cwd=folder, check=True)
+    run = [str(program), "out/weights.bin", "x.raw", "at.raw"]
+    subprocess.run(run, cwd=tmp_path, check=True)
+    for number, right in enumerate(expected):
+        found = np.fromfile(tmp_path / f"out{number}.raw", "f4").reshape(right.shape)
+        assert np.array_equal(found, right)
+    np.array([3, 0, 40, 7], "i4").tofile(tmp_path / "at.raw")
+    assert subprocess.run(run, cwd=tmp_path, check=False).returncode == 1
+
+
+def test_export_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tcomp.cli import main
+
+    (tmp_path / "net.tc").write_text("def f(float(4) X) -> (Y) { Y(i) = X(i) + 1.0 }")
+    assert main(["network", "export", str(tmp_path / "net.tc"), "--output", str(tmp_path / "out")]) == 0
+    assert "network.h" in capsys.readouterr().out and (tmp_path / "out" / "weights.bin").exists()
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    net = tc.compile_network("def f(float(4) X) -> (Y) { Y(i) = X(i) + 1.0 }")
+    with pytest.raises(tc.NetworkError, match="no name of a function"):
+        net.export(tmp_path, name="a b")
