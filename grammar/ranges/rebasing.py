@@ -15,13 +15,18 @@ def rebased_dimensions(function: Function, statement: Statement) -> list[bool]:
     names = [{e.name for e in walk(s) if isinstance(e, Index)} for s in statement.subscripts]
     mentioned = Counter(name for own in names for name in own)
     plain = [s.name if isinstance(s, Index) else None for s in statement.subscripts]
-    writers = sum(other.target == statement.target for other in function.statements)
-    alone = writers == 1 and statement.target not in function.needs_content
+    alone = None in plain and _writes_alone(function, statement)
     moved = [_moved_index(s) if alone else None for s in statement.subscripts]
     return [
         (name is not None and plain.count(name) == 1) or (other is not None and mentioned[other] == 1)
         for name, other in zip(plain, moved, strict=True)
     ]
+
+
+def _writes_alone(function: Function, statement: Statement) -> bool:
+    """Whether nobody else writes what a statement does."""
+    writers = sum(other.target == statement.target for other in function.statements)
+    return writers == 1 and statement.target not in function.needs_content
 
 
 def _moved_index(subscript: Expr) -> str | None:

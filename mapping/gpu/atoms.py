@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.grammar.tree.function import Binary, Read
+from tcomp.grammar.tree.function import Binary, Cast, Read
+from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
 from tcomp.mapping.machines.atoms import (
     ATOMS,
@@ -59,10 +60,16 @@ def atom_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOpti
 
 
 def _multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
-    """Whether an instruction computes what a statement says, in the types that it says."""
+    """Whether an instruction computes what a statement says, in the types that it says.
+
+    Its operands are converted to the type of the sums and to nothing else, which changes no value.
+    """
     kinds = {read.dtype.name for read in operands_of(statement)}
-    sums = {scop.storages[statement.target].dtype.name, statement.value.dtype.name}
-    return kinds == {atom.kind} and sums == {atom.sums}
+    assert isinstance(statement.value, Binary)
+    factors = (statement.value.lhs, statement.value.rhs)
+    straight = all(isinstance(f, Read) or (isinstance(f, Cast) and isinstance(f.operand, Read)) for f in factors)
+    sums = {scop.storages[statement.target].dtype.name, statement.value.dtype.name, *(f.dtype.name for f in factors)}
+    return kinds == {atom.kind} and sums == {atom.sums} and straight
 
 
 def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
@@ -170,11 +177,14 @@ def deal_to_atoms(
     return Dealt("serial", tuple(deals), (), (LANES_OF_ROWS * warps, LANES_OF_COLUMNS))
 
 
-def steps_of_atoms(atom: Atom, extent: int) -> int:
-    """Steps of a tile: so many that all tiles are whole where that is possible."""
-    if extent % atom.tile == 0 or (extent % atom.steps and extent > atom.tile):
-        return atom.tile
-    return atom.steps
+def steps_of_atoms(atom: Atom, extent: int, options: MappingOptions) -> int:
+    """Steps of a tile: the usual number, or the user's in whole instructions; less where tiles are whole only so."""
+    wanted = atom.tile if options.reduction_tile is None else options.reduction_tile
+    most = max(atom.steps, wanted - wanted % atom.steps)
+    sizes = range(min(most, extent - extent % atom.steps), 0, -atom.steps)
+    if extent % atom.steps:
+        return sizes[0]
+    return next(size for size in sizes if extent % size == 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -315,6 +325,8 @@ def use_matrix_units(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
             operation = TileOperation(phase.mark, "contract", statement.name, contraction, atom.name)
             apart = {o.copy.reads: _apart(o) for o in (product.row, product.column)}
             copies = tuple(apart[c.reads] if c in own else c for c in plan.copies)
+            if sum(c.bytes for c in copies) > max(sum(c.bytes for c in plan.copies), shared_budget(gpu, options)):
+                continue
             plan = replace(plan, copies=copies, operations={**plan.operations, phase.mark: operation})
     return plan
 

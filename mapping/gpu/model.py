@@ -16,9 +16,6 @@ from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS, 
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, WARP, Gpu, is_wide
 
-MATRIX_READS = 16
-"""Multiply-adds of matrices of halves that a multiprocessor makes while it reads one element from shared memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
@@ -46,7 +43,7 @@ class TileShape:
         products, reads = self.share[0] * self.share[1], sum(self.share)
         if self.faster > 1:
             own = products * WARP // self.columns + self.columns  # a warp has rows alone, and all columns
-            return 1 / max(1.0, own * MATRIX_READS / (products * WARP))
+            return 1 / max(1.0, own * CONTRACTIONS.matrix_reads / (products * WARP))
         return products / 4 / max(products / 4 + reads / 16, reads * max(1, self.itemsize // REGISTER_BYTES))
 
     @property

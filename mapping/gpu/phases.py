@@ -190,7 +190,7 @@ class _Dealer:
         if self.atoms is not None:
             atom = atom_of(self.gpu, self.scop, statement, self.options)
             assert atom is not None
-            own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step])}
+            own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step], self.options)}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
         left = steps_at_a_time(
             self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options

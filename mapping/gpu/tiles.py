@@ -102,7 +102,7 @@ class GpuTiles:
         faster = 1.0
         atom = atom_of(self.gpu, scop, main, options)
         if atom is not None and sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
-            wanted, faster = steps_of_atoms(atom, steps), self.gpu.matrix_flops(atom) / self.gpu.flops
+            wanted, faster = steps_of_atoms(atom, steps, options), self.gpu.matrix_flops(atom) / self.gpu.flops
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 

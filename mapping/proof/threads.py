@@ -28,6 +28,7 @@ from tcomp.mapping.memory.places import Place, own_element, places
 from tcomp.mapping.memory.references import access_of, unfolded_access
 from tcomp.mapping.plan.tree import below, nodes_of
 from tcomp.mapping.plan.values import Buffer, Copy, Group, Phase, Plan
+from tcomp.mapping.proof.atoms import Lanes
 from tcomp.mapping.proof.copies import prove_conversion, prove_groups, prove_partners
 from tcomp.mapping.proof.rounds import reuses
 from tcomp.model.scop import ScopStatement, by_statements, maps_of, sets_of
@@ -196,7 +197,8 @@ class _Proof:
             return
         copies = [c for c in self.plan.copies if c.mark == phase.mark]
         atom = BY_NAME.get(operation.atom)
-        if atom is None or product_at(self.plan, phase, copies, atom) is None:
+        product = None if atom is None else product_at(self.plan, phase, copies, atom)
+        if product is None or not Lanes.of(self.plan, phase, self.marks, self.maps).hold(product):
             raise LegalityError(f"pass '{step}' multiplies matrices at {phase.mark}, whose lanes do not hold them")
 
     def shared(self, phase: Phase, step: str) -> None:

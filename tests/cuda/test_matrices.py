@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.backends.simulator.simulation import Settings
-from tcomp.errors import LegalityError
+from tcomp.errors import LegalityError, PlanError
 from tcomp.mapping.gpu.atoms import product_at, warps_of
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.plan.values import Plan
@@ -271,6 +272,57 @@ class TestPlan:
         plan = plan_of(text, M=512, N=64, K=64)
         shared = [g for g in plan.groups if len(g.clusters) > 1]
         assert all(len({plan.dealt[c].shape for c in g.clusters}) == 1 or not multiplied(plan) for g in shared)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("[(64i0), (32i2)]", "[(11i0), (32i2)]"),
+            ("[(64i0), (32i2)]", "[(64i0), (31i2)]"),
+            ("(15 - (-1 - i0) mod 16)", "((-1 - i0) mod 16)"),
+            ('lower = "{ [i0, i1] -> [(64i0), (0)] }"', 'lower = "{ [i0, i1] -> [(-32 + 64i0), (0)] }"'),
+        ],
+        ids=["another corner", "another step", "other threads", "other registers"],
+    )
+    def test_plans_that_the_text_would_misread_are_refused(self, old: str, new: str) -> None:
+        f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 75, "N": 64, "K": 63}
+        options = tc.MappingOptions(tile_sizes=(64, 64), stages=1)
+        text = f.compile(sizes=sizes, target="simulator", options=options).stages["barriers"]
+        changed = text.replace(old, new)
+        assert changed != text
+        if "registers" in new or "-32" in new:
+            changed = changed.replace("shape = [4, 16]", "shape = [6, 16]")
+        with pytest.raises((LegalityError, PlanError)):
+            f.compile(sizes=sizes, target="simulator", options=options, plan=changed)
+
+    @pytest.mark.parametrize(
+        ("dtype", "product"),
+        [
+            ("float16", "float(int32(A(m,k))) * float(int32(B(n,k)))"),
+            ("uint8", "int32(int8(A(m,k))) * int32(int8(B(n,k)))"),
+            ("float16", "float(bfloat16(A(m,k))) * float(bfloat16(B(n,k)))"),
+            ("double", "double(float(A(m,k))) * double(float(B(n,k)))"),
+            ("float", "float(float16(A(m,k))) * float(float16(B(n,k)))"),
+        ],
+    )
+    def test_conversions_that_change_values_are_no_operands(self, dtype: str, product: str) -> None:
+        sums = {"uint8": "int32", "double": "double"}.get(dtype, "float")
+        text = f"def f({dtype}(M,K) A, {dtype}(N,K) B) -> ({sums}(M,N) C) {{ C(m,n) +=! {product} }}"
+        assert not multiplied(plan_of(text, tc.MappingOptions(math="tf32x3"), M=64, N=64, K=64))
+
+    @pytest.mark.parametrize(("wanted", "steps"), [(None, 32), (16, 16), (64, 64), (100, 64), (1, 16)])
+    def test_users_say_how_many_steps_a_tile_has(self, wanted: int | None, steps: int) -> None:
+        options = tc.MappingOptions(reduction_tile=wanted, tile_sizes=(64, 64), split_reduction=1)
+        plan = plan_of(TEXTS["nt"][0], options, M=512, N=512, K=512)
+        assert {c.shape for c in plan.copies} == {(64, steps)} and multiplied(plan)
+
+    def test_rows_begin_at_multiples_of_16_bytes(self) -> None:
+        source = tc.define(TEXTS["nn"][0]).f.compile(sizes={"M": 127, "N": 127, "K": 127}, target="cuda:sm_80").source
+        arrays = re.findall(r"__shared__ (.*)unsigned short \w+_tile", source)
+        assert "tc_mma" in source and arrays and set(arrays) == {"__align__(16) "}
+
+    def test_room_for_rows_is_within_the_budget(self) -> None:
+        options = tc.MappingOptions(tile_sizes=(64, 64), max_shared_memory=9300, stages=1)
+        assert sum(c.bytes for c in plan_of(TEXTS["nn"][0], options, M=512, N=512, K=512).copies) <= 9300
 
     def test_it_is_text(self) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}

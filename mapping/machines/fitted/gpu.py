@@ -123,6 +123,13 @@ class Contractions:
         machine="none: no device was at hand",
         how="128 accumulators a thread, as in the kernels of CUTLASS for sm_80",
     )
+    matrix_reads: int = fitted(
+        16,
+        "multiply-adds",
+        "What a multiprocessor multiplies of matrices of halves while it reads one element from shared memory.",
+        machine="none: NVIDIA's data sheets",
+        how="1024 multiply-adds and 128 bytes a cycle",
+    )
     block_threads: int = fitted(
         256,
         "threads",

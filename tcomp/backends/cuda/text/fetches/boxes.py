@@ -149,7 +149,8 @@ def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges, stages: int 
     if copy.vector > 1:
         writer.vectors[copy.storage] = None
     tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
-    shape, wide = (stages, *copy.room), copy.vector > 1 or stages > 1
+    shape = (stages, *copy.room)
+    wide = copy.vector > 1 or stages > 1 or copy.mark in writer.plan.operations
     share(writer, DEVICE_TYPES[copy.dtype.name], tile, shape, copy.dtype.itemsize, wide)
     writer.uses_thread = True
     return Fetching(writer, copy, tile, writer.unlike("e", ranges))
