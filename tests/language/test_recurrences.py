@@ -333,3 +333,14 @@ def test_slices_that_are_read_later_are_all_kept() -> None:
     }"""
     (function,) = define(edge).values()
     assert not folded(in_pieces(function, Sizes({"N": 20, "T": 9}))).folds
+
+
+def test_steps_of_blocks_in_blocks_read_what_the_outer_step_before_wrote() -> None:
+    # gcc once took the columns of all outer steps for arrays that are apart.
+    f = tc.define("""def f(float(N,M) A, const int T) -> (V) {
+      V(i,j) = A(i,j)
+      for t in 0:T { for c in 1:M { V(i,c) = V(i,c-1) * 0.5 + V(i,c) where i in 0:N } }
+    }""").f
+    for n, m, steps in ((3, 2, 2), (8, 2, 3), (16, 3, 2), (5, 4, 4)):
+        A = np.random.default_rng(n).random((n, m), np.float32)
+        np.testing.assert_allclose(f(A, steps), f.reference(A, steps), rtol=1e-5)

@@ -61,7 +61,8 @@ class _Text:
         entry = f"tcomp_{self.function.name}"
         lines: list[str] = []
         for piece, text in zip(self.pieces.pieces, self.texts, strict=True):
-            lines += [f"static void {self._name(piece)}({', '.join(self._parameters(piece))})", "{", *text.lines, "}"]
+            lines += [f"{self._kind(piece)} {self._name(piece)}({', '.join(self._parameters(piece))})", "{"]
+            lines += [*text.lines, "}"]
         lines += [f"int {entry}({', '.join(parameters(arguments))})", "{"]
         for name, offset in self.offsets.items():
             c = C_STORAGE_TYPES[self.pieces.storages[name].dtype.name]
@@ -83,12 +84,21 @@ class _Text:
     def _name(self, piece: Piece) -> str:
         return f"tcomp_{self.function.name}_piece{self.numbers[id(piece)]}"
 
+    def _kind(self, piece: Piece) -> str:
+        """How a piece is declared.
+
+        Where it says of arrays that they are apart, that holds for one call: gcc, which would keep it in mind where it
+        has copied the calls of a loop into one another, must not copy them.
+        """
+        return "static __attribute__((noinline)) void" if _has_arrays(piece) else "static void"
+
     def _parameters(self, piece: Piece) -> list[str]:
-        """What the function of a piece takes; a pointer to a single element is not ``restrict``."""
+        """What the function of a piece takes; nothing is ``restrict`` where there are single elements only."""
         arguments = arguments_of(piece.function, piece.scop)
         steps = [f"const long {step_parameter(step)}" for step in piece.steps]
         own = [parameter(a) if a.shape else parameter(a).replace("restrict ", "") for a in arguments]
-        return [*own, *steps, "char *restrict scratch", "long long *restrict report"]
+        all_of_them = [*own, *steps, "char *restrict scratch", "long long *restrict report"]
+        return all_of_them if _has_arrays(piece) else [text.replace("restrict ", "") for text in all_of_them]
 
     def _body(self, body: Sequence[Item], depth: int) -> list[str]:
         lines: list[str] = []
@@ -164,6 +174,10 @@ class _Text:
                 text = f"({text}) % {kept}L" if kept > 1 else "0"
             terms += [_scaled(text, storage.strides[d])] * bool(storage.strides[d])
         return " + ".join([mangle(cut.tensor), *(t for t in terms if t != "0")])
+
+
+def _has_arrays(piece: Piece) -> bool:
+    return any(a.shape for a in arguments_of(piece.function, piece.scop))
 
 
 def _scaled(text: str, stride: int) -> str:
