@@ -7,7 +7,6 @@ PLDI 2022); the proof is that of every plan (``mapping/proof``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,9 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.build import build
 from tcomp.model.madeup import Arguments, random_arguments
-from tcomp.model.scop import Scop, Sizes
+from tcomp.model.scop import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
-from tcomp.schedules import steps as words
 from tcomp.schedules.choices import Choice, Measured, choice_of, combinations, seconds_of
 from tcomp.schedules.decisions import Step, options_of
 from tcomp.schedules.errors import IllegalStepError, ScheduleError
@@ -28,30 +26,12 @@ from tcomp.schedules.printing import loops_text
 from tcomp.schedules.proving import check, check_readers, check_side_by_side
 from tcomp.schedules.stages import PARALLEL, stages_of
 from tcomp.schedules.state import State
+from tcomp.schedules.taking import Base, Compile, applied, resolved
 from tcomp.schedules.trees import plan_of
 from tcomp.storage.forks import ISL
 
 if TYPE_CHECKING:
     from tcomp.pictures.canvas import Picture
-
-Compile = Callable[..., Kernel]
-"""Makes the kernel for some sizes, a target, options and the text of a plan."""
-
-
-@dataclass(frozen=True, eq=False)
-class Base:
-    """What all schedules of one program, sizes and target have in common."""
-
-    function: Function
-    sizes: Sizes
-    target: str
-    program: Scop
-    compile: Compile
-
-    @property
-    def gpu(self) -> bool:
-        """Whether the target's passes are those of a GPU."""
-        return self.target.partition(":")[0] != "cpu"
 
 
 class Schedule:
@@ -329,7 +309,7 @@ class Schedule:
     # Steps.
 
     def _resolved(self) -> tuple[Step, ...]:
-        return tuple(_resolved(step, self._chosen) for step in self._taken)
+        return tuple(resolved(step, self._chosen) for step in self._taken)
 
     def _step(self, word: str, *given: Any, **named: Any) -> Schedule:
         step = Step(self._in_hand, word, given, tuple((k, v) for k, v in named.items() if v is not None))
@@ -343,10 +323,10 @@ class Schedule:
             made.options  # noqa: B018  (raises where the step is none that the passes take)
             return made
         with ISL.value:
-            state = applied(self._state, _resolved(step, self._chosen))
+            state = applied(self._state, resolved(step, self._chosen))
         stage = self._stage if any(s.name == self._stage for s in state.stages) else None
         made = Schedule(self._base, state, taken, self._chosen, self._automatic, stage)
-        made._check(f"{step.stage}.{_resolved(step, self._chosen)}")
+        made._check(f"{step.stage}.{resolved(step, self._chosen)}")
         return made
 
     def _check(self, step: str) -> None:
@@ -372,20 +352,6 @@ def begin(function: Function, sizes: Sizes, target: str, compile_kernel: Compile
     return Schedule(Base(function, sizes, target, program, compile_kernel), state)
 
 
-def applied(state: State, step: Step) -> State:
-    """The state after a step.  Raises ScheduleError."""
-    word = words.STEPS.get(step.word)
-    if word is None:
-        raise ScheduleError(
-            f"{step.stage}.{step}: on a processor the passes take this from the model alone, if at all; say auto() "
-            f"before, or one of {', '.join(words.STEPS)}"
-        )
-    try:
-        return word(state, state.stage(step.stage), *step.given, **dict(step.named))
-    except TypeError as error:
-        raise ScheduleError(f"{step.stage}.{step}: {error}") from None
-
-
 def _call(kernel: Kernel, given: Arguments) -> Callable[[], object]:
     """A call of a kernel; outputs whose content is read get the same again."""
     contents = given.fresh_contents()
@@ -400,16 +366,5 @@ def replace_chosen(schedule: Schedule, values: Mapping[str, Any]) -> Schedule:
         state = State(base.function, base.program, stages_of(base.function, base.program))
         if not schedule._chosen_by_model:
             for step in schedule._taken:
-                state = applied(state, _resolved(step, values))
+                state = applied(state, resolved(step, values))
     return Schedule(base, state, schedule._taken, values, schedule._automatic, schedule._stage)
-
-
-def _resolved(step: Step, chosen: Mapping[str, Any]) -> Step:
-    """A step with values instead of choices."""
-
-    def value(given: Any) -> Any:
-        return chosen.get(given.name, given.values[0]) if isinstance(given, Choice) else given
-
-    return replace(
-        step, given=tuple(map(value, step.given)), named=tuple((name, value(given)) for name, given in step.named)
-    )
