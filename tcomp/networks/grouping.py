@@ -5,7 +5,8 @@ Every group is a small network of its own with names that depend on nothing outs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,39 +33,47 @@ def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
     """The groups of a network in an order that computes; without ``followers`` each call is one."""
     chains: list[list[Call]] = []
     end_of: dict[str, list[Call]] = {}
-    readers = {value.name: sum(value.name in c.arguments for c in network.calls) for value in network.values}
-    for call in network.calls:
-        chain = _joined(network, call, end_of, readers) if followers else None
+    readers = Counter(name for call in network.calls for name in dict.fromkeys(call.arguments))
+    known = network.by_name
+    position: dict[str, int] = {}
+    for number, call in enumerate(network.calls):
+        chain = _joined(network, call, known, end_of, readers, position) if followers else None
         if chain is None:
             chain = []
+            chains.append(chain)
         else:
-            chains.remove(chain)
             del end_of[chain[-1].results[0]]
         chain.append(call)
-        # The whole group runs where its last call stands: all that it reads is made by then.
-        chains.append(chain)
+        position[call.results[0]] = number
         definition = network.definitions[call.function]
         if len(call.results) == 1 and not definition.view and definition.outside is None:
             end_of[call.results[0]] = chain
-    return tuple(_group(network, tuple(chain)) for chain in chains)
+    # The whole group runs where its last call stands: all that it reads is made by then.
+    chains.sort(key=lambda chain: position[chain[-1].results[0]])
+    return tuple(_group(network, known, tuple(chain)) for chain in chains)
 
 
-def _joined(network: Network, call: Call, end_of: dict[str, list[Call]], readers: dict[str, int]) -> list[Call] | None:
+def _joined(
+    network: Network,
+    call: Call,
+    known: Mapping[str, Value],
+    end_of: Mapping[str, list[Call]],
+    readers: Mapping[str, int],
+    position: Mapping[str, int],
+) -> list[Call] | None:
     """The chain that a function of elements goes on from: the last made of those whose result only it reads."""
     if not network.definitions[call.function].pointwise:
         return None
-    known = network.by_name
     shape = known[call.results[0]].shape
     fitting = [
         end_of[name]
         for name in dict.fromkeys(call.arguments)
         if name in end_of and readers[name] == 1 and known[name].role == "temporary" and known[name].shape == shape
     ]
-    position = {id(c): k for k, c in enumerate(network.calls)}
-    return max(fitting, key=lambda chain: position[id(chain[-1])], default=None)
+    return max(fitting, key=lambda chain: position[chain[-1].results[0]], default=None)
 
 
-def _group(network: Network, calls: tuple[Call, ...]) -> Group:
+def _group(network: Network, known: Mapping[str, Value], calls: tuple[Call, ...]) -> Group:
     """The small network of some calls."""
     made = {name for call in calls for name in call.results}
     read = [n for n in dict.fromkeys(n for call in calls for n in call.arguments) if n not in made]
@@ -73,7 +82,6 @@ def _group(network: Network, calls: tuple[Call, ...]) -> Group:
     names |= {name: f"y{k}" for k, name in enumerate(results)}
     inner = [name for call in calls[:-1] for name in call.results]
     names |= {name: f"t{k}" for k, name in enumerate(inner)}
-    known = network.by_name
     values: list[Value] = [replace(known[name], name=names[name], role="input") for name in read]
     values += [replace(known[name], name=names[name], role="temporary") for name in inner]
     values += [replace(known[name], name=names[name], role="output") for name in results]

@@ -15,6 +15,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 
 import tcomp as tc  # noqa: E402
+from tcomp.networks.grouping import group  # noqa: E402
 from tests.networks.onnx_cases import model_of  # noqa: E402
 
 node = helper.make_node
@@ -124,4 +125,7 @@ def test_sizes_that_are_no_ones() -> None:
 def test_many_nodes_are_read_in_time_that_grows_with_them() -> None:
     names = ["x", *(f"t{k}" for k in range(1500)), "y"]
     model = chain(*(node("Relu", [a], [b]) for a, b in pairwise(names)))
-    assert len(tc.from_onnx(model).calls) == 1501
+    network = tc.from_onnx(model)
+    assert len(network.calls) == 1501
+    assert [len(one.calls) for one in group(network)] == [1501]
+    assert len(group(network, followers=False)) == 1501
