@@ -133,9 +133,17 @@ def test_cumulative_products_and_maxima(shape: tuple[int, int], target: str) -> 
 def test_factors_in_blocks_of_columns(n: int, block: int, target: str) -> None:
     half = np.random.default_rng(n).random((n, n))
     A = half @ half.T + n * np.eye(n)
-    LU = call("blocked_lu", target, A, block)
+    LU = call("lu", target, A, block, file="../polybench/solvers/lu")
     np.testing.assert_allclose((np.tril(LU, -1) + np.eye(n)) @ np.triu(LU), A, rtol=1e-10)
-    np.testing.assert_allclose(call("blocked_cholesky", target, A, block), np.linalg.cholesky(A), rtol=1e-9, atol=1e-12)
+    b = np.arange(n, dtype=float)
+    x = call("ludcmp", target, A, b, block, file="../polybench/solvers/ludcmp")
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        call("cholesky", target, A, block, file="../polybench/solvers/cholesky"),
+        np.linalg.cholesky(A),
+        rtol=1e-9,
+        atol=1e-12,
+    )
 
 
 def test_bounds_of_blocks_may_divide_and_choose() -> None:
