@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar
@@ -35,6 +34,7 @@ from tcomp.mapping.options.declarations import (
     declaration,
     declare,
 )
+from tcomp.mapping.options.texts import as_source, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +269,12 @@ class MappingOptions:
     def to_source(self) -> str:
         """The Python expression that makes equal options: those that differ from their defaults."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return f"MappingOptions({', '.join(f'{name}={_source(value)}' for name, value in changed.items())})"
+        return f"MappingOptions({', '.join(f'{name}={as_source(value)}' for name, value in changed.items())})"
 
     def to_text(self) -> str:
         """The text that ``from_text`` reads as equal options: those that differ from their defaults."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return ",".join(f"{name}={_text(value)}" for name, value in changed.items())
+        return ",".join(f"{name}={as_text(value)}" for name, value in changed.items())
 
     def __str__(self) -> str:
         return self.to_source()
@@ -393,13 +393,3 @@ NAMED: Mapping[str, MappingOptions] = {
     "group_conv": _BASE.tile(1, 1).map_to_threads(4, 16, 4).map_to_blocks(256, 256),
 }
 """The sets of Tensor Comprehensions, by name, with the values that they have there."""
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return "x".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _source(value: object) -> str:
-    return 'float("inf")' if value == math.inf else repr(value)
