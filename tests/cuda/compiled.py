@@ -41,10 +41,15 @@ class Data:
 
 
 def compiled(
-    function: Function, sizes: Mapping[str, int], options: MappingOptions | None = None, checked: bool = True
+    function: Function,
+    sizes: Mapping[str, int],
+    options: MappingOptions | None = None,
+    checked: bool = True,
+    architecture: str = DEFAULT_ARCHITECTURE,
 ) -> Compilation:
-    """A program mapped to the default device, every plan proved as in normal use."""
-    return lower(function, Sizes(dict(sizes)), options or MappingOptions(), BACKEND, checked)
+    """A program mapped to a device, every plan proved as in normal use."""
+    backend = BACKEND if architecture == DEFAULT_ARCHITECTURE else CudaBackend(gpu_of(architecture))
+    return lower(function, Sizes(dict(sizes)), options or MappingOptions(), backend, checked)
 
 
 def compiled_text(text: Text, options: MappingOptions | None = None) -> Compilation:
