@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import math
+import os
 import platform
 import statistics
 import subprocess
@@ -242,9 +243,17 @@ def main() -> None:
     show_table(("kernel", "tcomp", "gcc", "numpy", "numba", "best / tcomp"), rows)
     print(f"geometric mean {math.exp(statistics.fmean(map(math.log, ratios))):.2f}")
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"processor": processor(), "python": platform.python_version(), "size": chosen.size}
-    facts |= {"time": datetime.now(UTC).isoformat(timespec="seconds"), "flags": " ".join(FLAGS)}
-    chosen.json.write_text(json.dumps({**facts, "seconds": found}, indent=1) + "\n", encoding="utf-8")
+    machine = {"processor": processor(), "python": platform.python_version(), "threads": os.cpu_count()}
+    facts = {
+        "benchmark": "recurrences",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine,
+        "size": chosen.size,
+        "flags": " ".join(FLAGS),
+        "rounds": chosen.rounds,
+        "seconds": found,
+    }
+    chosen.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def page(folder: Path) -> str:
         lines += ["", f"## {section.title}", "", *section.lines]
     lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "attention")) for line in _attention(run)]
+    lines += [line for run in _latest(found, lambda run: _is(run, "recurrences")) for line in _recurrences(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "threads")) for line in _threads(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
     return _HEAD + "\n" + "\n".join(lines) + "\n"
@@ -308,6 +309,29 @@ def _attention(run: Run) -> Iterator[str]:
     ]
     mean = ("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}")
     yield from table(("heads x queries x keys x channels", "tcomp", "torch", "ratio"), [*texts, mean])
+
+
+def _recurrences(run: Run) -> Iterator[str]:
+    machine, peers = run.found["machine"], ("gcc", "numpy", "numba")
+    yield from (
+        "",
+        f"## Blocks of steps, PolyBench {run.found['size'].upper()}, {machine['processor']}, {run.date[:10]}",
+        "",
+    )
+    yield (
+        f"`python -m benchmarks.recurrences`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
+        f"parallel with fastmath, Python {machine['python']}, rounds: {run.found['rounds']} "
+        f"([JSON](results/{run.file})). Milliseconds; the kernels that were run, not all 30."
+    )
+    yield ""
+    rows, ratios = [], []
+    for kernel, times in run.found["seconds"].items():
+        own = {peer: times[peer] for peer in peers if peer in times}
+        ratios.append(min(own.values()) / times["tcomp"])
+        cells = (f"{1e3 * times[p]:.2f}" if p in times else "" for p in ("tcomp", *peers))
+        rows.append((kernel, *cells, f"{ratios[-1]:.2f}"))
+    mean = ("geometric mean", *[""] * 4, f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("kernel", "tcomp", *peers, "best peer / tcomp"), [*rows, mean])
 
 
 def _threads(run: Run) -> Iterator[str]:
