@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Binary, Cast, Read
-from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
 from tcomp.mapping.machines.atoms import (
     ATOMS,
@@ -24,6 +24,7 @@ from tcomp.mapping.machines.atoms import (
     Atom,
 )
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, WARP, Gpu
+from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation, bare, recognise_contraction
@@ -325,9 +326,10 @@ def use_matrix_units(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
             operation = TileOperation(phase.mark, "contract", statement.name, contraction, atom.name)
             apart = {o.copy.reads: _apart(o) for o in (product.row, product.column)}
             copies = tuple(apart[c.reads] if c in own else c for c in plan.copies)
-            if sum(c.bytes for c in copies) > max(sum(c.bytes for c in plan.copies), shared_budget(gpu, options)):
-                continue
-            plan = replace(plan, copies=copies, operations={**plan.operations, phase.mark: operation})
+            changed = replace(plan, copies=copies, operations={**plan.operations, phase.mark: operation})
+            group, _ = home_of(plan, statement.name)
+            if shared_bytes(changed, group) <= max(shared_bytes(plan, group), shared_budget(gpu, options)):
+                plan = changed
     return plan
 
 

@@ -20,7 +20,7 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, home_of, is_shared, owned_alike
 from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Deal, Plan
+from tcomp.mapping.plan.values import Buffer, Deal, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement, Storage
 
@@ -44,6 +44,15 @@ def shared_budget(gpu: Gpu, options: MappingOptions) -> int:
     """Bytes of shared memory that a block may use for tiles; warps that share a reduction need some more."""
     most = gpu.shared_per_block - SCRATCH_BYTES
     return min(most, gpu.usual_shared_bytes if options.max_shared_memory is None else options.max_shared_memory)
+
+
+def shared_bytes(plan: Plan, group: Group) -> int:
+    """What the block of a group has in shared memory: its tiles, and its copies in all of their stages."""
+    names = {s for c in group.clusters for s in plan.clusters[c].statements}
+    written = {plan.scop.by_name[name].target for name in names}
+    tiles = sum(b.bytes for b in plan.buffers.values() if b.space == "shared" and b.storage in written)
+    stages = {mark: pipeline.stages for mark, pipeline in plan.pipelines.items()}
+    return tiles + sum(c.bytes * stages.get(c.mark, 1) for c in plan.copies if c.statement in names)
 
 
 class _Placer:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.mapping.gpu.banks import asynchronous_layout, is_asynchronous
-from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
@@ -24,7 +24,7 @@ from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import extents_of_a_run
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.tree import nodes_of
-from tcomp.mapping.plan.values import Copy, Group, Pipeline, Plan
+from tcomp.mapping.plan.values import Copy, Pipeline, Plan
 
 AHEAD = ":ahead"
 """Follows a mark's name: in front of the loop around it, where the first tiles are asked for."""
@@ -106,9 +106,7 @@ def _is_of(one: Copy, other: Copy) -> bool:
 def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOptions) -> int:
     """As many stages as are usual, or wanted, and have room; 0 or 1 if there is none."""
     group, cluster = home_of(plan, copies[0].statement)
-    names = {s for c in group.clusters for s in plan.clusters[c].statements}
-    others = sum(_shared_bytes(plan, group, c) for c in plan.copies if not any(_is_of(n, c) for n in copies))
-    buffers = sum(b.bytes for b in plan.buffers.values() if b.space == "shared" and _writes(plan, names, b.storage))
+    others = shared_bytes(plan, group) - sum(c.bytes for c in plan.copies if c.mark == copies[0].mark)
     most = shared_budget(gpu, options)
     itemsize = plan.scop.storages[plan.scop.by_name[copies[0].statement].target].dtype.itemsize
     operation = plan.operations.get(copies[0].mark)
@@ -117,16 +115,5 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
     if options.stages is None and not is_wide(kept):
         # Threads with few elements are many to a multiprocessor, if their blocks take little.
         most = min(most, STATIC_SHARED_BYTES)
-    room = (most - others - buffers) // sum(c.bytes for c in copies)
+    room = (most - others) // sum(c.bytes for c in copies)
     return min(SHARED.stages if options.stages is None else options.stages, room)
-
-
-def _shared_bytes(plan: Plan, group: Group, copy: Copy) -> int:
-    if home_of(plan, copy.statement)[0] is not group:
-        return 0
-    pipeline = plan.pipelines.get(copy.mark)
-    return copy.bytes * (1 if pipeline is None else pipeline.stages)
-
-
-def _writes(plan: Plan, names: set[str], storage: str) -> bool:
-    return any(s.target == storage for s in plan.scop.statements if s.name in names)

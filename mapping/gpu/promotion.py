@@ -11,7 +11,7 @@ import islpy as isl
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
 from tcomp.mapping.gpu.joining import joined
-from tcomp.mapping.gpu.memories import shared_budget
+from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
 from tcomp.mapping.memory.owners import home_of
@@ -36,20 +36,13 @@ def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     marks = {p.mark: p for p in places(plan.tree)}
     copies: list[Copy] = []
     for group in plan.groups:
-        left = room - sum(
-            b.bytes for b in plan.buffers.values() if b.space == "shared" and _in_group(plan, b.storage, group.clusters)
-        )
+        left = room - shared_bytes(plan, group)
         found = [c for number in group.clusters for c in _candidates(plan, number, marks)]
         for copy in sorted(found, key=lambda c: c.bytes):
             if copy.bytes <= left:
                 copies.append(copy)
                 left -= copy.bytes
     return replace(plan, copies=tuple(copies))
-
-
-def _in_group(plan: Plan, storage: str, clusters: tuple[int, ...]) -> bool:
-    names = {s for c in clusters for s in plan.clusters[c].statements}
-    return any(s.target == storage for s in plan.scop.statements if s.name in names)
 
 
 def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:

@@ -75,6 +75,6 @@ ATOMS = (
     Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", parts=2),
     Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07, least=90),
 )
-"""Every instruction that kernels may use, the last but one with three products for each."""
+"""Every instruction that kernels may use."""
 
 BY_NAME = {atom.name: atom for atom in ATOMS}

@@ -44,7 +44,7 @@ class Gpu:
     ``shared_per_block`` is what a block may use after opting in (48 KiB without), ``registers_per_multiprocessor``
     counts 32-bit registers.  ``flops`` (single precision, per second), ``half_flops`` (products of halves with sums of
     floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks;
-    ``doubles`` says whether matrices of doubles are multiplied faster than one by one.
+    ``doubles`` says whether matrices of doubles are multiplied faster than one by one: then as fast as single floats.
     """
 
     architecture: str
@@ -62,17 +62,23 @@ class Gpu:
     threads_per_block: int = 1024
     registers_per_thread: int = MOST_REGISTERS
 
+    @property
+    def version(self) -> int:
+        """The architecture as a number: 90 for ``sm_90``."""
+        return int(self.architecture.removeprefix("sm_"))
+
     def matrix_flops(self, atom: Atom) -> float:
         """Peak of an instruction that multiplies matrices, per second; 0 where there is none."""
-        has = self.half_flops and int(self.architecture.removeprefix("sm_")) >= atom.least
+        if not self.half_flops or self.version < atom.least:
+            return 0.0
         if atom.kind == "float64":
-            return 2 * self.flops / 2 if has and self.doubles else 0.0
-        return atom.rate * self.half_flops if has else 0.0
+            return self.flops if self.doubles else 0.0
+        return atom.rate * self.half_flops
 
     @property
     def copies_asynchronously(self) -> bool:
         """Whether threads can go on while what they asked for is on its way to shared memory (``cp.async``)."""
-        return int(self.architecture.removeprefix("sm_")) >= 80
+        return self.version >= 80
 
     @property
     def usual_shared_bytes(self) -> int:

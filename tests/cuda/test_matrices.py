@@ -324,6 +324,13 @@ class TestPlan:
         options = tc.MappingOptions(tile_sizes=(64, 64), max_shared_memory=9300, stages=1)
         assert sum(c.bytes for c in plan_of(TEXTS["nn"][0], options, M=512, N=512, K=512).copies) <= 9300
 
+    def test_the_budget_is_that_of_a_block_not_of_all_kernels(self) -> None:
+        texts = " ".join(f"C{n}(m,n) +=! A{n}(m,k) * B{n}(k,n)" for n in range(8))
+        inputs = ", ".join(f"float16(M,K) A{n}, float16(K,N) B{n}" for n in range(8))
+        text = f"def f({inputs}) -> ({', '.join(f'C{n}' for n in range(8))}) {{ {texts} }}"
+        options = tc.MappingOptions(tile_sizes=(64, 64), split_reduction=1, max_shared_memory=20_000)
+        assert len(multiplied(plan_of(text, options, M=128, N=128, K=128))) == 8
+
     def test_it_is_text(self) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}
         kernel = f.compile(sizes=sizes, target="cuda:sm_90")
