@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import statistics
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import torch
 
 import tcomp as tc
-from benchmarks.gradients import TURN, WARM, processor, turn
+from benchmarks.gradients import TURN, WARM, machine, turn
 from tcomp.commands.terminal.display import show_table
 
 TEXT = """
@@ -82,12 +81,7 @@ def main() -> None:
     facts = {
         "benchmark": "attention",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "processor": processor(),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "rows": found,
     }
     chosen.json.write_text(json.dumps(facts, indent=1) + "\n")

@@ -194,12 +194,7 @@ def main() -> None:
     facts = {
         "benchmark": "gradients",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "processor": processor(),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "rows": found,
         "calls": called,
     }
@@ -230,6 +225,16 @@ def calls() -> dict[str, dict[str, float]]:
 def _least(call: Callable[[], object], number: int = 3000) -> float:
     turn(call, WARM)
     return 1e6 * min(timeit.repeat(call, number=number, repeat=7)) / number
+
+
+def machine() -> dict[str, str | int]:
+    """What results are measured with."""
+    return {
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
 
 
 def processor() -> str:
