@@ -93,6 +93,12 @@ def this_machine() -> Machine:
     return Machine(16, registers, 16, threads, nearest, middle, last)
 
 
+def processor_features() -> frozenset[str]:
+    """The features of the processor in Linux' words; empty where it does not say."""
+    facts = _processor_facts()
+    return frozenset(facts.get("flags", facts.get("Features", "")).split())
+
+
 def processor_name() -> str:
     """The model of the processor in its maker's words; empty where Linux does not say."""
     facts = _processor_facts()

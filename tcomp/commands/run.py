@@ -26,7 +26,7 @@ from tcomp.model.madeup import Arguments, Array, random_arguments
 from tcomp.model.tolerance import Model, error_bounds
 from tcomp.operation import Operation
 from tcomp.runtime.kernel import idle_options
-from tcomp.runtime.registry import memory_of
+from tcomp.runtime.registry import memory_of, runs_emulated
 from tcomp.storage.forks import ISL
 from tcomp.storage.wholefiles import whole_file
 from tcomp.tuner.measuring.timing import Stopwatch, sampled
@@ -87,7 +87,10 @@ def execute(request: RunRequest) -> int:
             show_error(f"note: {note}", "yellow")
     outputs = dict(zip((tensor.name for tensor in function.outputs), results, strict=True))
     show_table(("output", "type", "shape", "min", "max", "mean"), [_row(name, a) for name, a in outputs.items()])
-    show_line(f"first call {_milliseconds(first)}, then {spread(sampled(stopwatch_of(call)))}")
+    if runs_emulated(request.program.target):
+        show_line("run by an emulator, so that times say nothing")
+    else:
+        show_line(f"first call {_milliseconds(first)}, then {spread(sampled(stopwatch_of(call)))}")
     if request.output is not None:
         _save(outputs, request.output)
     if not request.check:

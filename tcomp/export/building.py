@@ -1,4 +1,4 @@
-"""Libraries of exported C, made by the C compiler of this machine."""
+"""Libraries of exported C, made by the C compiler of this machine, or by a cross compiler."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tcomp.backends.host import toolchain
+from tcomp.backends.host import emulated, toolchain
 from tcomp.backends.host.processes import run, work_directory
-from tcomp.backends.host.toolchain import CLANG, GCC, MEANING_FLAGS, Family
+from tcomp.backends.host.toolchain import CLANG, GCC, program_flags
 from tcomp.errors import TargetError
+from tcomp.mapping.machines.processors import Processor
 
 _SECONDS = 60.0
 _ARCHIVER = ("ar", "gcc-ar", "llvm-ar")
 
 
-def flags_of(family: Family) -> tuple[str, ...]:
-    """What kernels need of a compiler to mean what they mean, and be fast, in a library of others."""
-    left_out = ("-nostdlib", "-nostartfiles")
-    return (*MEANING_FLAGS, *(flag for flag in family.flags if flag not in left_out))
+GCC_FLAGS, OTHER_FLAGS = program_flags(GCC), program_flags(CLANG)
 
 
-GCC_FLAGS, OTHER_FLAGS = flags_of(GCC), flags_of(CLANG)
-
-
-def build(name: str, sources: dict[str, str], extra: Sequence[str], folder: Path) -> dict[str, bytes]:
+def build(
+    name: str, sources: dict[str, str], extra: Sequence[str], folder: Path, processor: Processor | None = None
+) -> dict[str, bytes]:
     """The shared library, and the static one where there is an archiver, by file name.
 
-    ``sources`` are C files by name that include headers from ``folder``; ``extra`` are more flags.  Raises TargetError.
+    ``sources`` are C files by name that include headers from ``folder``; ``extra`` are more flags, which name the
+    ``processor``, if it is not this machine's.  Raises TargetError.
     """
-    compiler = toolchain.find()
+    compiler = toolchain.find() if processor is None else emulated.compiler_for(processor)
     parallel = compiler.openmp and any(map(toolchain.uses_threads, sources.values()))
     openmp = compiler.family.openmp_flags if parallel else ("-fopenmp-simd",)
-    flags = ("-march=native", "-fPIC", *flags_of(compiler.family), *openmp, *extra, "-w", f"-I{folder}")
+    native = ("-march=native",) if processor is None else ()
+    flags = (*native, "-fPIC", *program_flags(compiler.family), *openmp, *extra, "-w", f"-I{folder}")
     with work_directory() as directory:
         variables = toolchain.environment(directory, compiler.family)
         objects = []

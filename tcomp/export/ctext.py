@@ -309,17 +309,24 @@ def sources(interface: Interface) -> dict[str, str]:
     return found
 
 
-def cmake(interface: Interface, names: Sequence[str], gcc: Sequence[str], others: Sequence[str]) -> str:
-    """``CMakeLists.txt``: the libraries and the example."""
+def cmake(
+    interface: Interface, names: Sequence[str], gcc: Sequence[str], others: Sequence[str], architecture: str | None
+) -> str:
+    """``CMakeLists.txt``: the libraries and the example.
+
+    ``architecture`` is what they are compiled for unless the user says otherwise; None where the flags say it.
+    """
     name = interface.name
+    variable = f"{name.upper()}_ARCHITECTURE"
+    asked = f'set({variable} {architecture} CACHE STRING "what the kernels are compiled for, as -march takes it")\n'
+    march = f"-march=${{{variable}}} "
     return f"""\
 cmake_minimum_required(VERSION 3.13)
 project({name} C)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-set({name.upper()}_ARCHITECTURE native CACHE STRING "what the kernels are compiled for, as -march takes it")
-set(sources {" ".join(names)})
+{asked if architecture else ""}set(sources {" ".join(names)})
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(flags {" ".join(gcc)})
 else()
@@ -331,7 +338,7 @@ foreach(kind STATIC SHARED)
   add_library({name}_${{suffix}} ${{kind}} ${{sources}})
   set_target_properties({name}_${{suffix}} PROPERTIES OUTPUT_NAME {name} POSITION_INDEPENDENT_CODE ON)
   target_include_directories({name}_${{suffix}} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-  target_compile_options({name}_${{suffix}} PRIVATE -march=${{{name.upper()}_ARCHITECTURE}} ${{flags}})
+  target_compile_options({name}_${{suffix}} PRIVATE {march if architecture else ""}${{flags}})
   if(OpenMP_C_FOUND)
     target_link_libraries({name}_${{suffix}} PRIVATE OpenMP::OpenMP_C)
   endif()

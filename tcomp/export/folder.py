@@ -13,6 +13,7 @@ from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import Interface, Variant, described, interface_of
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.machines.gpu import GPUS, STATIC_SHARED_BYTES, gpu_of
+from tcomp.mapping.machines.processors import processor_of
 from tcomp.storage.wholefiles import write_whole
 
 CPU, CUDA = "cpu", "cuda"
@@ -43,7 +44,7 @@ def export(
     except OSError as error:
         raise TcompError(f"cannot make the folder {folder}: {error.strerror}") from None
     if kind == CPU:
-        made, notes = _cpu(interface, folder)
+        made, notes = _cpu(interface, folder, architecture)
     else:
         made, notes = _cuda(interface, architecture, architectures)
     made["README.md"] = _readme(interface, target, sorted(made), notes).encode()
@@ -58,21 +59,24 @@ def export(
     return tuple(written)
 
 
-def _cpu(interface: Interface, folder: Path) -> tuple[dict[str, bytes], list[str]]:
+def _cpu(interface: Interface, folder: Path, architecture: str) -> tuple[dict[str, bytes], list[str]]:
+    processor = processor_of(architecture) if architecture else None
     name, sources = interface.name, ctext.sources(interface)
     texts = {**sources, f"{name}.h": ctext.header(interface), "main.c": ctext.example(interface)}
     extra = tuple(dict.fromkeys(flag for v in interface.variants for flag in v.source.flags))
-    texts["CMakeLists.txt"] = ctext.cmake(interface, list(sources), (*GCC_FLAGS, *extra), (*OTHER_FLAGS, *extra))
+    texts["CMakeLists.txt"] = ctext.cmake(
+        interface, list(sources), (*GCC_FLAGS, *extra), (*OTHER_FLAGS, *extra), None if processor else "native"
+    )
     made = {file: text.encode() for file, text in texts.items()}
     write_whole(folder / f"{name}.h", made[f"{name}.h"])  # what the sources include
-    made |= build(name, sources, extra, folder)
+    made |= build(name, sources, extra, folder, processor)
     flags = " ".join((*GCC_FLAGS, *extra))
     where = f" With gcc on Linux the kernels run on the threads of `{name}_threads.c`, elsewhere on OpenMP's."
     notes = [
         (
-            "The libraries were compiled on this machine for its processor. On another one: "
+            f"The libraries were compiled for {architecture or 'the processor of this machine'}. On another one: "
             "`cmake -B build && cmake --build build`, or "
-            f"`gcc -fopenmp -march=native {flags} *.c -lm -lpthread -o {name}_example`."
+            f"`gcc -fopenmp {'' if processor else '-march=native '}{flags} *.c -lm -lpthread -o {name}_example`."
         ),
         "The C needs vectors of GNU C: gcc 12 or later, or clang."
         + (where if ctext.threaded(interface) else " The kernels run on one thread."),
@@ -157,7 +161,7 @@ def _readme(interface: Interface, target: str, files: Sequence[str], notes: Sequ
     if renamed:
         pairs = ", ".join(f"`{a}` is `{b}`" for a, b in renamed.items())
         lines += [f"Names that C or its headers have already were changed: {pairs}.", ""]
-    if interface.several and target == CPU:
+    if interface.several and target.partition(":")[0] == CPU:
         lines += [_choice(interface), ""]
     lines += [f"- {note}" for note in notes]
     lines += ["", f"Files: {', '.join(f'`{f}`' for f in files)}.", ""]

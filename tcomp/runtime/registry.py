@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 from tcomp.arrays.devices import Memory, Place, describe_devices
 from tcomp.backends.c.target import CpuBackend
-from tcomp.backends.host import native, toolchain
+from tcomp.backends.host import emulated, native, toolchain
 from tcomp.backends.host.runtime import HostRuntime
 from tcomp.backends.runtime import Runtime
 from tcomp.backends.source import Source
 from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
-from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.machines.processors import Processor, processor_of
 
 DEFAULT_TARGET = "cpu"
 """What runs programs on arrays in main memory unless the caller says otherwise."""
@@ -45,22 +46,24 @@ class Target:
     """A target: how it spells kernels and how it runs them, both for an architecture, and whether it works here.
 
     ``architecture`` gives the one that a bare name stands for, from where the arrays are; None for targets that have
-    none to choose from, whose backend and runtime get the empty string.  ``estimate`` is for targets on which a clock
-    says nothing: given an architecture, a source, the floating-point operations of each statement and the addresses of
-    the arguments, it runs the kernels and returns the seconds that they would take on the device.
+    none to choose from, or can do without one: whose backend and runtime then get the empty string.  ``known`` raises
+    TargetError for an architecture that is none; None for targets that have none.  ``estimate`` is for targets on which
+    a clock says nothing: given an architecture, a source, the floating-point operations of each statement and the
+    addresses of the arguments, it runs the kernels and returns the seconds that they would take on the device.
     """
 
     backend: Callable[[str], Backend]
     runtime: Callable[[str], Runtime]
     memory: Memory
-    state: Callable[[], Availability]
+    state: Callable[[str], Availability]
+    known: Callable[[str], object] | None = None
     architecture: Callable[[Place], str] | None = None
     estimate: Callable[[str, Source, Mapping[str, int], Sequence[int]], float] | None = None
 
 
 def targets() -> dict[str, Availability]:
     """Every target by name, with what it runs on here or why it does not."""
-    return {name: target.state() for name, target in TARGETS.items()}
+    return {name: target.state("") for name, target in TARGETS.items()}
 
 
 def resolve(target: str | None, place: Place) -> str:
@@ -96,7 +99,8 @@ def runtime_of(target: str) -> Runtime:
 
 def check_available(target: str) -> None:
     """Raises TargetError if kernels of a target such as ``cpu`` or ``cuda:sm_90`` cannot run here."""
-    state = _row(target)[0].state()
+    row, architecture = _row(target)
+    state = row.state(architecture)
     if not state:
         raise TargetError(f"the target {target} is not here: {state.detail}")
 
@@ -110,18 +114,35 @@ def estimate_of(target: str) -> Callable[[Source, Mapping[str, int], Sequence[in
     return None if row.estimate is None else functools.partial(row.estimate, architecture)
 
 
+def runs_emulated(target: str) -> bool:
+    """Whether kernels of a target such as ``cpu:neoverse-v1`` run, but not at the speed of what it stands for.
+
+    Raises TargetError.
+    """
+    row, architecture = _row(target)
+    return row.known is processor_of and bool(architecture) and bool(processor_of(architecture).missing)
+
+
+def machine_of(target: str) -> Machine:
+    """The processor of a target such as ``cpu:neoverse-v1``; this machine's for others.  Raises TargetError."""
+    row, name = _row(target)
+    return processor_of(name).machine if name and row.known is processor_of else this_machine()
+
+
 def _row(target: str) -> tuple[Target, str]:
     """What is known of a target, and the architecture that its name ends in.  Raises TargetError."""
     name, colon, architecture = target.partition(":") if isinstance(target, str) else (target, "", "")
     row = TARGETS.get(name)
-    if row is None or (colon and row.architecture is None):
+    if row is None or (colon and row.known is None):
         raise TargetError(Diagnostic(f"there is no target {target!r}", hint=f"targets: {', '.join(TARGETS)}"))
-    if colon:
-        gpu_of(architecture)
+    if colon and row.known is not None:
+        row.known(architecture)
     return row, architecture
 
 
-def _cpu() -> Availability:
+def _cpu(processor: str) -> Availability:
+    if processor and processor_of(processor).missing:
+        return _emulator(processor_of(processor))
     try:
         compiler = toolchain.find()
     except TargetError as error:
@@ -130,7 +151,27 @@ def _cpu() -> Availability:
     return Availability(True, f"{compiler.version}, {threads}")
 
 
-def _cuda() -> Availability:
+def _emulator(processor: Processor) -> Availability:
+    try:
+        tools = emulated.find(processor)
+    except TargetError as error:
+        return Availability(False, f"{error.message}; {error.diagnostics[0].hint}")
+    return Availability(True, f"{tools.compiler}, run by {tools.emulator}")
+
+
+def _for_processor(name: str) -> Backend:
+    if not name:
+        return CpuBackend(this_machine())
+    return CpuBackend(processor_of(name).machine, flags=processor_of(name).flags)
+
+
+def _on_processor(name: str) -> Runtime:
+    if name and processor_of(name).missing:
+        return HostRuntime(lambda source: emulated.load(source, processor_of(name)))
+    return HostRuntime(native.load, native=True, beginning=native.loading)
+
+
+def _cuda(_: str) -> Availability:
     try:
         return Availability(True, describe_devices())
     except TargetError as error:
@@ -138,7 +179,7 @@ def _cuda() -> Availability:
         return Availability(False, f"{error.message}; {hint}" if hint else error.message)
 
 
-def _simulator() -> Availability:
+def _simulator(_: str) -> Availability:
     from tcomp.backends.simulator import compiler  # noqa: PLC0415
 
     reason = compiler.why_not()
@@ -177,17 +218,21 @@ def _estimated(architecture: str, source: Source, flops: Mapping[str, int], addr
 
 TARGETS = {
     "cpu": Target(
-        lambda _: CpuBackend(this_machine()),
-        lambda _: HostRuntime(native.load, native=True, beginning=native.loading),
+        _for_processor,
+        _on_processor,
         Memory.MAIN,
         _cpu,
+        processor_of,
     ),
-    "cuda": Target(lambda name: _spelled_in_cuda(name, "cuda"), _on_devices, Memory.CUDA, _cuda, _architecture_at),
+    "cuda": Target(
+        lambda name: _spelled_in_cuda(name, "cuda"), _on_devices, Memory.CUDA, _cuda, gpu_of, _architecture_at
+    ),
     "simulator": Target(
         lambda name: _spelled_in_cuda(name, "simulator"),
         _simulated,
         Memory.MAIN,
         _simulator,
+        gpu_of,
         lambda _: DEFAULT_ARCHITECTURE,
         _estimated,
     ),

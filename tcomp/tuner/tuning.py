@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tcomp import debug
 from tcomp.arrays.devices import Memory, device_count
-from tcomp.errors import TcompError
+from tcomp.errors import TargetError, TcompError
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.runtime.registry import check_available, estimate_of, memory_of
+from tcomp.runtime.registry import check_available, estimate_of, memory_of, runs_emulated
 from tcomp.storage.filelocks import claimed
 from tcomp.tuner.database.database import Database
 from tcomp.tuner.database.file import open_database
@@ -82,7 +82,10 @@ def tune(
     if jobs is not None and (type(jobs) is not int or not 1 <= jobs < _MOST_JOBS):
         raise TcompError(f"jobs is {jobs!r}; it must be a whole number of at least 1")
     if executor is None:
-        check_available(problem.specialisation.target)
+        target = problem.specialisation.target
+        check_available(target)
+        if runs_emulated(target):
+            raise TargetError(f"{target} is emulated here, and times of an emulator say nothing")
     if debug.print_tuning():
         watch = _printing(watch)
     with ExitStack() as stack:

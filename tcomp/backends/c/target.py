@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.backends.c.emitter import Emitter
 from tcomp.backends.c.frame import flags_of
@@ -25,10 +25,14 @@ from tcomp.model.stepwise.pieces import Pieces
 
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
-    """The manifest of the target: its name, the machine it compiles for, its passes, how it spells loops."""
+    """The manifest of the target: its name, the machine it compiles for, its passes, how it spells loops.
+
+    ``flags`` tell the compiler of a machine that is not the one it runs on.
+    """
 
     machine: Machine
     name: str = "cpu"
+    flags: tuple[str, ...] = ()
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -37,7 +41,8 @@ class CpuBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
-        return Emitter(function, plan, options, self._threads(options), checked, self.machine).emit(loops)
+        source = Emitter(function, plan, options, self._threads(options), checked, self.machine).emit(loops)
+        return replace(source, flags=(*source.flags, *self.flags)) if self.flags else source
 
     def emit_pieces(
         self, function: Function, pieces: Pieces, made: Sequence[tuple[Plan, LoopNode]], options: MappingOptions,
@@ -52,6 +57,7 @@ class CpuBackend:
             emitter.needs = needs
             texts.append(emitter.piece(loops))
         flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
+        flags += self.flags
         return pieces_source(function, pieces, texts, needs, self.machine, flags, self._threads(options))
 
     def _threads(self, options: MappingOptions) -> int:

@@ -156,6 +156,12 @@ __attribute__((visibility("hidden"))) int omp_get_max_threads(void) { return 1; 
 """What kernels call of OpenMP, for compilers that have none: the loops then run on one thread."""
 
 
+def program_flags(family: Family) -> tuple[str, ...]:
+    """What kernels need of a compiler to mean what they mean, and be fast, in a library or program of others."""
+    left_out = ("-nostdlib", "-nostartfiles")
+    return (*MEANING_FLAGS, *(flag for flag in family.flags if flag not in left_out))
+
+
 def uses_threads(text: str) -> bool:
     """Whether a kernel asks for threads."""
     return "#pragma omp parallel" in text or "omp_get_" in text

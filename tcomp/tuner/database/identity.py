@@ -15,8 +15,9 @@ from tcomp.grammar.tree.function import Function
 from tcomp.grammar.tree.syntax import Expr, Loop, Name, Statement
 from tcomp.mapping.machines.cpu import processor_name
 from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.choices import GPU_TARGETS
 from tcomp.mapping.options.options import OPTIONS
-from tcomp.runtime.registry import memory_of
+from tcomp.runtime.registry import memory_of, runs_emulated
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.trials import digest
 from tcomp.version import __version__
@@ -70,7 +71,9 @@ def device_model(target: str, place: Place) -> str:
             return cuda_device(place.device).name
         except TargetError:
             return f"no device, {architecture}"
-    if architecture:
+    if runs_emulated(target):
+        return f"emulated {architecture}"
+    if architecture and target.startswith(GPU_TARGETS):
         return f"simulated {gpu_of(architecture).name}"
     threads = len(os.sched_getaffinity(0))
     return f"{processor_name() or platform.machine()}, {threads} thread{'' if threads == 1 else 's'}"

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.driver import Compilation
-from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.options.choices import GPU_TARGETS
 from tcomp.mapping.options.declarations import Integer, Ratio
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
+from tcomp.runtime.registry import machine_of
 from tcomp.tuner.model.cpufacts import CpuFacts
 from tcomp.tuner.model.devicefacts import DeviceFacts
 from tcomp.tuner.space.outline import outline, tiles_of_bands, tiles_of_model, unfused
@@ -57,7 +57,7 @@ def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
     if target.partition(":")[0] in GPU_TARGETS:
         gpu = gpu_of(target.partition(":")[2] or DEFAULT_ARCHITECTURE)
         return ProgramFacts(target, DeviceFacts(plan, outline(plan), tiles_of_model(compilation), gpu))
-    machine = this_machine()
+    machine = machine_of(target)
     return ProgramFacts(target, CpuFacts(outline(plan, machine.vector_bytes), tiles_of_bands(compilation), machine))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
 from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.choices import CPU_TARGETS
 from tcomp.storage.wholefiles import write_whole
 from tcomp.tuner.database.trials import Trial
 from tcomp.tuner.report.charts import Axis, Chart, counting, listing, logarithmic
@@ -205,8 +206,8 @@ def _placed(result: Found, work: Work, roofs: Roofs) -> str:
 
 def _reached(result: Found, work: Work, least: float) -> str:
     """How near the roof the best options are, where that says something: not for arrays that stay in a cache."""
-    architecture = result.problem.specialisation.target.partition(":")[2]
-    if not architecture and not this_machine().overflows(work.bytes):
+    on_processor = result.problem.specialisation.target.partition(":")[0] in CPU_TARGETS
+    if on_processor and not this_machine().overflows(work.bytes):
         return "; but these arrays stay in a cache, which is faster than memory"
     if least > result.seconds:
         return "; the best options take less, so the roof is higher than what was measured"

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.driver import Compilation
-from tcomp.mapping.machines.cpu import Machine, this_machine
+from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
 from tcomp.mapping.options.effects import matters
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.model.scop import Scop, extents
+from tcomp.runtime.registry import machine_of
 from tcomp.tuner.space.outline import tiles_of_model, unfused
 from tcomp.tuner.space.parameters import Parameter, Scalar, Sizes
 
@@ -85,7 +86,7 @@ def space_of(compilation: Compilation, base: MappingOptions, target: str, fixed:
 
     ``fixed`` names options that keep the values they have in ``base``.
     """
-    machine = this_machine()
+    machine = machine_of(target)
     facts = _Facts(compilation, machine)
     left_out = {*NOT_SEARCHED, *fixed, *facts.idle()}
     names = [n for n in OPTIONS if n not in left_out and OPTIONS[n].is_searched(target)]
