@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tcomp.backends.c.contractions.registertiles import TORN
-from tcomp.backends.cuda.text.overhang import WHOLE
+from tcomp.backends.gpu.overhang import WHOLE
 from tcomp.driver import Compilation
 
 Test = Callable[[Compilation], bool]

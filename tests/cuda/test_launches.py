@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda.text.blocks import LARGEST_GRID, BlockLoop, grid_of
+from tcomp.backends.cuda.dialect import CUDA_C
+from tcomp.backends.gpu.blocks import LARGEST_GRID, BlockLoop, grid_of
 from tcomp.loops.ir import Number
 from tcomp.mapping.options.choices import MOST_THREADS
 from tests.cuda.simulated import NEEDS_COMPILER
@@ -57,13 +58,13 @@ def test_strides_of_loops_that_share_an_axis() -> None:
         BlockLoop(name, Number(1), Number(12), step, (), 1, 11)
         for name, step in (("a", 2), ("b", 5), ("c", 1), ("d", 1))
     ]
-    mapped, grid = grid_of(loops, None)
+    mapped, grid = grid_of(CUDA_C, loops, None)
     assert grid == (11, 11, 18)
     assert [line for m in mapped[:2] for line in m.lines("int")] == [
         "const int a = 1 + 2 * (blockIdx.z / 3);",
         "const int b = 1 + 5 * (blockIdx.z % 3);",
     ]
-    mapped, grid = grid_of(loops, (11, 11, 4))
+    mapped, grid = grid_of(CUDA_C, loops, (11, 11, 4))
     assert grid == (11, 11, 3)
     assert mapped[0].lines("int") == ["for (int a = 1 + 2 * (blockIdx.z / 3); a <= 11; a += 2 * 1) {"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda.text.fetches import prefetch as deviceprefetch
-from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.gpu.fetches import prefetch as deviceprefetch
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.mapping.gpu import tiles as gputiles
 from tcomp.mapping.gpu.dealing import tile_of_steps
 from tcomp.mapping.gpu.model import Work, parts_of_contraction

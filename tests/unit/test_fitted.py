@@ -16,7 +16,7 @@ from tcomp.mapping.machines import fitted
 from tcomp.mapping.machines.fitted.declaring import fittings
 
 ROOT = Path(__file__).parents[2]
-SEARCHED = ("mapping", "tcomp/backends/c", "tcomp/backends/cuda/text")
+SEARCHED = ("mapping", "tcomp/backends/c", "tcomp/backends/gpu")
 
 HEAD = "| number | value | unit | what it means | machine | how it was found |"
 

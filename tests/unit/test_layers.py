@@ -50,7 +50,7 @@ def test_import_is_light() -> None:
         not {
             f"tcomp.{name}"
             for name in (
-                "backends.cuda.text",
+                "backends.gpu",
                 "backends.cuda.runtime",
                 "backends.cuda.tools",
                 "backends.simulator",

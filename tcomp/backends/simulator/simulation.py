@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tcomp import debug
-from tcomp.backends.cuda.text.blocks import LARGEST_GRID
+from tcomp.backends.gpu.blocks import LARGEST_GRID
 from tcomp.backends.host import images, native
 from tcomp.backends.host.native import NativeFunction
 from tcomp.backends.simulator import compiler, ffi

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.backends.cuda.text.memory import registers_of
-from tcomp.backends.cuda.text.writer import KernelWriter
+from tcomp.backends.gpu.memory import registers_of
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import (
     Execute,

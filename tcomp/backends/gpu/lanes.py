@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.guards import readable
-from tcomp.backends.cuda.text.spelling import expression_text
-from tcomp.backends.cuda.text.writer import Body, KernelWriter
+from tcomp.backends.gpu.words.dialect import DeviceDialect
+from tcomp.backends.gpu.words.guards import readable
+from tcomp.backends.gpu.words.spelling import expression_text
+from tcomp.backends.gpu.writer import Body, KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import (
     Execute,
@@ -47,11 +48,11 @@ class Lanes:
     uses_thread: bool
 
 
-def lanes_of(node: LoopNode, phase: Phase, block: tuple[int, ...]) -> Lanes:
+def lanes_of(dialect: DeviceDialect, node: LoopNode, phase: Phase, block: tuple[int, ...]) -> Lanes:
     """The lanes of a phase in a block of threads of shape ``block``."""
     path, scope = _path(node, phase.lanes)
     members = scope.around[len(scope.around) - len(phase.dimensions) :] if phase.dimensions else ()
-    texts, uses_thread = _coordinates(phase.shape, block)
+    texts, uses_thread = _coordinates(dialect, phase.shape, block)
     fixed: list[str] = []
     if math.prod(phase.shape) < math.prod(block):
         uses_thread = True
@@ -100,7 +101,7 @@ def _bounds(loop: For) -> list[LoopExpr]:
 
 def deal_out(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, ranges: Ranges, body: Body) -> None:
     """The threads that have work go on with ``body``."""
-    lanes = lanes_of(node, phase, writer.shape)
+    lanes = lanes_of(writer.dialect, node, phase, writer.shape)
     writer.uses_thread = writer.uses_thread or lanes.uses_thread
     index = writer.program.dialect.index
     opened = 0
@@ -161,10 +162,10 @@ def _path(node: LoopNode, mark: str) -> tuple[Sequence[LoopNode], Scope]:
     return found, node
 
 
-def _coordinates(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[list[str], bool]:
+def _coordinates(dialect: DeviceDialect, shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[list[str], bool]:
     """C text for each coordinate of a thread, outermost first, and whether it uses the thread's number."""
     if shape == block:
-        return [f"threadIdx.{'xyz'[len(shape) - 1 - d]}" for d in range(len(shape))], False
+        return [dialect.thread(len(shape) - 1 - d) for d in range(len(shape))], False
     texts = []
     step = math.prod(shape)
     for d, extent in enumerate(shape):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tcomp.backends.cuda.text.spelling import Local
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter, SharedArray
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, SharedArray
+from tcomp.backends.gpu.words.spelling import Local
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.ir import LoopExpr
 from tcomp.mapping.machines.gpu import MOST_REGISTERS, REGISTER_BYTES
@@ -15,14 +16,15 @@ from tcomp.mapping.plan.values import Buffer
 def declare(writer: KernelWriter, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
     """Declare a buffer at its mark, or what points to it there."""
     corner = () if buffer.lower is None else affine_expressions(buffer.lower, around)
-    element = DEVICE_TYPES[buffer.dtype.name]
+    element, own = DEVICE_TYPES[buffer.dtype.name], writer.dialect
     if buffer.space == "block":
         name = writer.fresh(f"{writer.program.dialect.name(buffer.storage)}_tile")
         writer.used[buffer.storage] = None
         count = math.prod(buffer.shape)
-        block = "(blockIdx.x + gridDim.x * (blockIdx.y + (long long)gridDim.y * blockIdx.z))"
+        (x, y, z), (width, height, _) = ([name(axis) for axis in range(3)] for name in (own.block, own.blocks))
+        block = f"({x} + {width} * ({y} + (long long){height} * {z}))"
         start = f"{writer.program.dialect.name(buffer.storage)} + {block} * {count}"
-        writer.put(depth, f"{element} *const {name} = {start};")
+        writer.put(depth, f"{own.global_space}{element} *const {name} = {start};")
     elif buffer.space == "shared":
         name = writer.fresh(f"{writer.program.dialect.name(buffer.storage)}_tile")
         share(writer, element, name, buffer.shape, buffer.dtype.itemsize)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.fetches.boxes import Fetching, prepare_fetch
-from tcomp.backends.cuda.text.spelling import Fetched, expression_text
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
+from tcomp.backends.gpu.fetches.boxes import Fetching, prepare_fetch
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES
+from tcomp.backends.gpu.words.spelling import Fetched, expression_text
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute

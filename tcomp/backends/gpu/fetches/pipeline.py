@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.backends.cuda.text.fetches.boxes import Fetching, prepare_fetch
-from tcomp.backends.cuda.text.spelling import Fetched, expression_text
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
+from tcomp.backends.gpu.fetches.boxes import Fetching, prepare_fetch
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES
+from tcomp.backends.gpu.words.spelling import Fetched, expression_text
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges, Sum
 from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute, variables
@@ -72,7 +73,7 @@ class Pipelined:
         phase = node.body
         assert isinstance(phase, Scope)
         if phase.name in writer.begun or (phase.name + AHEAD) in writer.plan.barriers:
-            writer.put(depth, "__syncthreads();")
+            writer.put(depth, writer.dialect.barrier("block"))
         writer.begun.add(phase.name)
         ranges = ranges.knowing("thread", 0, writer.threads - 1)
         copies = []

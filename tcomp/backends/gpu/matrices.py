@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.spelling import Fetched
-from tcomp.backends.cuda.text.writer import KernelWriter
+from tcomp.backends.gpu.words.spelling import Fetched
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.ir import Execute, LoopNode, walk
 from tcomp.mapping.gpu.atoms import Operand, Product, product_at
 from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.backends.cuda.text.spelling import expression_text
-from tcomp.backends.cuda.text.statements import speller
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, Body, KernelWriter
+from tcomp.backends.gpu.statements import speller
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES
+from tcomp.backends.gpu.words.spelling import expression_text
+from tcomp.backends.gpu.writer import Body, KernelWriter
 from tcomp.grammar.tree.function import depends_on_data
 from tcomp.loops.indexing import Ranges, step_of
 from tcomp.loops.ir import Block, Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, substitute
@@ -93,7 +94,7 @@ def store_together(writer: KernelWriter, node: For, own: Together, depth: int, r
     element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
     writer.used[own.storage] = None
     writer.vectors[own.storage] = None
-    writer.put(depth, f"__align__({own.width}) {element} {name}[{own.elements}];")
+    writer.put(depth, writer.dialect.aligned(element, name, own.elements, own.width))
     writer.put(depth, "#pragma unroll")
     before = writer.redirected
     writer.redirected = {**before, own.execute.statement: f"{name}[{node.iterator}]"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.memory import share
-from tcomp.backends.cuda.text.names import unlike
-from tcomp.backends.cuda.text.spelling import Fetched, expression_text
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter
+from tcomp.backends.gpu.memory import share
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES
+from tcomp.backends.gpu.words.names import unlike
+from tcomp.backends.gpu.words.spelling import Fetched, expression_text
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.function import Index
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
@@ -136,7 +137,7 @@ class Fetching:
     @property
     def zero(self) -> str:
         """C text for zeros in place of what is read."""
-        return "0" if self.copy.vector == 1 else "uint4{}"
+        return "0" if self.copy.vector == 1 else self.writer.dialect.zeros
 
     def loaded(self, source: str) -> str:
         """C text for what is read at an element of the tensor."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcomp.backends.cuda.text.fetches.boxes import fetch
-from tcomp.backends.cuda.text.fetches.pipeline import Pipelined, pipeline_of
-from tcomp.backends.cuda.text.fetches.prefetch import Ahead, copies_ahead
-from tcomp.backends.cuda.text.lanes import deal_out, described
-from tcomp.backends.cuda.text.matrices import MATRICES, multiplies, multiply_matrices
-from tcomp.backends.cuda.text.memory import declare
-from tcomp.backends.cuda.text.overhang import WHOLE, overhung
-from tcomp.backends.cuda.text.points import from_zero, guarded, indexes_registers
-from tcomp.backends.cuda.text.reductions import share_reduction
-from tcomp.backends.cuda.text.statements import execute
-from tcomp.backends.cuda.text.stores import store_together, stored_together
-from tcomp.backends.cuda.text.writer import Body, KernelWriter
+from tcomp.backends.gpu.fetches.boxes import fetch
+from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipeline_of
+from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
+from tcomp.backends.gpu.lanes import deal_out, described
+from tcomp.backends.gpu.matrices import MATRICES, multiplies, multiply_matrices
+from tcomp.backends.gpu.memory import declare
+from tcomp.backends.gpu.overhang import WHOLE, overhung
+from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
+from tcomp.backends.gpu.reductions import share_reduction
+from tcomp.backends.gpu.statements import execute
+from tcomp.backends.gpu.stores import store_together, stored_together
+from tcomp.backends.gpu.writer import Body, KernelWriter
 from tcomp.grammar.tree.function import Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
 from tcomp.loops.indexing import Ranges
@@ -108,7 +108,7 @@ class PhaseWriter:
             self.writer.fetched = (*self.writer.fetched, *pipelined.arrive(depth))
         elif phase.mark in self.writer.plan.pipelines:
             # One tile alone, which is no loop.
-            self.writer.put(depth, "__syncthreads();")
+            self.writer.put(depth, self.writer.dialect.barrier("block"))
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark and pipelined is None:
                 if ahead is None:
@@ -136,7 +136,7 @@ class PhaseWriter:
     def _barrier(self, place: str, depth: int) -> None:
         level = self.writer.plan.barriers.get(place)
         if level is not None and self.writer.threads > 1:
-            self.writer.put(depth, "__syncthreads();" if level == "block" else "__syncwarp();")
+            self.writer.put(depth, self.writer.dialect.barrier(level))
 
     def _serial(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
         match node:

@@ -6,19 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.text.guards import readable
-from tcomp.backends.cuda.text.names import unlike
-from tcomp.backends.cuda.text.spelling import Fetched, Local, expression_text
-from tcomp.backends.dialect import C_STORAGE_TYPES, Dialect
+from tcomp.backends.gpu.words.dialect import DeviceDialect, SharedArray
+from tcomp.backends.gpu.words.guards import readable
+from tcomp.backends.gpu.words.names import unlike
+from tcomp.backends.gpu.words.spelling import Fetched, Local, expression_text
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, Let, LoopExpr, LoopNode, walk
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Phase, Plan
-
-DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
-"""The C type of one element in memory."""
 
 Body = Callable[[LoopNode, int, Ranges], None]
 """Writes a node at a depth of indentation, under known ranges of iterators."""
@@ -33,24 +30,8 @@ class Program:
     options: MappingOptions
     checked: bool
     needs: Needs
-    dialect: Dialect
+    dialect: DeviceDialect
     indices: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedArray:
-    """An array in shared memory; extents outermost first, ``itemsize`` in bytes, ``wide`` if aligned to 16 bytes."""
-
-    element: str
-    name: str
-    shape: tuple[int, ...]
-    itemsize: int
-    wide: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """Size in bytes, rounded up so that the next array is aligned, too."""
-        return -(-math.prod(self.shape) * self.itemsize // 16) * 16
 
 
 class KernelWriter:
@@ -68,6 +49,7 @@ class KernelWriter:
         self.program = program
         self.plan = program.plan
         self.statements = program.plan.scop.by_name
+        self.dialect = program.dialect
         self.shape = shape
         self.threads = math.prod(shape)
         self.wide = wide

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tcomp.backends.cuda.text.spelling import CUDA_C, DeviceSpeller, UsedIndices, expression_text
-from tcomp.backends.cuda.text.writer import KernelWriter
 from tcomp.backends.dialect import bare, combine, load, store
+from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
 
@@ -65,8 +65,8 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     value = own.value(statement.value)
     if statement.kind == "update":
         assert statement.reduction is not None
-        value = combine(statement.reduction, load(target, dtype, CUDA_C), value, dtype)
-    assign(writer, depth, own, target, store(bare(value), dtype, CUDA_C), statement.name)
+        value = combine(statement.reduction, load(target, dtype, writer.dialect), value, dtype)
+    assign(writer, depth, own, target, store(bare(value), dtype, writer.dialect), statement.name)
 
 
 def assignment(target: str, value: str) -> str:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.backends.cuda.text.names import renamed
-from tcomp.backends.cuda.text.spelling import expression_text
+from tcomp.backends.gpu.words.dialect import DeviceDialect
+from tcomp.backends.gpu.words.names import renamed
+from tcomp.backends.gpu.words.spelling import expression_text
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, LoopExpr, LoopNode, Number, Operation, Scope, Variable
 
@@ -48,7 +49,7 @@ class BlockLoop:
 
 @dataclass(frozen=True, slots=True)
 class MappedLoop:
-    """A loop over tiles and its place in the grid: how the iterator is had from ``blockIdx``.
+    """A loop over tiles and its place in the grid: how the iterator is had from the coordinates of a block.
 
     ``blocks`` lie along it; as C, their number is ``count``.
     """
@@ -111,7 +112,7 @@ class MappedLoop:
 
 
 def _signed(text: str, index: str) -> str:
-    """CUDA's coordinates are unsigned 32-bit integers: they wrap to ``int``, but must be widened before arithmetic."""
+    """Coordinates may be unsigned 32-bit integers: they wrap to ``int``, but must be widened before arithmetic."""
     return text if index == "int" else f"({index}){text}"
 
 
@@ -143,7 +144,9 @@ def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:
                 return found, node
 
 
-def grid_of(loops: list[BlockLoop], blocks: tuple[int, ...] | None) -> tuple[list[MappedLoop], tuple[int, int, int]]:
+def grid_of(
+    dialect: DeviceDialect, loops: list[BlockLoop], blocks: tuple[int, ...] | None
+) -> tuple[list[MappedLoop], tuple[int, int, int]]:
     """Loops on the axes of a grid, innermost on x; what is outside three goes on z together.  Also the grid."""
     given = blocks or ()
     caps = [min(given[n] if n < len(given) else most, most) for n, most in enumerate(LARGEST_GRID)]
@@ -153,7 +156,7 @@ def grid_of(loops: list[BlockLoop], blocks: tuple[int, ...] | None) -> tuple[lis
     shares = _shares([loop.extent for loop in loops[:-2]], caps[2])
     for position, loop in enumerate(loops):
         axis = min(len(loops) - 1 - position, 2)
-        identifier, count, along = f"blockIdx.{'xyz'[axis]}", f"gridDim.{'xyz'[axis]}", min(loop.extent, caps[axis])
+        identifier, count, along = dialect.block(axis), dialect.blocks(axis), min(loop.extent, caps[axis])
         if axis == 2 and len(shares) > 1:
             along = shares[position]
             identifier, count = _part(identifier, position, shares), str(along)

@@ -1,4 +1,4 @@
-"""One group of a GPU plan as one CUDA kernel: tiles on blocks, phases on threads, point loops inside.
+"""One group of a GPU plan as one kernel: tiles on blocks, phases on threads, point loops inside.
 
 Control flow down to a phase is the same for all threads of a block; below its band of threads each goes its own way.
 Copies and barriers are therefore spelled at the entry of phases and nowhere else.
@@ -11,17 +11,18 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.backends.cuda.text.blocks import MappedLoop, block_loops, grid_of
-from tcomp.backends.cuda.text.matrices import sums_in_registers
-from tcomp.backends.cuda.text.memory import registers_of
-from tcomp.backends.cuda.text.names import IteratorNames
-from tcomp.backends.cuda.text.phases import PhaseWriter
-from tcomp.backends.cuda.text.writer import DEVICE_TYPES, KernelWriter, Program, SharedArray
+from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of
+from tcomp.backends.gpu.matrices import sums_in_registers
+from tcomp.backends.gpu.memory import registers_of
+from tcomp.backends.gpu.phases import PhaseWriter
+from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, DeviceDialect
+from tcomp.backends.gpu.words.names import IteratorNames
+from tcomp.backends.gpu.writer import KernelWriter, Program
 from tcomp.backends.source import REPORT, Launch
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopNode, Scope, walk
 from tcomp.mapping.machines.fitted.gpu import DEVICE
-from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, WARP, is_wide
+from tcomp.mapping.machines.gpu import WARP, is_wide
 from tcomp.mapping.plan.values import Plan
 
 LONGEST_LINE = 110
@@ -53,7 +54,7 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     writer = KernelWriter(program, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
     loops, inside = block_loops(names.rename(node, {}))
-    mapped, grid = grid_of(loops, program.options.blocks)
+    mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
     ranges, depth = Ranges({}), 1
     for loop in mapped:
         for line in loop.lines(program.dialect.index):
@@ -80,7 +81,7 @@ def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
     for loop in reversed(mapped):
         if loop.opens:
             if loop.repeats and (writer.shared or writer.plan.barriers):
-                writer.put(depth, "__syncthreads();")
+                writer.put(depth, writer.dialect.barrier("block"))
             depth -= 1
             writer.put(depth, "}")
 
@@ -89,14 +90,13 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     storages = _in_program_order(writer)
     x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
     shared_bytes = sum(a.bytes for a in writer.shared)
-    dynamic = shared_bytes > STATIC_SHARED_BYTES
-    bounds = f"__launch_bounds__({writer.threads}, {_resident(writer)})"
-    head = [f'extern "C" __global__ void {bounds}', *_signature(writer, number, name), "{"]
+    dynamic = shared_bytes > writer.dialect.most_declared
+    head = [writer.dialect.head((x, y, z), _resident(writer)), *_signature(writer, number, name), "{"]
     if writer.uses_thread:
-        head.append(f"  const int thread = {_linear_thread(writer.shape)};")
+        head.append(f"  const int thread = {_linear_thread(writer.dialect, writer.shape)};")
     index = writer.program.dialect.index
     head += [f"  const {index} {t} = {text};" for t, text in writer.thread_ids.items()]
-    head += [f"  {line}" for line in (_dynamic_arrays(writer.shared) if dynamic else _static_arrays(writer.shared))]
+    head += [f"  {line}" for line in writer.dialect.shared(writer.shared, dynamic)]
     lines = (*head, *writer.lines, "}")
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
@@ -107,7 +107,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
 def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
     parameters = [_parameter(writer, number, s) for s in _in_program_order(writer)]
     if REPORT in writer.used:
-        parameters.append("long long *__restrict__ report")
+        parameters.append(writer.dialect.parameter("long long", "report", written=True, restricted=True))
     joined = f"{name}({', '.join(parameters)})"
     if len(joined) <= LONGEST_LINE:
         return [joined]
@@ -130,34 +130,13 @@ def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
     written = storage in {s.target for s in own}
     read = storage in {r.get_tuple_name(isl.dim_type.out) for s in own for r in s.all_reads}
     element = DEVICE_TYPES[plan.scop.storages[storage].dtype.name]
-    pointer = "*" if written and read else "*__restrict__ "
-    return f"{'' if written else 'const '}{element} {pointer}{writer.program.dialect.name(storage)}"
+    return writer.dialect.parameter(element, writer.dialect.name(storage), written, restricted=not (written and read))
 
 
-def _static_arrays(arrays: list[SharedArray]) -> list[str]:
-    return [f"__shared__ {'__align__(16) ' if a.wide else ''}{a.element} {a.name}{_extents(a)};" for a in arrays]
-
-
-def _dynamic_arrays(arrays: list[SharedArray]) -> list[str]:
-    """Arrays cut out of the memory that a launch asks for: more than a kernel may declare."""
-    lines = ["extern __shared__ __align__(16) unsigned char tc_dynamic[];"]
-    offset = 0
-    for a in arrays:
-        cut = f"*reinterpret_cast<{a.element} (*){_extents(a)}>(tc_dynamic + {offset})"
-        lines.append(f"{a.element} (&{a.name}){_extents(a)} = {cut};")
-        offset += a.bytes
-    return lines
-
-
-def _extents(array: SharedArray) -> str:
-    return "".join(f"[{e}]" for e in array.shape)
-
-
-def _linear_thread(shape: tuple[int, ...]) -> str:
+def _linear_thread(dialect: DeviceDialect, shape: tuple[int, ...]) -> str:
     """The number of a thread in its block; ``shape`` is outermost first."""
-    axes = "xyz"[: len(shape)]
-    text = f"threadIdx.{axes[-1]}"
-    for n in range(len(axes) - 2, -1, -1):
+    text = dialect.thread(len(shape) - 1)
+    for n in range(len(shape) - 2, -1, -1):
         inner = f"({text})" if " " in text else text
-        text = f"threadIdx.{axes[n]} + {shape[len(shape) - 1 - n]} * {inner}"
+        text = f"{dialect.thread(n)} + {shape[len(shape) - 1 - n]} * {inner}"
     return text

@@ -1,11 +1,12 @@
-"""Expressions of CUDA kernels: elements of private, shared and global memory, and integer expressions for readers."""
+"""Expressions of kernels: elements of private, shared and global memory, and integer expressions for readers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tcomp.backends.dialect import Dialect, bare, load
+from tcomp.backends.dialect import bare, load
+from tcomp.backends.gpu.words.dialect import DeviceDialect
 from tcomp.backends.source import REPORT
 from tcomp.backends.spelling import Speller
 from tcomp.backends.subscripts import fixed_value
@@ -14,20 +15,6 @@ from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan.values import Buffer, Copy, Deal
 from tcomp.model.scop import contiguous_strides
-from tcomp.values.intrinsics import INTRINSICS
-
-CUDA_C = Dialect(
-    index="int",
-    wide="long long",
-    suffix="",
-    float16_load="tc_from_float16({})",
-    float16_store="tc_to_float16({})",
-    float16_round="tc_from_float16(tc_to_float16({}))",
-    infinity=("__int_as_float(0x7f800000)", "__longlong_as_double(0x7ff0000000000000LL)"),
-    nan=("__int_as_float(0x7fc00000)", "__longlong_as_double(0x7ff8000000000000LL)"),
-    hides_truths=False,
-)
-"""CUDA C++ with 32-bit indices; the identifiers are those of each program."""
 
 _PRECEDENCE = {"||": 1, "&&": 2, "==": 3, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 
@@ -103,15 +90,21 @@ class DeviceSpeller(Speller):
     fetched: tuple[Fetched, ...] = ()
     used: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def device(self) -> DeviceDialect:
+        """The language of the kernel."""
+        assert isinstance(self.dialect, DeviceDialect)
+        return self.dialect
+
     def function_name(self, intrinsic: str, c_type: str) -> str:
         """What a kernel calls for a built-in function."""
-        return INTRINSICS[intrinsic].cuda_name(c_type)
+        return self.device.function(intrinsic, c_type)
 
     def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
         self.used[REPORT] = None
-        values = "".join(f", {self.subscript(value)}" for _, value in self.reported)
-        return f"tc_check({bare(text)}, {origin}, {extent}, {number}, report{values})"
+        values = [self.subscript(value) for _, value in self.reported]
+        return self.device.check(f"{bare(text)}, {origin}, {extent}, {number}, report", values)
 
     def target(self, storage: str, subscripts: tuple[Expr, ...]) -> str:
         """The lvalue that a statement writes."""

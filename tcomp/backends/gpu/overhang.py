@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
-from tcomp.backends.cuda.text.lanes import lanes_of
-from tcomp.backends.cuda.text.memory import registers_of
-from tcomp.backends.cuda.text.spelling import Fetched
-from tcomp.backends.cuda.text.statements import speller
-from tcomp.backends.cuda.text.writer import KernelWriter
+from tcomp.backends.gpu.lanes import lanes_of
+from tcomp.backends.gpu.memory import registers_of
+from tcomp.backends.gpu.statements import speller
+from tcomp.backends.gpu.words.spelling import Fetched
+from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.function import Index, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
 from tcomp.loops.codegen import affine_expressions
@@ -310,7 +310,7 @@ def _has_room(writer: KernelWriter, node: Scope, phase: Phase, whole: _Whole, ra
 
     Where subscripts are not about elements, they are those of instances that there are.
     """
-    for name, _, extent in lanes_of(node.body, phase, writer.shape).identifiers:
+    for name, _, extent in lanes_of(writer.dialect, node.body, phase, writer.shape).identifiers:
         ranges = ranges.knowing(name, 0, extent - 1)
     copies = [c for c in writer.plan.copies if c.mark == phase.mark]
     fetched = [Fetched(c, "", affine_expressions(c.lower, node.around)) for c in copies]
