@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tcomp.errors import Diagnostic, Span
-from tcomp.grammar.calls.programs import NoFiles, Program, Reader, Used
+from tcomp.grammar.calls.programs import Generic, NoFiles, Program, Reader, Used
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.parsing.parser import parse
 from tcomp.grammar.tree.diagnostics import compile_error
@@ -11,7 +13,7 @@ from tcomp.grammar.tree.function import Function
 
 _ALONE = NoFiles()
 
-__all__ = ["Reader", "Used", "check", "define", "parse"]
+__all__ = ["Generic", "Reader", "Used", "check", "define", "define_all", "parse"]
 
 
 def define(
@@ -20,15 +22,23 @@ def define(
     """The checked definitions of a text, by name.  Raises CompileError with the errors of all of them.
 
     Where one of them is ``wanted`` and right, it is returned though others are wrong.  ``reader`` finds the texts
-    that the text uses.
+    that the text uses.  Parameters that stand for element types are the first types that fit, ``float`` if it does.
     """
+    return define_all(text, name, wanted, reader)[0]
+
+
+def define_all(
+    text: str, name: str = "<string>", wanted: str | None = None, reader: Reader = _ALONE
+) -> tuple[dict[str, Function], Mapping[str, Generic]]:
+    """What ``define`` gives, and by name the definitions that have element types as parameters."""
     program = Program(text, name, reader)
     functions = program.own_functions()
     if program.errors and wanted in functions:
-        return {wanted: functions[wanted]}
+        functions = {wanted: functions[wanted]}
+        return functions, program.generics(functions)
     if not program.definitions and not program.errors:
         source = program.source
         program.errors.append(Diagnostic("the text defines nothing: expected 'def'", source, Span(0, 0)))
     if program.errors:
         raise compile_error(program.errors)
-    return functions
+    return functions, program.generics(functions)

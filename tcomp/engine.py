@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tcomp import grammar
 from tcomp.errors import Diagnostic, ProgramWarning, TcompError
+from tcomp.generic import GenericOperation
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.operation import Operation
 from tcomp.reading import Files, read_text
@@ -152,11 +153,12 @@ def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str
 def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy) -> dict[str, Operation]:
     text, default_name, reader = _read(source)
     with ISL.value:
-        functions = grammar.define(text, name or default_name, reader=reader)
+        functions, generics = grammar.define_all(text, name or default_name, reader=reader)
     for function in functions.values():
         for warning in function.warnings:
             warnings.warn(str(warning), ProgramWarning, stacklevel=3)
-    return {key: Operation(function, policy) for key, function in functions.items()}
+    typed = {key: GenericOperation(generic, policy) for key, generic in generics.items()}
+    return {key: typed.get(key) or Operation(function, policy) for key, function in functions.items()}
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str, Files]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tcomp.errors import Span
+from tcomp.grammar.calls.generics import chosen, keyword
 from tcomp.grammar.calls.renaming import Stands
 from tcomp.grammar.checking.check import Checker
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
@@ -20,7 +21,7 @@ from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Agreement, Function, Size, Tensor
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.grammar.tree.syntax import Expr, Name
-from tcomp.values.operators import promote
+from tcomp.values.operators import DType, promote
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,47 @@ def bind(
     ``given`` are the arguments of the call, with calls among them replaced by their results.
     """
     return _Binding(called, call, checker, extents).bound(given)
+
+
+def types_of_call(
+    definition: syntax.Definition, call: syntax.Apply, given: tuple[Expr, ...], checker: Checker
+) -> tuple[str, ...] | None:
+    """The keywords of the types that the arguments of a call make of a def's parameters; None where errors were told.
+
+    Tensors say what they are.  Where none does, a number that is passed does.
+    """
+    tensors: list[tuple[str, DType, tuple[str, Span]]] = []
+    numbers: list[tuple[str, DType, tuple[str, Span]]] = []
+    for position, argument in enumerate(given):
+        own, value = "", argument
+        if isinstance(argument, syntax.Named):
+            own, value = argument.name.name, argument.value
+        elif position < len(definition.inputs):
+            own = definition.inputs[position].name.name
+        entry = checker.environment.tensors.get(value.name) if isinstance(value, Name) else None
+        if entry is not None and entry.dtype is not None:
+            tensors.append((own, entry.dtype, (entry.name, value.span)))
+        elif entry is None:
+            typed = ExpressionChecker(checker.environment, Scope(), Report(checker.report.source)).check(
+                value, Place.DIMENSION
+            )
+            if typed.nominal is not None:
+                numbers.append((own, typed.nominal, (str(value), value.span)))
+    found, contradictions = chosen(definition, tensors)
+    for name, (first, (by, _)), (second, (other, span)) in contradictions:
+        message = f"`{call.function}` takes {name} for one type, but `{by}` is of {first} and `{other}` of {second}"
+        here = (f"`{call.function}` is defined here", definition.name.span)
+        checker.report.error(message, span, f"convert one of them first, by `{keyword(first)}(...)`", here)
+    by_numbers, _ = chosen(definition, numbers)
+    found = {**by_numbers, **found}
+    missing = [name for name in definition.types if name.name not in found]
+    if contradictions or checker.is_wrong:
+        return None
+    if missing:
+        here = (f"`{missing[0]}` is a type of `{call.function}`", missing[0].span)
+        checker.report.error(f"no argument says which type {missing[0]} is", call.span, None, here)
+        return None
+    return tuple(keyword(found[name.name]) for name in definition.types)
 
 
 def _literal(value: int, span: Span) -> Expr:

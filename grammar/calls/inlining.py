@@ -6,11 +6,12 @@ the types of tensors, and their extents as formulas of sizes (``ranges/symbolic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import replace
 
 from tcomp.errors import SourceText
-from tcomp.grammar.calls.arguments import Called, bind
+from tcomp.grammar.calls.arguments import Called, bind, types_of_call
 from tcomp.grammar.calls.expansion import UNWANTED, Expansion, Flat
 from tcomp.grammar.checking.names import TensorEntry, is_function
 from tcomp.grammar.checking.places import is_place
@@ -22,8 +23,20 @@ from tcomp.grammar.tree.syntax import Expr, Name, Statement
 MOST_NESTED = 40
 """Calls among the arguments of calls, and defs that call each other, nest no deeper."""
 
-Callee = Callable[[Name, Report], Called | None]
-"""The checked def of a name, where a call mentions it; None if it is wrong, which has been reported."""
+
+class Callee(ABC):
+    """Finds the defs that a definition may call."""
+
+    @abstractmethod
+    def definition(self, name: Name) -> syntax.Definition:
+        """The def of a name, as written."""
+
+    @abstractmethod
+    def called(self, name: Name, report: Report, types: tuple[str, ...] = ()) -> Called | None:
+        """The checked def of a name, where a call mentions it; None if it is wrong, which has been reported.
+
+        ``types`` are the keywords of the element types that its parameters stand for.
+        """
 
 
 def has_calls(definition: syntax.Definition, defs: Collection[str]) -> bool:
@@ -144,7 +157,13 @@ class _Inliner:
             hint = hint or ("the defs are " + ", ".join(sorted(self.defs)[:8]) if self.defs else None)
             self.report.error(f"there is no def {name} to call", name.span, hint)
             return False
-        called = self.callee(name, self.report)
+        definition = self.callee.definition(name)
+        given: tuple[Expr, ...] | None = None
+        types: tuple[str, ...] | None = ()
+        if definition.types:
+            given = self._given(value.arguments)
+            types = None if given is None else types_of_call(definition, value, given, self.checker)
+        called = None if types is None else self.callee.called(name, self.report, types)
         if called is None or not self._gives(called.function, value, targets):
             return False
         if called.function.recurs:
@@ -152,7 +171,7 @@ class _Inliner:
             message = f"`{name}` runs step by step, and such a def cannot be called here yet"
             self.report.error(message, name.span, "call it from Python, or write its statements here", note)
             return False
-        given = self._given(value.arguments)
+        given = self._given(value.arguments) if given is None else given
         bound = None if given is None else bind(called.function, value, given, self.checker, self.flat.extents)
         if bound is None or self.checker.is_wrong:
             return False
@@ -181,10 +200,10 @@ class _Inliner:
         for argument in arguments:
             value = argument.value if isinstance(argument, syntax.Named) else argument
             if isinstance(value, syntax.Apply) and value.function.name in self.defs and self._is_called(value):
-                called = self.callee(value.function, self.report)
-                if called is None or not called.function.outputs:
+                outputs = self.callee.definition(value.function).outputs
+                if not outputs or not self._is_right(value.function):
                     return None
-                result = Name(self.flat.fresh(f"{value.function}_{called.function.outputs[0].name}"), value.span)
+                result = Name(self.flat.fresh(f"{value.function}_{outputs[0].name}"), value.span)
                 self.depth += 1
                 if self.depth > MOST_NESTED:
                     self.report.error(f"calls nest more than {MOST_NESTED} deep here", value.span)
@@ -195,3 +214,7 @@ class _Inliner:
                 value = result
             given.append(replace(argument, value=value) if isinstance(argument, syntax.Named) else value)
         return tuple(given)
+
+    def _is_right(self, name: Name) -> bool:
+        """Whether a def can be called; one with types as parameters may be wrong for some of them."""
+        return bool(self.callee.definition(name).types) or self.callee.called(name, self.report) is not None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tcomp.errors import CompileError, Diagnostic, SourceText, Span, TcompError
 from tcomp.grammar.calls.arguments import Called
-from tcomp.grammar.calls.inlining import MOST_NESTED, has_calls, inlined
+from tcomp.grammar.calls.generics import combinations, instance, keyword, wrong_types
+from tcomp.grammar.calls.inlining import MOST_NESTED, Callee, has_calls, inlined
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.parsing.parser import Parsed, parse_recovering
 from tcomp.grammar.ranges.ranges import solvable
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.diagnostics import Report
+from tcomp.grammar.tree.diagnostics import Report, compile_error
 from tcomp.grammar.tree.function import Function
+from tcomp.values.operators import DType
 
 MOST_FILES = 256
 """A text uses no more of them, those that they use counted in."""
@@ -58,6 +60,10 @@ class _File:
     visible: dict[str, tuple[int, syntax.Definition]] = field(default_factory=dict)
 
 
+_Key = tuple[int, str, tuple[str, ...]]
+"""The number of a file, the name of a def in it, and the types that its parameters stand for."""
+
+
 class Program:
     """All texts as one source; ``errors`` are those found so far."""
 
@@ -67,7 +73,9 @@ class Program:
         self.files: list[_File] = []
         self.is_unclear = False
         self._numbers: dict[str, int] = {}
-        self._checked: dict[tuple[int, str], Called | None] = {}
+        self._checked: dict[_Key, Called | None] = {}
+        self._wrong: dict[_Key, list[Diagnostic]] = {}
+        self._twice: set[tuple[int, str]] = set()
         self._open: list[tuple[int, str, Span]] = []
         parsed = parse_recovering(self.source)
         self.definitions = parsed.definitions
@@ -82,10 +90,42 @@ class Program:
         """The checked defs of the first text that are right; none where it is not clear what names mean."""
         if self.is_unclear:
             return {}
-        for name in self.files[0].definitions:
-            self._function(0, name)
-        found = {name: self._checked[0, name] for name in self.files[0].definitions}
+        found = {name: self._own(definition) for name, definition in self.files[0].definitions.items()}
         return {name: called.function for name, called in found.items() if called is not None}
+
+    def _own(self, definition: syntax.Definition) -> Called | None:
+        """A def of the first text; with types as parameters, for the first types for which it is right.
+
+        If there are none, what is wrong with the first ones is reported.
+        """
+        known = len(self.errors)
+        first: list[Diagnostic] = []
+        for types in combinations(definition):
+            called = self._function(0, definition.name.name, types)
+            if called is not None:
+                return called
+            first = first or self.errors[known:]
+            del self.errors[known:]
+        self.errors += first
+        return None
+
+    def generics(self, functions: Mapping[str, Function]) -> Mapping[str, Generic]:
+        """The defs of the first text with element types as parameters, given ``own_functions``."""
+        definitions = self.files[0].definitions
+        return {n: Generic(self, definitions[n], function) for n, function in functions.items() if definitions[n].types}
+
+    def instance(self, definition: syntax.Definition, types: Mapping[str, DType]) -> Function:
+        """A def of the first text for element types.  Raises CompileError where it is wrong for these."""
+        key = 0, definition.name.name, tuple(keyword(types[name.name]) for name in definition.types)
+        self.errors.clear()
+        called = self._function(*key)
+        if called is not None:
+            return called.function
+        raise compile_error(_with_note(self.source, error, definition, key[2]) for error in self.errors)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the functions, which are made again."""
+        return self.__dict__ | {"_checked": {}, "_wrong": {}}
 
     def _enter(self, parsed: Parsed) -> int:
         """Take up a file; a def that is there twice is an error."""
@@ -95,7 +135,7 @@ class Program:
             name = definition.name.name
             if name in file.definitions:
                 self.errors.append(Diagnostic(f"{name} already defined", self.source, definition.name.span))
-                self._checked[len(self.files), name] = None
+                self._twice.add((len(self.files), name))
                 self._check_alone(definition)
             else:
                 file.definitions[name] = definition
@@ -157,27 +197,40 @@ class Program:
         self.errors.append(Diagnostic(message, self.source, use.span, hint, notes=notes))
         self.is_unclear = True
 
-    def _visible(self, number: int) -> dict[str, tuple[int, syntax.Definition]]:
+    def visible(self, number: int) -> dict[str, tuple[int, syntax.Definition]]:
         file = self.files[number]
         if not file.visible:
             file.visible = {name: (number, definition) for name, definition in file.definitions.items()}
         return file.visible
 
-    def _function(self, number: int, name: str) -> Called | None:
-        """The checked def of a file; None if it is wrong, which has been reported."""
-        key = number, name
+    def _function(self, number: int, name: str, types: tuple[str, ...] = ()) -> Called | None:
+        """The checked def of a file for element types; None if it is wrong, which has been reported."""
+        key = number, name, types
+        if (number, name) in self._twice:
+            return None
         if key not in self._checked:
             definition = self.files[number].definitions[name]
+            wrong = tuple(wrong_types(definition, self.source))
+            known = len(self.errors)
+            self.errors.extend(wrong)
             self._checked[key] = None
-            self._checked[key] = self._check(number, definition)
+            if not wrong:
+                chosen = {name.name: kind for name, kind in zip(definition.types, types, strict=True)}
+                self._checked[key] = self._check(number, instance(definition, chosen))
+            if types:
+                self._wrong[key] = self.errors[known:]
+        elif types and self._checked[key] is None:
+            # What was found when these types were tried.
+            told = {(error.message, error.span) for error in self.errors}
+            self.errors += [error for error in self._wrong.get(key, ()) if (error.message, error.span) not in told]
         return self._checked[key]
 
     def _check(self, number: int, definition: syntax.Definition) -> Called | None:
-        defs = self._visible(number)
+        defs = self.visible(number)
         known = len(self.errors)
         try:
             if has_calls(definition, defs):
-                callee = lambda name, report: self._callee(number, definition, name, report)  # noqa: E731
+                callee = _Callee(self, number, definition)
                 function = inlined(definition, self.source, defs.keys(), callee)
                 if function is None:
                     return None
@@ -189,9 +242,17 @@ class Program:
         self.errors.extend(solvable(function))
         return Called(function) if len(self.errors) == known else None
 
-    def _callee(self, number: int, caller: syntax.Definition, name: syntax.Name, report: Report) -> Called | None:
+    def callee(
+        self,
+        number: int,
+        caller: syntax.Definition,
+        name: syntax.Name,
+        report: Report,
+        types: tuple[str, ...],
+    ) -> Called | None:
         """A def that another one calls; a cycle of calls is reported."""
-        home, definition = self._visible(number)[name.name]
+        home, definition = self.visible(number)[name.name]
+        known = len(self.errors)
         self._open.append((number, caller.name.name, name.span))
         try:
             names = [(file, own) for file, own, _ in self._open]
@@ -201,7 +262,11 @@ class Program:
             if len(self._open) > MOST_NESTED:
                 report.error(f"calls nest more than {MOST_NESTED} deep here", name.span)
                 return None
-            return self._function(home, definition.name.name)
+            called = self._function(home, definition.name.name, types)
+            if called is None and types:
+                noted = (_with_note(self.source, e, definition, types, name.span) for e in self.errors[known:])
+                self.errors[known:] = noted
+            return called
         finally:
             self._open.pop()
 
@@ -218,6 +283,55 @@ class Program:
     def _check_alone(self, definition: syntax.Definition) -> None:
         """Report the errors of a def that no name leads to."""
         try:
-            check(definition, self.source)
+            check(instance(definition, dict.fromkeys((n.name for n in definition.types), "float")), self.source)
         except CompileError as error:
             self.errors.extend(error.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class Generic:
+    """A def with element types as parameters; ``function`` is it for the first types for which it is right."""
+
+    program: Program
+    definition: syntax.Definition
+    function: Function
+
+    @property
+    def first_types(self) -> dict[str, DType]:
+        """The types that the parameters stand for in ``function``."""
+        pairs = zip(self.definition.inputs, self.function.inputs, strict=True)
+        types = {p.type: tensor.dtype for p, tensor in pairs if p.type is not None and not p.const}
+        return {name.name: types[name.name] for name in self.definition.types}
+
+    def instance(self, types: Mapping[str, DType]) -> Function:
+        """The def for a type for each parameter.  Raises CompileError where it is wrong for these."""
+        return self.program.instance(self.definition, types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Callee(Callee):
+    """Finds the defs that one of a file calls."""
+
+    program: Program
+    number: int
+    caller: syntax.Definition
+
+    def definition(self, name: syntax.Name) -> syntax.Definition:
+        return self.program.visible(self.number)[name.name][1]
+
+    def called(self, name: syntax.Name, report: Report, types: tuple[str, ...] = ()) -> Called | None:
+        return self.program.callee(self.number, self.caller, name, report, types)
+
+
+def _with_note(
+    source: SourceText,
+    error: Diagnostic,
+    definition: syntax.Definition,
+    types: tuple[str, ...],
+    call: Span | None = None,
+) -> Diagnostic:
+    """What is wrong with a def, and with which types that is so."""
+    stands = " and ".join(f"{name} is {kind}" for name, kind in zip(definition.types, types, strict=True))
+    span = definition.types[0].span if call is None else call
+    note = Diagnostic(f"{stands} in this call" if call else f"{stands} here", source, span, severity="note")
+    return replace(error, notes=(*error.notes, note))

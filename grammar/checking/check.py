@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tcomp.errors import SourceText
+from tcomp.errors import CompileError, Diagnostic, SourceText
 from tcomp.grammar.checking.names import Environment, TensorEntry, is_function
 from tcomp.grammar.checking.parameters import declare_parameters
 from tcomp.grammar.checking.places import Places, is_place
@@ -21,6 +21,9 @@ def check(definition: syntax.Definition, source: SourceText, defs: Collection[st
 
     ``defs`` are names of other defs, for hints.
     """
+    if definition.types:
+        message = f"{definition.name} has element types as parameters, so there are as many programs as types"
+        raise CompileError(Diagnostic(message, source, definition.types[0].span, "define the text, and choose types"))
     checker = Checker(definition, source, defs)
     added = tuple(each for item in definition.body for each in checker.add(item))
     checker.close()

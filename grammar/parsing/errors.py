@@ -40,6 +40,8 @@ _WORDS = {
 def expected(accepted: Collection[str]) -> str:
     """What may stand here, in words, from the types of the tokens that the parser would take."""
     kinds = set(accepted) or {"$END"}
+    if kinds == {"LESS", "LPAR"}:
+        return "("
     if "ACCUMULATE" in kinds:
         return "a valid assignment operator"
     if "NUMBER" in kinds:
@@ -160,6 +162,8 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
 def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) -> str | None:
     if found.type == "EQUAL" and set(accepted) == {"RPAR", "COMMA"} and before is not None and before.type == "WORD":
         return "only `const` parameters have a default, as in `const int S = 1`"
+    if {"GREATER", "COMMA"} == set(accepted):
+        return "element types as parameters stand in `<...>`, as in `def f<T>(T(N) X) -> (Y)`"
     if set(accepted) == {"ARROW"} and found.type == "EQUAL":
         return "did you mean `->`?"
     if before is not None and before.type == "ARROW":
@@ -170,6 +174,8 @@ def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) 
         return "the parameter needs a name"
     if found.type in KEYWORDS.values() and "WORD" in accepted and found.value in KEYWORDS:
         return f"`{found.value}` is a keyword and cannot be a name"
+    if found.type == "TYPE" and "WORD" in accepted:
+        return f"`{found.value}` is an element type in this def and cannot be a name"
     if found.type == "LPAR" and "COMMA" in accepted and before is not None and before.type == "WORD":
         return "dimensions stand after the type, as in `float(N) A`"
     if "DEF" in accepted:

@@ -107,6 +107,7 @@ def tokenize(source: SourceText, start: int = 0) -> list[Token]:
                 )
             )
         tokens.append(Token(kind, value, span.start, end_pos=span.end))
+    _mark_types(tokens)
     _mark_contextual_words(tokens)
     return tokens
 
@@ -116,6 +117,20 @@ def comments_of(text: str) -> list[tuple[int, str]]:
     found = (match for match in _TOKEN.finditer(text) if match.lastgroup == "SPACE")
     places = ((space.start(), comment) for space in found for comment in _COMMENT.finditer(space.group()))
     return [(start + comment.start(), comment.group().rstrip()) for start, comment in places]
+
+
+def _mark_types(tokens: list[Token]) -> None:
+    """Turn what stands in ``<...>`` after the name of a def into types, from there to the next def."""
+    types: set[str] = set()
+    until = 0
+    for k, token in enumerate(tokens):
+        if token.type == "DEF":
+            types, until = set(), k
+            if k + 2 < len(tokens) and tokens[k + 2].type == "LESS":
+                until = next((j for j in range(k + 3, len(tokens)) if tokens[j].type not in ("WORD", "COMMA")), k)
+                types = {t.value for t in tokens[k + 3 : until] if t.type == "WORD"}
+        elif types and k > until and token.type == "WORD" and token.value in types:
+            token.type = "TYPE"
 
 
 def _mark_contextual_words(tokens: list[Token]) -> None:

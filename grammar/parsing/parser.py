@@ -43,13 +43,14 @@ class _TreeBuilder(Transformer[Token, Any]):
         self,
         start: Token,
         word: Token,
+        types: tuple[Name, ...] | None,
         inputs: tuple[Parameter, ...] | None,
         outputs: tuple[Parameter, ...] | None,
         body: Body,
         end: Token,
     ) -> syntax.Definition:
         span = span_of(start).to(span_of(end))
-        return syntax.Definition(_name(word), inputs or (), outputs or (), body, span)
+        return syntax.Definition(_name(word), inputs or (), outputs or (), body, span, types or ())
 
     def inputs(self, *parameters: Parameter) -> tuple[Parameter, ...]:
         return parameters

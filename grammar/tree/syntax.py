@@ -271,19 +271,21 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """``def name(inputs) -> (outputs) { body }``."""
+    """``def name<types>(inputs) -> (outputs) { body }``; ``types`` are parameters that stand for element types."""
 
     name: Name
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     body: tuple[Statement | Loop, ...]
     span: Span = field(default=NOWHERE, compare=False)
+    types: tuple[Name, ...] = ()
 
     def __str__(self) -> str:
-        head = f"def {self.name}({_list_text(self.inputs)}) -> ({_list_text(self.outputs)}) {{"
+        name = f"{self.name}<{', '.join(map(str, self.types))}>" if self.types else str(self.name)
+        head = f"def {name}({_list_text(self.inputs)}) -> ({_list_text(self.outputs)}) {{"
         if len(head) > LINE_WIDTH:
             inputs = ",\n".join(f"{INDENT}{INDENT}{p}" for p in self.inputs)
-            head = f"def {self.name}(\n{inputs})\n{INDENT}-> ({_list_text(self.outputs)}) {{"
+            head = f"def {name}(\n{inputs})\n{INDENT}-> ({_list_text(self.outputs)}) {{"
         return "\n".join([head, *(_item_text(item, INDENT) for item in self.body), "}"])
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcomp.commands.inputs.programs import pick, read_functions
+from tcomp.commands.inputs.programs import add_types_argument, read_function
 from tcomp.commands.terminal.display import show_source
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.derivatives.saving import Save
@@ -22,6 +23,7 @@ class GradientRequest:
     wrt: tuple[str, ...] | None
     tangent: bool
     save: Save
+    types: Mapping[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help="what the backward pass takes of the forward pass: statistics (default), all, none, or names, as A,B",
     )
+    add_types_argument(parser)
     parser.add_argument("--tangent", action="store_true", help="forward mode: how outputs move with the inputs")
     parser.set_defaults(execute=lambda values: execute(_request(values)))
 
@@ -45,7 +48,7 @@ def _request(values: argparse.Namespace) -> GradientRequest:
     wrt = None if values.wrt is None else _names(values.wrt)
     save: Save = values.save if values.save in ("statistics", "all") else _names(values.save)
     save = () if values.save == "none" else save
-    return GradientRequest(values.file, values.definition, wrt, values.tangent, save)
+    return GradientRequest(values.file, values.definition, wrt, values.tangent, save, values.types)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -54,8 +57,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def execute(request: GradientRequest) -> int:
     """Derive and print.  Raises TcompError."""
-    functions, name = read_functions(request.file, request.definition)
-    function = pick(functions, request.definition, name)
+    function = read_function(request.file, request.definition, request.types)
     operation = Operation(function)
     text = (
         tangent_text(function, request.wrt).text

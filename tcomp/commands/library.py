@@ -10,7 +10,7 @@ from tcomp.commands.terminal.display import show_source, show_table
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.shipped import PREFIX, text_of, texts
 
-_SIGNATURE = re.compile(r"^def (\w+)(\(.*?\)\s*->\s*\(.*?\)) \{", re.MULTILINE | re.DOTALL)
+_SIGNATURE = re.compile(r"^def (\w+)((?:<[^>]*>)?\(.*?\)\s*->\s*\(.*?\)) \{", re.MULTILINE | re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,4 +38,4 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 def _def_text(name: str, text: str) -> str:
     """A def with the comment above it."""
     parts = text.split("\n\n")
-    return next(part for part in parts if f"\ndef {name}(" in f"\n{part}").strip("\n") + "\n"
+    return next(part for part in parts if re.search(rf"^def {name}[(<]", part, re.MULTILINE)).strip("\n") + "\n"

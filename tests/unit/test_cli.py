@@ -246,7 +246,7 @@ class TestWrongInput:
     def test_the_library_and_the_options_are_listed(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("library") == run("options") == run("library", "conv2d") == run("library", "cross_entropy") == 0
         out = capsys.readouterr().out
-        assert "softmax" in out and "tile_sizes" in out and "def conv2d(" in out and "def cross_entropy(" in out
+        assert "softmax" in out and "tile_sizes" in out and "def conv2d(" in out and "def cross_entropy<T, I>(" in out
         assert run("library", "sofmax") == 1
         assert "did you mean `softmax`" in capsys.readouterr().err
 

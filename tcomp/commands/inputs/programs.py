@@ -7,7 +7,7 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,6 +16,8 @@ from tcomp.arrays.devices import MAIN
 from tcomp.commands.terminal.display import show_error
 from tcomp.driver import Compilation
 from tcomp.errors import ShapeError, TcompError
+from tcomp.generic import GenericOperation
+from tcomp.grammar import Generic
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import NAMED, MappingOptions
@@ -41,12 +43,12 @@ class Request:
     target: str
     options: str | None
     plan: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def load(self) -> Program:
         """Read, check and pick the def.  Raises TcompError."""
         options = read_options(self.options)
-        functions, name = read_functions(self.file, self.definition)
-        function = pick(functions, self.definition, name)
+        function = read_function(self.file, self.definition, self.types)
         for warning in function.warnings:
             show_error(str(warning), "yellow")
         _check_size_names(function, self.sizes)
@@ -107,6 +109,7 @@ def add_program_arguments(
         metavar="M=128,N=64",
         help="values of size symbols and const parameters",
     )
+    add_types_argument(parser)
     parser.add_argument("--target", default=target, help=f"{purpose} (default: {target})")
     if not mapped:
         parser.set_defaults(options=None, plan=None)
@@ -126,6 +129,28 @@ def add_program_arguments(
     )
 
 
+def add_types_argument(parser: argparse.ArgumentParser) -> None:
+    """--types."""
+    parser.add_argument(
+        "--types",
+        type=parse_types,
+        default={},
+        metavar="T=float16",
+        help="what the element types are that the def has as parameters; by default float where it can be",
+    )
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """The meaning of ``T=float16,I=int64``; raises ArgumentTypeError, which argparse turns into a usage error."""
+    types: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if not name or not value:
+            raise argparse.ArgumentTypeError(f"{item!r} is not NAME=TYPE, as in T=float16")
+        types[name] = value
+    return types
+
+
 def parse_sizes(text: str) -> dict[str, int]:
     """The meaning of ``M=128,N=64``; raises ArgumentTypeError, which argparse turns into a usage error."""
     sizes: dict[str, int] = {}
@@ -142,7 +167,7 @@ def parse_sizes(text: str) -> dict[str, int]:
 def program_request(values: argparse.Namespace) -> Request:
     """What ``add_program_arguments`` asked for; of several --sizes for one name, the last counts."""
     sizes = {name: value for part in values.sizes for name, value in part.items()}
-    return Request(values.file, values.definition, sizes, values.target, values.options, values.plan)
+    return Request(values.file, values.definition, sizes, values.target, values.options, values.plan, values.types)
 
 
 def read_options(text: str | None) -> MappingOptions | None:
@@ -166,8 +191,26 @@ def read_source(file: str) -> tuple[str, str]:
 
 def read_functions(file: str, wanted: str | None = None) -> tuple[dict[str, Function], str]:
     """The checked defs of a program, ``wanted`` even if others are wrong, and its name.  Raises TcompError."""
+    functions, _, name = _read_defs(file, wanted)
+    return functions, name
+
+
+def read_function(file: str, wanted: str | None, types: Mapping[str, str]) -> Function:
+    """One checked def of a program, for element types by name.  Raises TcompError."""
+    functions, generics, name = _read_defs(file, wanted)
+    function = pick(functions, wanted, name)
+    if function.name in generics:
+        generic = GenericOperation(generics[function.name])
+        given = {n: generic.generic.first_types[n] for n in generic.types} | dict(types)
+        return generic.with_types(**given).function
+    if types:
+        raise TcompError(f"{function.name} has no element types as parameters")
+    return function
+
+
+def _read_defs(file: str, wanted: str | None) -> tuple[dict[str, Function], Mapping[str, Generic], str]:
     text, name = read_source(file)
-    return grammar.define(text, name, wanted, Files(None if file == "-" else file)), name
+    return *grammar.define_all(text, name, wanted, Files(None if file == "-" else file)), name
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
