@@ -1,4 +1,4 @@
-"""The pictures of the README: what kernels take beside their peers on a GPU, the rooms of the code, a schedule.
+"""The pictures of the README and of the gallery: kernels beside their peers, the rooms of the code, schedules.
 
     python -m benchmarks.pictures
 
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import gallery
 from benchmarks.ratios import gpu_ratios
-from tcomp import define
-from tcomp.schedules import Schedule
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -24,13 +23,6 @@ SPEED = ROOT / "benchmarks" / "results" / "gpu-h100-cases-2026-11-22.json"
 
 _AHEAD, _BEHIND, _INK = "#2a7f9e", "#c8553d", "#222222"
 _PAPER, _WALL, _ROOM = "#ffffff", "#8aa4b0", "#e8f0f3"
-
-
-BLUR = """
-def blur(float(H,W) I) -> (O) {
-  B(y,x) = (I(y,x) + I(y,x+1) + I(y,x+2)) / 3
-  O(y,x) = (B(y,x) + B(y+1,x) + B(y+2,x)) / 3
-}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +157,25 @@ def draw_speed(found: Mapping[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def draw_ratios(ratios: Sequence[tuple[str, float]], path: Path) -> None:
+    """A bar for each row of a benchmark: the time of the fastest peer over that of tcomp, on a logarithmic axis."""
+    figure, axes = _pyplot().subplots(
+        figsize=(max(4.0, 1.0 + 0.28 * len(ratios)), 2.6), layout="constrained", facecolor=_PAPER
+    )
+    places = range(len(ratios))
+    axes.bar(places, [r - 1 for _, r in ratios], bottom=1, color=[_AHEAD if r >= 1 else _BEHIND for _, r in ratios])
+    axes.set_yscale("log", base=2)
+    ticks = [
+        t for t in (0.25, 0.5, 1, 2, 4, 8, 16, 32) if min(r for _, r in ratios) / 2 < t < 2 * max(r for _, r in ratios)
+    ]
+    axes.set_yticks(ticks, [f"{t:g}" for t in ticks], fontsize=7)
+    axes.axhline(1, color=_INK, linewidth=0.8)
+    axes.set_xticks(places, [name for name, _ in ratios], rotation=90, fontsize=7)
+    for spine in ("top", "right"):
+        axes.spines[spine].set_visible(False)
+    _save(figure, path)
+
+
 def _pyplot() -> Any:
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
@@ -178,17 +189,11 @@ def _save(figure: Any, path: Path) -> None:
     importlib.import_module("matplotlib.pyplot").close(figure)
 
 
-def scheduled_blur() -> Schedule:
-    """A small blur in tiles, each of which computes what it needs of the first stage."""
-    blur = define(BLUR).blur.schedule(sizes={"H": 14, "W": 18}, target="cpu")
-    return blur["O"].tile("y", "x", 6, 8)["B"].compute_at("O", "x_o")
-
-
 def draw(folder: Path, suffix: str = "svg") -> Iterator[Path]:
     """All pictures, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for what in ("domain", "order", "tree", "footprint", "memory", "loops"):
-        yield scheduled_blur().draw(what).save(folder / f"blur-{what}.{suffix}")
+    for name, picture in gallery.pictures():
+        yield picture.save((folder / name).with_suffix(f".{suffix}"))
     speed, rooms = folder / f"speed.{suffix}", folder / f"rooms.{suffix}"
     draw_speed(json.loads(SPEED.read_text(encoding="utf-8")), speed)
     draw_rooms(rooms)
