@@ -11,7 +11,7 @@ FUZZ_SEED    ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all fuzz check lint format clean
+.PHONY: help demo test test-long test-all fuzz check lint format site clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -45,6 +45,9 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+site: $(VENV)/.docs ## write the documentation site to build/site, and check it
+	$(BIN)/python -m docs.site
+
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
@@ -56,6 +59,11 @@ $(VENV)/.demo: setup.cfg pyproject.toml | $(BIN)/python
 $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+# Public functions are read from the installed package, so what they import must be there.
+$(VENV)/.docs: setup.cfg pyproject.toml | $(VENV)/.dev
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
