@@ -299,6 +299,10 @@ class ExpressionChecker:
             return self._failed(span)
         return Typed(Binary(op, left, right, dtype, span), nominal, flexible((lhs, rhs)))
 
+    def compared(self, op: str, lhs: Typed, rhs: Typed, span: Span) -> Expr:
+        """The comparison of two typed expressions."""
+        return self._binary(op, lhs, rhs, span).expr
+
     def _select(self, condition: Typed, then: Typed, otherwise: Typed, span: Span) -> Typed:
         is_bool = self._expect_bool(condition, condition.expr.span)
         if not is_bool or then.nominal is None or otherwise.nominal is None:

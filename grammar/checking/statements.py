@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tcomp.grammar.checking.dataranges import check_outside, guarded, outside_of
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
@@ -108,26 +109,34 @@ class StatementChecker:
         subscripts = self._subscripts()
         are_subscripts_known = len(self.report.errors) == errors
         self._check_rank(entry, len(subscripts))
-        ranges, exists = self._clauses()
+        ranges, chosen_ranges, exists = self._clauses()
         value = self._limited(self._value(entry))
         chosen = tuple(s for s in subscripts if is_indirect(s))
         are_subscripts_known = self._check_scatter(chosen) and are_subscripts_known
         own = _indices(s for s in subscripts if not is_indirect(s))
         indices = tuple(dict.fromkeys((*(step.index for step in self.steps), *own)))
-        inner = (*_indices((*chosen, value.expr)), *_range_indices(ranges), *_indices(exists))
+        bounds = [bound for given in chosen_ranges.values() for bound in (given.lower, given.upper)]
+        inner = (*_indices((*chosen, value.expr)), *_range_indices(ranges), *_range_indices(chosen_ranges))
+        inner = (*inner, *_indices(exists))
         reduced = tuple(name for name in dict.fromkeys(inner) if name not in indices)
         if max(len(subscripts), len(indices) + len(reduced)) > MAX_INDICES:
             message = f"a statement has at most {MAX_INDICES} subscripts and {MAX_INDICES} index variables"
             self.report.error(message, statement.span, "split the statement")
             return None
         if are_subscripts_known:
-            self._check_reduced(reduced, (*chosen, value.expr, *exists), ranges)
+            self._check_reduced(reduced, (*chosen, value.expr, *exists, *bounds), {**ranges, **chosen_ranges})
+        if len(self.report.errors) == errors:
+            check_outside(entry, self.reduction, chosen_ranges, self.report)
         typed = self._assign(entry, value)
         if entry is None or typed is None:
             return None
         reduction, accumulator, expr = typed
         warn_of_lost_fractions(expr, self.report)
         warn_of_infinities(expr, self.report)
+        if chosen_ranges:
+            element = Read(entry.name, subscripts, accumulator, statement.span)
+            outside = outside_of(entry, element, reduction)
+            expr = self._limited(Typed(guarded(expr, outside, chosen_ranges, self.expressions), accumulator)).expr
         return Statement(
             statement.target.name,
             subscripts,
@@ -188,22 +197,27 @@ class StatementChecker:
             self.report.error(message, subscript.span, hint)
         return self.reduction is not None or not chosen
 
-    def _clauses(self) -> tuple[dict[str, Range], tuple[Read, ...]]:
-        """The last range of each index, and the reads after ``exists``; lets go to the scope."""
+    def _clauses(self) -> tuple[dict[str, Range], dict[str, Range], tuple[Read, ...]]:
+        """The last range of each index, the last one that data give, and the reads after ``exists``; lets go to the
+        scope."""
         ranges: dict[str, Range] = {}
+        chosen: dict[str, Range] = {}
         exists: list[Read] = []
         for clause in self.statement.clauses:
             match clause:
                 case syntax.Range():
-                    ranges.pop(clause.index.name, None)
-                    ranges[clause.index.name] = self._range(clause)
+                    given = self._range(clause)
+                    own = chosen if is_indirect(given.lower) or is_indirect(given.upper) else ranges
+                    own.pop(given.index, None)
+                    own[given.index] = given
                 case syntax.Let():
                     self._let(clause)
                 case syntax.Exists():
                     exists.extend(self._exists(clause))
-        for name in [name for name in ranges if name not in self.scope.indices]:
-            del ranges[name]
-        return ranges, tuple(exists)
+        for found in (ranges, chosen):
+            for name in [name for name in found if name not in self.scope.indices]:
+                del found[name]
+        return ranges, chosen, tuple(exists)
 
     def _range(self, clause: syntax.Range) -> Range:
         name, span = clause.index.name, clause.index.span
@@ -218,7 +232,7 @@ class StatementChecker:
         else:
             self.scope.indices.setdefault(name, span)
         bounds = [
-            self._limited(Typed(self.expressions.integer(bound, Place.BOUND), INT32)).expr
+            self._limited(Typed(self.expressions.integer(bound, Place.VALUE), INT32)).expr
             for bound in (clause.lower, clause.upper)
         ]
         if name in _indices(bounds):

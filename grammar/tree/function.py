@@ -88,6 +88,32 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
+class Within(Binary):
+    """``lower <= index && index < upper``: whether an index is in a range whose ends data give.
+
+    Where it is evaluated, the ends are checked: they must be in order, and inside of ``box``, half-open, which is known
+    with the sizes.
+    """
+
+    box: tuple[int, int] | None = None
+
+    @property
+    def lower(self) -> Expr:
+        """The first value of the range."""
+        return _operands(self.lhs)[0]
+
+    @property
+    def upper(self) -> Expr:
+        """The value behind the last one."""
+        return _operands(self.rhs)[1]
+
+    @property
+    def index(self) -> Expr:
+        """The index, or what stands for it."""
+        return _operands(self.rhs)[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """``condition ? then : otherwise``; only the chosen branch is evaluated."""
 
@@ -118,6 +144,11 @@ class Cast:
 
 
 Expr = Constant | Index | Size | Read | Unary | Binary | Select | Call | Cast
+
+
+def _operands(expr: Expr) -> tuple[Expr, Expr]:
+    assert isinstance(expr, Binary)
+    return expr.lhs, expr.rhs
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -201,6 +232,18 @@ def depends_on_data(expr: Expr) -> bool:
 def is_indirect(subscript: Expr) -> bool:
     """Whether a subscript depends on the content of a tensor, so that only a run-time check can bound it."""
     return any(isinstance(node, Read) for node in walk(subscript))
+
+
+def boxed(expr: Expr, hull: Mapping[str, tuple[int, int]]) -> Expr:
+    """The expression with the bounds of the indices, inclusive, in each ``Within``."""
+    if not any(isinstance(node, Within) for node in walk(expr)):
+        return expr
+    inside = map_children(expr, lambda child: boxed(child, hull))
+    if not isinstance(inside, Within):
+        return inside
+    index = inside.index.operand if isinstance(inside.index, Cast) else inside.index
+    low, high = hull[index.name] if isinstance(index, Index) else (0, -1)
+    return replace(inside, box=(low, high + 1))
 
 
 @dataclass(frozen=True, slots=True)

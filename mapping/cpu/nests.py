@@ -45,6 +45,7 @@ from tcomp.mapping.tiles.sizes import (
     runs_in_long_rows,
 )
 from tcomp.mapping.tiles.strides import strides_along
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, union_set
 
 
@@ -134,6 +135,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     if main.scatters and vector is not None and coordinate is not None:
         return Nest("outer", vector, coordinate, untiled, steps=tuple(reduction_positions(cluster, main)))
     shape = box_hull(footprint.tiles).shape
+    if ranges_of(main.value):
+        return _nest_of_ranges(scop, cluster, main, vector, shape, machine)
     sums = None if coordinate is not None else sum_sides(scop, cluster, operands_of(main) or ())
     if sums is not None:
         return _nest_of_sums(cluster, main, sums, shape, machine)
@@ -167,6 +170,24 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     sides = rows, shape[coordinate]
     by_rows = operands_of(main) is not None and runs_by_rows(scop, cluster, columns, sides, tile, dict(blocks), machine)
     return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
+
+
+def _nest_of_ranges(
+    scop: Scop, cluster: Cluster, main: ScopStatement, vector: int | None, shape: tuple[int, ...], machine: Machine
+) -> Nest:
+    """An element at a time, or a vector of them, for which data say over what it is reduced."""
+    coordinates = cluster.coordinates[main.name]
+    if vector not in coordinates:
+        return Nest("dot", vector, None, (0,) * cluster.rank)
+    along = coordinates.index(vector)
+    lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
+    _, width = register_tile(shape[along], 1, lanes, machine.registers)
+    width = max(width, min(shape[along], lanes * machine.registers // 2))
+    sizes = [width if d == along else 1 for d in range(cluster.rank)]
+    inner = tuple(size if extent > size else 0 for size, extent in zip(sizes, shape, strict=True))
+    ranged = {index for within in ranges_of(main.value) for index in indices_in(within.index)}
+    steps = sorted(reduction_positions(cluster, main), key=lambda p: main.indices[p] not in ranged)
+    return Nest("outer", vector, along, inner, steps=tuple(steps))
 
 
 def _nest_of_sums(

@@ -17,6 +17,7 @@ from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.mapping.tiles.splitting import split_clusters
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, extents
 
 
@@ -35,6 +36,7 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
         statement.kind != "update"
         or not statement.plain
         or not positions
+        or ranges_of(statement.value)
         or columns_of(scop, cluster, machine.vector_bytes) is not None
     ):
         return 1

@@ -24,6 +24,7 @@ from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.sizes import (
     even_share,
+    lane_position,
     main_statement,
     reduction_positions,
     row_coordinate,
@@ -32,7 +33,11 @@ from tcomp.mapping.tiles.sizes import (
     runs_of,
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, extents
+
+RANGED_TILES = 256
+"""Tiles of a reduction over ranges that data give, whose work differs."""
 
 
 def tile_sizes(
@@ -51,6 +56,8 @@ def tile_sizes(
     scanned = scanned_position(scop, main)
     if scanned in positions:
         return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
+    if ranges_of(main.value):
+        return _tiles_of_ranges(scop, main, full, tuple(positions[m] for m in members))
     source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)
@@ -293,6 +300,20 @@ def _tiles_of_scatter(
         line = row_tile(machine, scop, main_statement(scop, cluster))
         width = even_share(width, max(line, -(-width * around // machine.threads)), line)
     return tuple(width if d == vector else 1 for d in range(len(full)))
+
+
+def _tiles_of_ranges(
+    scop: Scop, main: ScopStatement, full: tuple[int, ...], positions: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Tiles of elements for which data say over what they are reduced: many, since some take far longer than others."""
+    vector = lane_position(scop, main)
+    sizes = [extent if position == vector else 1 for extent, position in zip(full, positions, strict=True)]
+    left = -(-math.prod(e for e, p in zip(full, positions, strict=True) if p != vector) // RANGED_TILES)
+    for d in reversed(range(len(full))):
+        if positions[d] != vector:
+            sizes[d] = max(1, min(full[d], left))
+            left = -(-left // sizes[d])
+    return tuple(sizes)
 
 
 def _many_tiles(full: tuple[int, ...], vectors: list[bool], sizes: tuple[int, ...]) -> tuple[int, ...]:

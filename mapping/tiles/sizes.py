@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import VECTORS
+from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement
 
 
@@ -37,8 +39,10 @@ def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int]
     share of vector lanes that are ``filled``, by the extent if nobody says.  None for a statement without indices.
     """
     best: tuple[float, int] | None = None
-    everywhere = strides_of(scop, statement)
+    everywhere, ends = strides_of(scop, statement), indices_of_ends(statement)
     for position in range(statement.tile_rank, len(statement.indices)):
+        if statement.indices[position] in ends:
+            continue
         extent, strides = statement.extents[position], everywhere[position]
         cost = 0.0 if strides[0] in (0, 1) else VECTORS.scattered_write_cost
         cost += sum(1.0 if s == 1 else 0.5 if s == 0 else VECTORS.scattered_cost for s in strides[1:])
@@ -50,6 +54,12 @@ def vector_position(scop: Scop, statement: ScopStatement, filled: Callable[[int]
         if best is None or cost <= best[0]:
             best = (cost, position)
     return None if best is None else best[1]
+
+
+def indices_of_ends(statement: ScopStatement) -> frozenset[str]:
+    """The indices on which the ends of ranges that data give depend: their neighbours run for different times."""
+    ends = [end for within in ranges_of(statement.value) for end in (within.lower, within.upper)]
+    return frozenset[str]().union(*map(indices_in, ends))
 
 
 def runs_of(scop: Scop, statement: ScopStatement) -> list[tuple[int, ...]]:

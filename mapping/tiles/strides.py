@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
+from tcomp.model.dataranges import inside_ranges
 from tcomp.model.scop import Scop, ScopStatement
 
 
@@ -97,7 +98,7 @@ def _along(scop: Scop, addresses: Iterable[Address], index: str) -> tuple[int | 
 def _addresses(scop: Scop, statement: ScopStatement) -> Iterator[Address]:
     """What the write addresses, then each read."""
     yield statement.subscripts, scop.storages[statement.target].strides
-    for expr in walk(statement.value):
+    for expr in walk(inside_ranges(statement.value)):
         if isinstance(expr, Read):
             storage = scop.storages[expr.tensor]
             subscripts: tuple[Expr | None, ...] = expr.subscripts

@@ -44,7 +44,8 @@ class IndexCheck:
 
     ``subscript`` is its text, which stands at ``[start, end)`` of the program; ``indices`` names the indices whose
     values the kernel reports when the check fails.  ``unsigned`` says that the subscript has no sign: the 64 bits that
-    the kernel reports of it are then those of a number that is not below zero.
+    the kernel reports of it are then those of a number that is not below zero.  ``part`` names what of a range whose
+    ends data give is checked instead (``tcomp/model/dataranges.py``): there is no tensor then.
     """
 
     tensor: str
@@ -56,6 +57,7 @@ class IndexCheck:
     end: int
     indices: tuple[str, ...]
     unsigned: bool = False
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ was proved.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tcomp.backends.dataranges import indices_told, range_checks
 from tcomp.backends.dialect import (
     C_VALUE_TYPES,
     HOST_C,
@@ -38,6 +39,7 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
+    Within,
     depends_on_data,
 )
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
@@ -161,7 +163,7 @@ class Speller:
             case Unary():
                 return narrow(negated(self.value(expr.operand)), expr.dtype)
             case Binary():
-                return self._binary(expr)
+                return self._within(expr) if isinstance(expr, Within) else self._binary(expr)
             case Select():
                 branches = f"{self.value(expr.then)} : {self.value(expr.otherwise)}"
                 return f"({self.value(expr.condition)} ? {branches})"
@@ -337,6 +339,29 @@ class Speller:
         check = IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names, unsigned)
         self.needs.checks.append(check)
         return self._hidden(subscript, self.checked_subscript(text, origin, extent, number))
+
+    def range_ends(self, expr: Within) -> tuple[str, str, str]:
+        """The C texts of the ends of a range that data give, checked, and that of a check of their order, if any."""
+        told = indices_told(expr, self.reported)
+        speller = replace(self, reported=told)
+        ends = [speller.value_in_64_bits(bound) for bound in (expr.lower, expr.upper)]
+        values = {"starts": ends[0], "ends": ends[1], "turns": f"({ends[1]} - {ends[0]})"}
+        checks = range_checks(expr, self.source, tuple(name for name, _ in told)) if self.checked else {}
+        for part, check in checks.items():
+            number = len(self.needs.checks)
+            self.needs.checks.append(check)
+            values[part] = speller.checked_subscript(values[part], check.origin, check.extent, number)
+        return values["starts"], values["ends"], values["turns"] if checks else ""
+
+    def value_in_64_bits(self, expr: Expr) -> str:
+        """An integer in 64 bits, made in the arithmetic of its own type where it depends on data."""
+        return f"(({self.dialect.wide}){self.value(expr)})" if depends_on_data(expr) else self._integer(expr)
+
+    def _within(self, expr: Within) -> str:
+        lower, upper, order = self.range_ends(expr)
+        index = self._integer(expr.index)
+        text = f"({lower} <= {index} && {index} < {upper})"
+        return f"({order}, {text})" if order else text
 
     def written(self, storage: str, subscripts: tuple[Expr, ...]) -> str:
         """The C lvalue of the element that a statement writes, with run-time checks where data choose it."""

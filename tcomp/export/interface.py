@@ -135,7 +135,12 @@ def described(argument: Argument) -> str:
 
 def demanded(check: IndexCheck) -> str:
     """What a subscript that depends on data must fulfil, in words."""
-    place, end = f"dimension {check.dimension} of {check.tensor}", check.origin + check.extent
+    end = check.origin + check.extent
+    if check.part == "turns":
+        return f"the range {check.subscript} must not end before it starts"
+    if check.part:
+        return f"{check.subscript}, where a range {check.part}, must be from {check.origin} on and below {end}"
+    place = f"dimension {check.dimension} of {check.tensor}"
     return f"{check.subscript}, {place}, must be from {check.origin} on and below {end}"
 
 

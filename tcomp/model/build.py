@@ -28,6 +28,7 @@ from tcomp.grammar.tree.function import (
     Read,
     Statement,
     Tensor,
+    boxed,
     map_children,
     walk,
     with_indices,
@@ -133,7 +134,7 @@ class Builder:
         domain = self.ranges.domains[number]
         version = self.versions[number]
         tensor = self.tensors[statement.target]
-        value = _rename(statement.value, self.current)
+        value = boxed(_rename(statement.value, self.current), domain.hull)
         statement = replace(statement, subscripts=tuple(_rename(s, self.current) for s in statement.subscripts))
         if statement.reduction is not None:
             self._reduction(number, statement, domain, version, value)

@@ -33,9 +33,12 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
+    Within,
     depends_on_data,
     map_children,
+    walk,
 )
+from tcomp.model.dataranges import describe_range, range_ends, range_part
 from tcomp.values.operators import BFLOAT16, INT64, INTRINSICS, UINT64, DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -103,6 +106,8 @@ def evaluate(expr: Expr, frame: Frame) -> Array:
         case Unary():
             operand = evaluate(expr.operand, frame)
             return np.logical_not(operand) if expr.op == "!" else np.negative(operand)
+        case Within():
+            return _within(expr, frame)
         case Binary(op="&&" | "||"):
             return _logical(expr, frame)
         case Binary() if expr.dtype.kind == "bool" and expr.lhs.dtype.is_integer and not depends_on_data(expr):
@@ -229,6 +234,26 @@ def _logical(expr: Binary, frame: Frame) -> Array:
     if expr.op == "&&":
         return lhs & evaluate(expr.rhs, frame.where(lhs))
     return lhs | evaluate(expr.rhs, frame.where(~lhs))
+
+
+def _within(expr: Within, frame: Frame) -> Array:
+    """Whether an index is in a range that data give.  Raises ShapeError where the range is none, or leaves its box."""
+    lower, upper = (evaluate(bound, frame).astype(np.int64) for bound in (expr.lower, expr.upper))
+    low, high = expr.box or (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+    ends = range_ends(low, high)
+    points = np.asarray(True) if frame.points is None else frame.points
+    for kind, value in (("starts", lower), ("ends", upper), ("turns", upper - lower)):
+        origin, extent = ends[kind]
+        bad = ((value < origin) | (value >= origin + extent)) & points
+        if bad.any():
+            first = np.argmax(bad)
+            used = {e.name for bound in (expr.lower, expr.upper) for e in walk(bound) if isinstance(e, Index)}
+            place = {n: int(np.broadcast_to(a, bad.shape).flat[first]) for n, a in frame.indices.items() if n in used}
+            found = int(np.broadcast_to(value, bad.shape).flat[first])
+            text, span = range_part(expr, kind, frame.source)
+            raise ShapeError(Diagnostic(describe_range(kind, text, found, (low, high), place), frame.source, span))
+    index = evaluate(expr.index, frame)
+    return np.asarray((lower <= index) & (index < upper))
 
 
 def call_values(expr: Call, arguments: Sequence[Array]) -> Array:

@@ -30,6 +30,7 @@ from tcomp.grammar.tree.function import (
     Index,
     Statement,
     Tensor,
+    boxed,
     is_indirect,
     walk,
 )
@@ -93,7 +94,9 @@ def prepare(
             values = _initial_content(function, tensor, box, outputs or {})
         tensors[tensor.name] = Stored(tensor.name, values, box.origin)
     return tensors, tuple(
-        StatementRun(function, statement, sizes, tensors, domain.hull)
+        StatementRun(
+            function, replace(statement, value=boxed(statement.value, domain.hull)), sizes, tensors, domain.hull
+        )
         for statement, domain in zip(function.statements, ranges.domains, strict=True)
     )
 

@@ -18,6 +18,7 @@ from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, S
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
 from tcomp.grammar.tree.function import Function
+from tcomp.model.dataranges import describe_range
 from tcomp.runtime.arguments import byte_range, share_memory
 from tcomp.runtime.calls import Call, Outputs
 from tcomp.storage.memo import MOST_KEPT, Recent
@@ -353,6 +354,10 @@ def _accessed(function: Function, check: IndexCheck) -> tuple[str, int]:
 def describe_failure(function: Function, check: IndexCheck, value: int, place: Mapping[str, int]) -> str:
     """What a kernel found wrong with a data-dependent subscript, and where: ``place`` holds the indices."""
     at = ", ".join(f"{name} = {index}" for name, index in place.items())
+    if check.part:
+        return describe_range(
+            check.part, check.subscript, value, (check.origin, check.origin + check.extent - 1), place
+        )
     tensor, dimension = _accessed(function, check)
     value = value % (1 << 64) if check.unsigned else value
     subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {dimension} is {value}"

@@ -40,12 +40,14 @@ from tcomp.loops.ir import (
     LoopNode,
     Operation,
     Scope,
+    Variable,
     depth,
     walk,
 )
+from tcomp.loops.narrowing import Narrowed, end_of, narrowed_bounds
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Plan
+from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_volume
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import FLOAT32
@@ -55,11 +57,13 @@ class Emitter:
     """Spells the loops of one plan, for so many ``threads`` of a machine."""
 
     def __init__(
-        self, function: Function, plan: Plan, options: MappingOptions, threads: int, checked: bool, machine: Machine
-    ) -> None:
+        self, function: Function, narrowed: Narrowed, options: MappingOptions, threads: int, checked: bool,
+        machine: Machine,
+    ) -> None:  # fmt: skip
         self.function = function
         self.machine = machine
-        self.plan = plan
+        self.narrowed = narrowed
+        self.plan = plan = narrowed.plan
         self.scop = plan.scop
         self.checked = checked
         self.needs = Needs()
@@ -82,15 +86,17 @@ class Emitter:
         self.scans: dict[str, RunningValue] = {}
         self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
         self.uses_threads = False
+        self.begun: set[str] = set()
 
-    def emit(self, loops: LoopNode) -> Source:
+    def emit(self) -> Source:
         """The kernel of a whole program."""
+        loops = self.narrowed.loops
         self._node(loops, 1)
         return self.frame.source(self.lines, self.needs, self.uses_threads, depth(loops))
 
-    def piece(self, loops: LoopNode) -> PieceText:
+    def piece(self) -> PieceText:
         """The loops as a piece of a program."""
-        self._node(loops, 1)
+        self._node(self.narrowed.loops, 1)
         declared = [f"  {line}" for line in self.frame.global_declarations()]
         return PieceText([*declared, *self.lines], self.frame.scratch_bytes, self.uses_threads)
 
@@ -101,19 +107,13 @@ class Emitter:
         match node:
             case Block():
                 self._block(node.children, depth)
+            case For() if self._begins(node):
+                self._put(depth, "{")
+                self._ends(node, depth + 1)
+                self._for(node, depth + 1)
+                self._put(depth, "}")
             case For():
-                scan = scan_below(node, self.plan)
-                if scan is not None and scan.mark not in self.scans:
-                    self._scan(scan, node, depth)
-                    return
-                lines = self.rows.register_tile(node)
-                if lines is None:
-                    node = joined(node, self.plan, self.rows.side_by_side)
-                    lines = self.rows.lines(node)
-                if lines is None:
-                    self._loop(node, depth, self._node)
-                for line in lines or ():
-                    self._put(depth, line)
+                self._for(node, depth)
             case Let():
                 self._put(depth, "{")
                 self._put(depth + 1, f"const long {node.iterator} = {loop_text(node.value)};")
@@ -130,6 +130,41 @@ class Emitter:
                 self._scope(node, depth)
             case Execute():
                 self._execute(node, depth)
+
+    def _for(self, node: For, depth: int) -> None:
+        """A loop, whose bounds have been computed where they are names."""
+        scan = scan_below(node, self.plan)
+        if scan is not None and scan.mark not in self.scans:
+            self._scan(scan, node, depth)
+            return
+        lines = self.rows.register_tile(node)
+        if lines is None:
+            node = joined(node, self.plan, self.rows.side_by_side)
+            lines = self.rows.lines(node)
+        if lines is None:
+            self._loop(node, depth, self._node)
+        for line in lines or ():
+            self._put(depth, line)
+
+    def _begins(self, loop: For) -> bool:
+        """Whether the bounds of a loop are the ends of a range that data give, which were not yet computed."""
+        return isinstance(loop.lower, Variable) and loop.lower.name in self.narrowed.ranges.keys() - self.begun
+
+    def _ends(self, loop: For, depth: int) -> None:
+        """Compute the bounds of a loop that data give, and check them."""
+        assert isinstance(loop.lower, Variable)
+        first, way = loop.lower.name, self.narrowed.ranges[loop.lower.name]
+        self.begun.add(first)
+        statement = self.scop.by_name[way.call.statement]
+        indices = {n: loop_text(a) for n, a in zip(statement.indices, way.call.arguments, strict=True)}
+        lower, upper, order = self._speller(statement.name, indices).range_ends(way.within)
+        names = f"{first}_data", f"{end_of(first)}_data"
+        self._put(depth, f"const long {names[0]} = {lower}, {names[1]} = {upper};")
+        if order:
+            self._put(depth, f"{order};")
+        bounds = map(loop_text, narrowed_bounds(way, *names))
+        for name, text in zip((first, end_of(first)), bounds, strict=True):
+            self._put(depth, f"const long {name} = {text};")
 
     def _block(self, children: tuple[LoopNode, ...], depth: int) -> None:
         """Nodes in order; a contraction takes with it what starts and finishes its accumulators, where it can."""
@@ -157,6 +192,8 @@ class Emitter:
         """Spell a register tile of an update with what sets its elements before, or copies them; how many nodes."""
         update, start = nodes[number], nodes[0] if number else None
         assert isinstance(update, For)
+        if self._begins(update):
+            return self._accumulated_in_range(nodes, number, depth)
         for after in (*nodes[number + 1 : number + 2], None):
             if start is not None or after is not None:
                 lines = self.rows.register_tile(update, start, after)
@@ -165,6 +202,24 @@ class Emitter:
                 if lines is not None:
                     return number + (1 if after is None else 2)
         return 0
+
+    def _accumulated_in_range(self, nodes: tuple[LoopNode, ...], number: int, depth: int) -> int:
+        """The same with an update whose outermost loop runs over a range that data give."""
+        update, before = nodes[number], self.lines
+        assert isinstance(update, For)
+        begun, checks = set(self.begun), len(self.needs.checks)
+        self.lines = []
+        self._ends(update, depth + 1)
+        length = self._accumulated(nodes, number, depth + 1)
+        lines, self.lines = self.lines, before
+        if not length:
+            self.begun = begun
+            del self.needs.checks[checks:]
+            return 0
+        self._put(depth, "{")
+        self.lines += lines
+        self._put(depth, "}")
+        return length
 
     def _scope(self, node: Scope, depth: int) -> None:
         if node.name.startswith("parallel"):
@@ -273,6 +328,12 @@ class Emitter:
 
     def _reduce(self, node: LoopNode, depth: int) -> None:
         """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
+        if isinstance(node, For) and self._begins(node):
+            self._put(depth, "{")
+            self._ends(node, depth + 1)
+            self._reduce(node, depth + 1)
+            self._put(depth, "}")
+            return
         match joined(node, self.plan, self.rows.side_by_side) if isinstance(node, For) else node:
             case For(body=Execute() as call) as loop:
                 for line in self.rows.reduced(loop, call):

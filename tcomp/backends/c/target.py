@@ -16,6 +16,7 @@ from tcomp.loops.ir import (
     LoopNode,
     depth,
 )
+from tcomp.loops.narrowing import narrow
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
@@ -41,7 +42,8 @@ class CpuBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
-        source = Emitter(function, plan, options, self._threads(options), checked, self.machine).emit(loops)
+        narrowed = narrow(plan, loops)
+        source = Emitter(function, narrowed, options, self._threads(options), checked, self.machine).emit()
         return replace(source, flags=(*source.flags, *self.flags)) if self.flags else source
 
     def emit_pieces(
@@ -53,9 +55,9 @@ class CpuBackend:
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
             tiled = piece.scop.around is not None and piece.scop.around.tiled
             threads = 1 if tiled else self._threads(options)
-            emitter = Emitter(piece.function, plan, options, threads, checked, self.machine)
+            emitter = Emitter(piece.function, narrow(plan, loops), options, threads, checked, self.machine)
             emitter.needs = needs
-            texts.append(emitter.piece(loops))
+            texts.append(emitter.piece())
         flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
         flags += self.flags
         return pieces_source(function, pieces, texts, needs, self.machine, flags, self._threads(options))

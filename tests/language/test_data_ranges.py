@@ -1,0 +1,163 @@
+"""Ranges whose ends data give: rows of sparse matrices, ragged batches, on the CPU and the simulator."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tests.agreement import assert_agrees
+from tests.cuda.simulated import NEEDS_COMPILER
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TARGETS = ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)]
+
+ON_ROWS = {
+    "vector": "float(N) x, float(E) V) -> (Y) { Y(i) +=! V(e) * x(col(e)) where e in row(i):row(i+1) }",
+    "dense": "float(N,D) X, float(E) V) -> (Y) { Y(i,d) +=! V(e) * X(col(e),d) where e in row(i):row(i+1) }",
+    "largest": "float(N,D) X) -> (Y) { Y(i,d) max=! X(col(e),d) where e in row(i):row(i+1) }",
+    "mean and more": """float(N,D) X) -> (Y) {
+        count(i) +=! 1.0 where e in row(i):row(i+1), exists col(e)
+        total(i,d) +=! X(col(e),d) where e in row(i):row(i+1)
+        Y(i,d) = total(i,d) / max(count(i), 1.0) }""",
+    "into what is there": """float(N,D) X) -> (Y) {
+        Y(i,d) = 1.0 where i in 0:R1-1, d in 0:D
+        Y(i,d) += X(col(e),d) where e in row(i):row(i+1) }""",
+    "where it stands": "float(E) V) -> (Y) { Y(i) argmax=! V(e) where e in row(i):row(i+1) }",
+    "made dense": """float(E) V, const int M) -> (float(R1-1,M) Y) {
+        Y(i,j) +=! col(e) == j ? V(e) : 0.0 where e in row(i):row(i+1), j in 0:M }""",
+    "two steps away": """float(N) x) -> (Y) {
+        Y(i) +=! x(col(f)) where e in row(i):row(i+1), f in row(col(e)):row(col(e)+1) }""",
+    "blocks": """float(E,B,C) V, float(N,C,D) X) -> (Y) {
+        Y(i,b,d) +=! V(e,b,c) * X(col(e),c,d) where e in row(i):row(i+1) }""",
+    "normalised": """float(E) V, float(N,D) X) -> (Y) {
+        most(i) max=! V(e) where e in row(i):row(i+1)
+        total(i) +=! exp(V(e) - most(i)) where e in row(i):row(i+1)
+        Y(i,d) +=! exp(V(e) - most(i)) / total(i) * X(col(e),d) where e in row(i):row(i+1) }""",
+}  # fmt: skip
+
+SIZES = {"R1": 12, "E": 40, "N": 11, "D": 19, "B": 2, "C": 3}
+
+
+def rows(count: int, entries: int, seed: int = 0) -> Array:
+    """Where so many rows begin and end; some are empty."""
+    generator = np.random.default_rng(seed)
+    inner = np.sort(generator.integers(0, entries + 1, count - 1))
+    return np.array([0, *inner, entries], np.int32)
+
+
+def arguments(f: tc.Operation) -> list[Any]:
+    generator = np.random.default_rng(1)
+    given: list[Any] = []
+    for tensor in f.function.inputs:
+        shape = [SIZES[str(d)] for d in f.function.definition.inputs[len(given)].dims or ()]
+        match tensor.name:
+            case "row":
+                given.append(rows(SIZES["R1"] - 1, SIZES["E"]))
+            case "col":
+                given.append(generator.integers(0, SIZES["N"], shape).astype(np.int32))
+            case "M":
+                given.append(SIZES["N"])
+            case _:
+                given.append(generator.integers(-3, 4, shape).astype(np.float32))
+    return given
+
+
+SIMULATED = [
+    pytest.param(name, "simulator", marks=NEEDS_COMPILER)
+    for name in ("vector", "dense", "normalised", "two steps away")
+]
+
+
+@pytest.mark.parametrize(("name", "target"), [*((name, "cpu") for name in ON_ROWS), *SIMULATED])
+def test_results_are_those_of_the_interpreter(name: str, target: str) -> None:
+    f = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS[name]).f
+    given = arguments(f)
+    inputs = {t.name: a for t, a in zip(f.function.inputs, given, strict=True)}
+    assert_agrees(f.function, inputs, {"Y": f(*given, target=target)})
+
+
+def test_the_interpreter_has_what_numpy_has() -> None:
+    row, col = rows(11, 40), np.random.default_rng(0).integers(0, 11, 40).astype(np.int32)
+    x, v = np.arange(11, dtype=np.float32), np.arange(40, dtype=np.float32)
+    f = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS["vector"]).f
+    expected = [sum(v[e] * x[col[e]] for e in range(row[i], row[i + 1])) for i in range(11)]
+    np.testing.assert_array_equal(f.reference(row, col, x, v), expected)
+    g = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS["two steps away"]).f
+    ends = np.append(row, 40).astype(np.int32)  # row(col(e)+1) for the last column
+    expected = [
+        sum(x[col[f]] for e in range(ends[i], ends[i + 1]) for f in range(ends[col[e]], ends[col[e] + 1]))
+        for i in range(12)
+    ]
+    np.testing.assert_array_equal(g.reference(ends, col, x), expected)
+
+
+def test_only_what_is_in_range_is_run() -> None:
+    """Loops begin and end where rows do, and no instance asks whether it is in one."""
+    f = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS["dense"]).f
+    text = f.compile(*arguments(f)).source
+    loop = re.search(r"for \(long (c\d) = tc_from0; \1 < tc_from0_end; \1\+\+\)", text)
+    assert loop is not None
+    assert text.count("v_row[") == 4, "both ends, which are compared once more"
+    assert "?" not in text[loop.start() :]
+
+
+RAGGED = """def f(int32(B) length, float(B,T,D) X, float(B,T) W) -> (Y, Z) {
+  Y(b,d) max=! X(b,t,d) where t in 0:length(b)
+  Z(b,t) = 0.0 where b in 0:B, t in 0:T
+  Z(b,t) = W(b,t) where t in length(b)/2:length(b) }"""
+
+
+def test_a_ragged_batch() -> None:
+    f = tc.define(RAGGED).f
+    length = np.array([3, 0, 5, 1], np.int32)
+    x, w = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((4, 5, 6), (4, 5)))
+    y, z = f(length, x, w)
+    for b, n in enumerate(length):
+        np.testing.assert_array_equal(y[b], x[b, :n].max(axis=0, initial=-np.inf))
+        np.testing.assert_array_equal(z[b], [w[b, t] if n // 2 <= t < n else 0 for t in range(5)])
+    for got, expected in zip((y, z), f.reference(length, x, w), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+WRONG = {
+    r"row\(i\+1\) which is 41|at row\(i\+1\), which is 41 at i = 10, but must lie in 0..40": (11, 41),
+    r"starts at row\(i\), which is -2 at i = 0, but must lie in 0..40": (0, -2),
+    r"the range row\(i\):row\(i\+1\) ends 3 before it starts at i = ": (5, None),
+}
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "reference"])
+def test_ends_are_checked(target: str) -> None:
+    f = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS["dense"]).f
+    for message, (position, value) in WRONG.items():
+        row, *others = arguments(f)
+        row[position] = row[position - 1] - 3 if value is None else value
+        with pytest.raises(tc.ShapeError, match=message):
+            f.reference(row, *others) if target == "reference" else f(row, *others, target=target)
+        if target == "cpu":
+            assert f(row, *others, unchecked=True).shape == (11, 19), "nothing outside is read"
+
+
+def test_a_range_that_sizes_give_bounds_one_that_data_give() -> None:
+    """Without it nothing would say for which values of the index to prove what is read."""
+    text = "def f(int32(B1) at, float(E) X, const int T) -> (Y) { Y(b) +=! X(at(b)+t) where t in 0:at(b+1)-at(b)%s }"
+    with pytest.raises(tc.CompileError, match="Free variable t"):
+        tc.define(text % "")
+    f = tc.define(text % ", t in 0:T").f
+    at, x = np.array([0, 2, 2, 6], np.int32), np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(f(at, x, T=4), [1, 0, 14])
+    np.testing.assert_array_equal(f.reference(at, x, T=4), [1, 0, 14])
+    with pytest.raises(tc.ShapeError, match=r"ends at at\(b\+1\)-at\(b\), which is 4 at b = 2, but must lie in 0..3"):
+        f(at, x, T=3)
+
+
+def test_text_is_printed_and_read_back() -> None:
+    f = tc.define("def f(int32(R1) row, int32(E) col, " + ON_ROWS["normalised"]).f
+    again = tc.define(str(f.function)).f
+    assert str(again.function) == str(f.function)
+    assert "where e in row(i):row(i + 1)" in str(f.function)
