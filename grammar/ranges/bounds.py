@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import Diagnostic, Span
-from tcomp.grammar.ranges.accesses import Access
+from tcomp.grammar.ranges.accesses import Access, covered, fills_box
 from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
 from tcomp.grammar.ranges.domains import Box, StatementDomain
 from tcomp.grammar.ranges.products import bounds_of
@@ -308,21 +308,16 @@ class _Proof:
             return
         if not statement.initialise and domain.is_empty:
             return
-        plain = {s.name for s in statement.subscripts if isinstance(s, Index)}
-        is_product = domain.rectangular and len(plain) + target.count(None) == len(target)
-        intervals = self._reach(number, target) if is_product else None
+        intervals = self._reach(number, target) if domain.rectangular and fills_box(target) else None
         if intervals is not None and self._is_written(statement.target, intervals):
             return
         points = domain.lhs if statement.initialise else domain.domain
         writes.setdefault(statement.target, []).append(_Write(number, intervals, points, target))
 
     def _is_written(self, tensor: str, intervals: tuple[Interval, ...]) -> bool:
-        """Whether one earlier write covers a product of intervals."""
-        return any(
-            write.intervals is not None
-            and all(a <= c and d <= b for (a, b), (c, d) in zip(write.intervals, intervals, strict=True))
-            for write in reversed(self.writes.get(tensor, []))
-        )
+        """Whether earlier writes of boxes cover a box; a later one is more likely to."""
+        boxes = [write.intervals for write in self.writes.get(tensor, []) if write.intervals is not None]
+        return covered(intervals, boxes[::-1])
 
     def _unwritten(self, tensor: str, elements: isl.Set) -> isl.Set:
         for write in self.writes.get(tensor, []):

@@ -20,10 +20,15 @@ class NetworkOptions:
     fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
+    choose_algorithms: bool = field(default=True, metadata={"help": "each layer by the cheapest algorithm"})
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})
     one_call: bool = field(default=True, metadata={"help": "all kernels run in one call of C"})
+    accuracy: float = 1e-5
+    """The largest relative error that an algorithm may add to the results of a layer."""
+    algorithms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Algorithms of single layers, whatever they cost, by the names that ``explain`` has for layers."""
     jobs: int = 0
     """Kernels that are compiled at once; 0 for as many as there are processors, at most 8."""
     kernels: Mapping[str, MappingOptions] = field(default_factory=lambda: MappingProxyType({}))

@@ -16,9 +16,9 @@ from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.errors import ShapeError, TcompError
 from tcomp.networks.grouping import group
 from tcomp.networks.kernels import Step, compiled
+from tcomp.networks.lowering.passes import lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
-from tcomp.networks.passes import lower
 from tcomp.networks.placing import ALIGNMENT, Life, Places
 from tcomp.networks.profile import Profile, Row
 from tcomp.networks.storage import stored
@@ -42,13 +42,18 @@ class CompiledNetwork:
         network: Network,
         options: NetworkOptions | Mapping[str, Any] | None = None,
         kept: Iterable[tuple[str, str, str, bytes]] = (),
+        *,
+        passed: bool = False,
     ) -> None:
-        """Compile; ``kept`` is for the cache.  Raises NetworkError, and what compiling a def raises."""
+        """Compile; ``kept`` is for the cache, and ``passed`` says that the passes have been done.
+
+        Raises NetworkError, and what compiling a def raises.
+        """
         for kind, key, label, content in kept:
             if store().get(kind, key) is None:
                 store().put(kind, key, label, content)
         self.options = NetworkOptions.of(options)
-        self.stages = lower(network, self.options)
+        self.stages, self.choices = ({"source": network}, ()) if passed else lower(network, self.options)
         self.source = network
         self.network = list(self.stages.values())[-1]
         self._values = self.network.by_name
@@ -99,6 +104,7 @@ class CompiledNetwork:
             f"weights {weights:,} bytes; results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
         ]
         lines += [f"left out: {', '.join(off)}"] if off else []
+        chosen = {choice.value: choice for choice in self.choices}
         for number, step in enumerate(self.steps):
             name = step.group.results[0]
             offset = self.places.offsets.get(self._storage.layouts[name].root)
@@ -106,6 +112,8 @@ class CompiledNetwork:
             shape = "x".join(map(str, self._values[name].shape))
             which = f"kernel {step.number:<4}" if step.kernel is not None else "outside    "
             lines.append(f"{number:4} {which} {name} ({shape}, {where}): {_told(step)}")
+            made = [result for call in step.group.calls for result in call.results]
+            lines += [f"     {chosen[result]}" for result in made if result in chosen]
         return "\n".join(lines)
 
     def kept(self) -> Iterator[tuple[str, str, str, bytes]]:

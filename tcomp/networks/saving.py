@@ -66,7 +66,7 @@ def load(path: Path) -> CompiledNetwork:
         raise
     except Exception as error:
         raise NetworkError(f"{path} cannot be read as a compiled network: {error}") from error
-    return CompiledNetwork(network, options, kept)
+    return CompiledNetwork(network, options, kept, passed=True)
 
 
 def _network(plain: Mapping[str, Any], arrays: Any) -> Network:

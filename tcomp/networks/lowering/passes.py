@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tcomp.engine import define
-from tcomp.networks.folding import fold_norms
+from tcomp.networks.algorithms.choosing import Choice, choose
+from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.texts import layers
@@ -129,10 +130,13 @@ PASSES: Mapping[str, Callable[[Network], Network]] = {
 """The passes by the names that they have in ``NetworkOptions``."""
 
 
-def lower(network: Network, options: NetworkOptions) -> dict[str, Network]:
-    """The network after each pass that is on, by its name; first it as it was, as ``source``."""
+def lower(network: Network, options: NetworkOptions) -> tuple[dict[str, Network], tuple[Choice, ...]]:
+    """The network after each pass that is on, by its name, first it as it was, as ``source``; what was chosen."""
     stages = {"source": network.checked()}
     for name, run in PASSES.items():
         if getattr(options, name):
             network = stages[name] = run(network)
-    return stages
+    choices: tuple[Choice, ...] = ()
+    if options.choose_algorithms:
+        stages["choose_algorithms"], choices = choose(network, options.accuracy, options.algorithms)
+    return stages, choices

@@ -1,0 +1,64 @@
+"""Convolutions of images among the calls of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcomp.networks.network import Call, Network, Value
+
+_KNOWN = {"strided", "padded", "bias", "point"}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution in one group, without dilation: ``N x C x H x W`` by ``F x C x KH x KW`` to ``N x F x OH x OW``.
+
+    The kernel and the bias are weights of the network.
+    """
+
+    call: Call
+    image: Value
+    kernel: Value
+    result: Value
+    strides: tuple[int, int]
+    pads: tuple[int, int]
+
+    @property
+    def bias(self) -> str | None:
+        return self.call.arguments[2] if len(self.call.arguments) == 3 else None
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        return self.kernel.shape[2:]
+
+    @property
+    def channels(self) -> int:
+        return self.kernel.shape[1]
+
+    @property
+    def filters(self) -> int:
+        return self.kernel.shape[0]
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """The extents of the result's images."""
+        return self.result.shape[2], self.result.shape[3]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All that its time depends on."""
+        return (*self.image.shape, *self.kernel.shape, *self.strides, *self.pads, int(self.bias is not None))
+
+
+def convolution(network: Network, call: Call, values: Mapping[str, Value]) -> Convolution | None:
+    """What a call of ``network``, whose values are given by name, is as a convolution; None if it is another call."""
+    words = call.function.split("_")
+    if words[0] != "conv2d" or set(words[1:]) - _KNOWN or len(call.arguments) != 2 + ("bias" in words):
+        return None
+    image, kernel, result = values[call.arguments[0]], values[call.arguments[1]], values[call.results[0]]
+    if image.dtype != "float32" or any(name not in network.weights for name in call.arguments[1:]):
+        return None
+    numbers = {name: int(number) for name, number in call.constants}
+    strides, pads = ((numbers.get(f"{c}H", k), numbers.get(f"{c}W", k)) for c, k in (("S", 1), ("P", 0)))
+    return Convolution(call, image, kernel, result, strides, pads)
