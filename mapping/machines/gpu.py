@@ -45,6 +45,7 @@ class Gpu:
     counts 32-bit registers.  ``flops`` (single precision, per second), ``half_flops`` (products of halves with sums of
     floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks;
     ``doubles`` says whether matrices of doubles are multiplied faster than one by one: then as fast as single floats.
+    ``float64`` says whether it computes with doubles at all.
     """
 
     architecture: str
@@ -61,11 +62,12 @@ class Gpu:
     doubles: bool = False
     threads_per_block: int = 1024
     registers_per_thread: int = MOST_REGISTERS
+    float64: bool = True
 
     @property
     def version(self) -> int:
-        """The architecture as a number: 90 for ``sm_90``."""
-        return int(self.architecture.removeprefix("sm_"))
+        """The architecture as a number, 90 for ``sm_90``; 0 for devices that are not NVIDIA's."""
+        return int(self.architecture.removeprefix("sm_")) if self.architecture.startswith("sm_") else 0
 
     def matrix_flops(self, atom: Atom) -> float:
         """Peak of an instruction that multiplies matrices, per second; 0 where there is none."""

@@ -13,7 +13,10 @@ MATHS = ("exact", "tf32x3", "tf32")
 CPU_TARGETS = ("cpu",)
 """Where the options of a processor's cores and registers matter."""
 
-GPU_TARGETS = ("cuda", "simulator")
+NVIDIA_TARGETS = ("cuda", "simulator")
+"""Where texts are CUDA C++, for NVIDIA's architectures: some options ask for what only those have."""
+
+GPU_TARGETS = (*NVIDIA_TARGETS, "opencl")
 """Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
 
 MOST_THREADS = (1024, 1024, 64)

@@ -20,6 +20,7 @@ from tcomp.mapping.options.choices import (
     GPU_TARGETS,
     MATHS,
     MOST_THREADS,
+    NVIDIA_TARGETS,
     POINT_FUSIONS,
 )
 from tcomp.mapping.options.declarations import (
@@ -163,14 +164,14 @@ class MappingOptions:
         None,
         "places in shared memory for tiles of operands that are asked for asynchronously, all but one ahead; 1 asks for"
         " the next one through registers; None lets the model choose",
-        targets=GPU_TARGETS,
+        targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
     )
     math: str = declare(
         Choice(MATHS),
         "exact",
         "how floats are multiplied: one by one, rounded to 11 bits (tf32), or as sums of two such (tf32x3)",
-        targets=GPU_TARGETS,
+        targets=NVIDIA_TARGETS,
         when=(Condition("matrix_units", (True,)),),
         planted=True,
     )
@@ -178,7 +179,7 @@ class MappingOptions:
         Flag(),
         True,
         "multiply matrices with the instructions that the device has for that: of halves, bytes and doubles",
-        targets=GPU_TARGETS,
+        targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("use_private_memory", (True,))),
         planted=True,
     )

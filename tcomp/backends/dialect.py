@@ -46,7 +46,8 @@ class Dialect:
 
     ``index`` is the type of indices and ``suffix`` that of its literals, ``wide`` the type that holds every integer
     which data may hold; ``identifiers`` says how program names are spelled where they are not mangled; the others spell
-    a float16 element as a value and a value as one, and infinity and NaN in single and double precision.
+    a float16 element as a value and a value as one (a double otherwise than a float, if so), and infinity and NaN in
+    single and double precision.
     ``hides_truths`` says whether subscripts that are truth values must be hidden from the compiler (``tc_hidden``).
     """
 
@@ -60,6 +61,7 @@ class Dialect:
     nan: tuple[str, str]
     hides_truths: bool
     identifiers: Mapping[str, str] = field(default_factory=dict)
+    float16_round_double: str = ""
 
     def name(self, name: str) -> str:
         """The identifier of a tensor."""
@@ -119,6 +121,8 @@ def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) 
         return f"({text} != 0)"
     if target == BFLOAT16:
         return f"tc_from_bfloat16(tc_to_bfloat16({_near_bfloat16(text, source)}))"
+    if target == FLOAT16 and source == FLOAT64 and dialect.float16_round_double:
+        return dialect.float16_round_double.format(text)
     if target == FLOAT16:
         return dialect.float16_round.format(text if source.is_float else f"((float){text})")
     if source.is_float and target.is_integer:

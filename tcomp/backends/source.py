@@ -21,6 +21,11 @@ PACKED = "*packed"
 """The name of the last bound argument where panels are packed ahead of calls: the memory that holds them."""
 
 
+def elements_before(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements of memory lie between an array's lowest and its first: there are where strides are negative."""
+    return sum(-s * max(0, e - 1) for e, s in zip(shape, strides, strict=True) if s < 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One tensor pointer of the entry point.
@@ -36,6 +41,11 @@ class Argument:
     strides: tuple[int, ...]
     role: str
     bound: bool = False
+
+    @property
+    def before(self) -> int:
+        """How many elements lie in front of the one whose index is all zeros."""
+        return elements_before(self.shape, self.strides)
 
 
 @dataclass(frozen=True, slots=True)

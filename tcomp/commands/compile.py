@@ -11,7 +11,7 @@ from pathlib import Path
 from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request, suggestion
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
-from tcomp.commands.terminal.machinecode import FORMS, architecture_of, machine_code
+from tcomp.commands.terminal.machinecode import FORMS, machine_code, suffix_of
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
 from tcomp.runtime.kernel import explain
@@ -55,7 +55,7 @@ def _request(values: argparse.Namespace) -> CompileRequest:
 def execute(request: CompileRequest) -> int:
     """Compile a program and print what is asked for.  Raises TcompError."""
     program, target = request.program.load(), request.program.target
-    kernel_suffix = "c" if architecture_of(target) is None else "cu"
+    kernel_suffix = suffix_of(target)
     specialisation = program.specialised(request.program.sizes, target)
     compilation = specialisation.lower()
     stages = compilation.stages

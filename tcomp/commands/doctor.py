@@ -41,6 +41,8 @@ _PACKAGES = (
     "cupy-cuda13x",
     "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12",
+    "pyopencl",
+    "pocl-binary-distribution",
     "ziglang",
 )
 _VECTOR_FEATURES = (

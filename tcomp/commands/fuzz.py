@@ -22,7 +22,13 @@ from tcomp.fuzzing.workers import Worker
 from tcomp.runtime.registry import check_available, targets
 from tcomp.storage.wholefiles import write_whole
 
-_TARGETS = {"cpu": ("cpu",), "simulator": ("simulator",), "both": ("cpu", "simulator"), "cuda": ("cuda",)}
+_TARGETS = {
+    "cpu": ("cpu",),
+    "simulator": ("simulator",),
+    "both": ("cpu", "simulator"),
+    "cuda": ("cuda",),
+    "opencl": ("opencl",),
+}
 _REPORT_SECONDS = 60.0
 
 

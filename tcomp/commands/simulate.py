@@ -28,7 +28,7 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
 from tcomp.grammar.tree.limits import MAX_INDICES
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, SECTOR_BYTES, Gpu, gpu_of
-from tcomp.mapping.options.choices import GPU_TARGETS
+from tcomp.mapping.options.choices import NVIDIA_TARGETS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.model.evaluation import numpy_dtype
@@ -129,7 +129,7 @@ def execute(request: SimulateRequest) -> int:
 
 def _full_name(target: str) -> str:
     """A bare ``cuda`` needs no device here: the default architecture stands for it."""
-    return f"{target}:{DEFAULT_ARCHITECTURE}" if target in GPU_TARGETS else target
+    return f"{target}:{DEFAULT_ARCHITECTURE}" if target in NVIDIA_TARGETS else target
 
 
 def arrays_of(source: Source, function: Function, arguments: Arguments) -> dict[str, Array]:

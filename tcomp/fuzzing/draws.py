@@ -22,7 +22,7 @@ _VARIATIONS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator`` and ``cuda``."""
+    """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator``, ``cuda`` and ``opencl``."""
 
     seed: int
     number: int
@@ -54,7 +54,7 @@ def draw(asked: Draw) -> Drawn:
 def _case(choices: Choices, program: Program, target: str, relation: str) -> Case:
     most = MOST_ON_DEVICE if target == "cuda" else MOST_THREADS
     options = MappingOptions() if choices.chance(20) else random_options(choices, target, most)
-    full = f"{target}:{choices.pick(_ARCHITECTURES)}" if target == "simulator" else target
+    full = f"{target}:{choices.pick(_ARCHITECTURES[target])}" if target in _ARCHITECTURES else target
     variation, order = choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS)
     machine = random_machine(choices) if target == "cpu" and choices.chance(50) else None
     return Case(program, full, options, relation, variation, order, machine)
@@ -77,4 +77,5 @@ def _variant(choices: Choices, program: Program, target: str) -> Case:
     return case if changed.program != program else strided
 
 
-_ARCHITECTURES: Sequence[str] = tuple(GPUS)
+_ARCHITECTURES: Mapping[str, Sequence[str]] = {"simulator": tuple(GPUS), "opencl": ("cpu", "gpu")}
+"""What targets compile for, where all of it runs on any machine that has the target."""

@@ -47,7 +47,7 @@ _GPU: Mapping[str, Test] = {
     "barrier of a warp": lambda made: "warp" in made.plan.barriers.values(),
 }
 
-MACHINERY: Mapping[str, Mapping[str, Test]] = {"cpu": _CPU, "simulator": _GPU, "cuda": _GPU}
+MACHINERY: Mapping[str, Mapping[str, Test]] = {"cpu": _CPU, "simulator": _GPU, "cuda": _GPU, "opencl": _GPU}
 """For each target what is looked for, in the order in which it is shown."""
 
 

@@ -19,6 +19,7 @@ from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
+from tcomp.mapping.machines.opencl import opencl_device
 from tcomp.mapping.machines.processors import Processor, processor_of
 
 DEFAULT_TARGET = "cpu"
@@ -186,6 +187,34 @@ def _simulator(_: str) -> Availability:
     return Availability(reason is None, reason or f"{compiler.find().version}")
 
 
+def _opencl(_: str) -> Availability:
+    from tcomp.backends.opencl.devices import describe_device  # noqa: PLC0415
+
+    try:
+        return Availability(True, describe_device())
+    except TargetError as error:
+        hint = error.diagnostics[0].hint
+        return Availability(False, f"{error.message}; {hint}" if hint else error.message)
+
+
+def _spelled_in_opencl(kind: str) -> Backend:
+    from tcomp.backends.opencl.target import OpenClBackend  # noqa: PLC0415
+
+    return OpenClBackend(opencl_device(kind))
+
+
+def _through_opencl(_: str) -> Runtime:
+    from tcomp.backends.opencl.runtime import OpenClRuntime  # noqa: PLC0415
+
+    return OpenClRuntime()
+
+
+def _kind_here(_: Place) -> str:
+    from tcomp.backends.opencl.devices import kind_of_device  # noqa: PLC0415
+
+    return kind_of_device()
+
+
 def _spelled_in_cuda(architecture: str, target: str) -> Backend:
     from tcomp.backends.cuda.target import CudaBackend  # noqa: PLC0415
 
@@ -236,4 +265,5 @@ TARGETS = {
         lambda _: DEFAULT_ARCHITECTURE,
         _estimated,
     ),
+    "opencl": Target(_spelled_in_opencl, _through_opencl, Memory.MAIN, _opencl, opencl_device, _kind_here),
 }

@@ -10,7 +10,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.arrays.devices import MAIN
-from tcomp.backends.cuda.alignment import ProgramForAddresses
+from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.runtime import CallLayout, DirectRun, Site
 from tcomp.backends.simulator.simulation import load
 from tcomp.backends.source import ANYWHERE, Source

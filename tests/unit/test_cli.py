@@ -18,6 +18,7 @@ from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.madeup import random_arguments, subscript_ranges
 from tcomp.model.tolerance import Tolerance
+from tcomp.runtime import registry
 
 pytestmark = pytest.mark.sweep(3)
 
@@ -331,6 +332,7 @@ class TestDoctor:
     ) -> None:
         monkeypatch.setenv("CC", "/no/such/cc")
         monkeypatch.setenv("CXX", "/no/such/cxx")
+        monkeypatch.delitem(registry.TARGETS, "opencl")  # which brings a compiler of its own
         assert run("doctor") == 3
         assert re.search(r"cpu +no", capsys.readouterr().out)
 

@@ -172,9 +172,9 @@ def test_tiles_that_threads_divide(sizes: list[int], threads: list[int], even: l
 
 class TestMachinery:
     def test_devices_are_asked_for_what_simulated_ones_are(self) -> None:
-        assert MACHINERY["cuda"] == MACHINERY["simulator"]
+        assert MACHINERY["cuda"] == MACHINERY["opencl"] == MACHINERY["simulator"]
 
-    @pytest.mark.parametrize("target", [name for name in MACHINERY if name != "cuda"])
+    @pytest.mark.parametrize("target", [name for name in MACHINERY if name not in ("cuda", "opencl")])
     def test_programs_reach_all_of_it(self, target: str) -> None:
         """Everything that is looked for is there in some of these."""
         wanted = {

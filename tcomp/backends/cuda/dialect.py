@@ -31,7 +31,7 @@ class CudaDialect(DeviceDialect):
         """See ``DeviceDialect``."""
         return f"gridDim.{'xyz'[axis]}"
 
-    def barrier(self, level: str) -> str:
+    def barrier(self, level: str, everywhere: bool) -> str:
         """See ``DeviceDialect``."""
         return "__syncthreads();" if level == "block" else "__syncwarp();"
 
@@ -59,6 +59,10 @@ class CudaDialect(DeviceDialect):
     def aligned(self, element: str, name: str, count: int, alignment: int) -> str:
         """See ``DeviceDialect``."""
         return f"__align__({alignment}) {element} {name}[{count}];"
+
+    def typed(self, function: str, element: str) -> str:
+        """See ``DeviceDialect``: they are templates."""
+        return function
 
     def shuffled(self, part: str, dtype: DType, width: int, threads: int) -> str:
         """See ``DeviceDialect``.  A lane of its own block's last warp may be missing: it is not waited for."""
@@ -115,5 +119,6 @@ CUDA_C = CudaDialect(
     most_declared=STATIC_SHARED_BYTES,
     zeros="uint4{}",
     global_space="",
+    from_lowest=False,
 )
 """CUDA C++ with 32-bit indices; the identifiers are those of each program."""

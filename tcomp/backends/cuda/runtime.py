@@ -24,7 +24,7 @@ from tcomp.arrays.devices import (
     driver_version,
     runs_on,
 )
-from tcomp.backends.cuda.alignment import ProgramForAddresses
+from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
 from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site

@@ -18,7 +18,7 @@ from tcomp.backends.gpu.phases import PhaseWriter
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, DeviceDialect
 from tcomp.backends.gpu.words.names import IteratorNames
 from tcomp.backends.gpu.writer import KernelWriter, Program
-from tcomp.backends.source import REPORT, Launch
+from tcomp.backends.source import REPORT, Launch, elements_before
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopNode, Scope, walk
 from tcomp.mapping.machines.fitted.gpu import DEVICE
@@ -51,7 +51,7 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
     marks = {n.name for n in walk(node) if isinstance(n, Scope)}
     kept = [registers_of(b) * sums_in_registers(plan, b) for b in plan.buffers.values() if b.mark in marks]
-    writer = KernelWriter(program, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
+    writer = KernelWriter(program, number, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
     loops, inside = block_loops(names.rename(node, {}))
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
@@ -81,7 +81,7 @@ def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
     for loop in reversed(mapped):
         if loop.opens:
             if loop.repeats and (writer.shared or writer.plan.barriers):
-                writer.put(depth, writer.dialect.barrier("block"))
+                writer.put(depth, writer.barrier("block"))
             depth -= 1
             writer.put(depth, "}")
 
@@ -97,6 +97,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     index = writer.program.dialect.index
     head += [f"  const {index} {t} = {text};" for t, text in writer.thread_ids.items()]
     head += [f"  {line}" for line in writer.dialect.shared(writer.shared, dynamic)]
+    head += [f"  {line}" for line in _moved(writer, number)]
     lines = (*head, *writer.lines, "}")
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
@@ -105,7 +106,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
 
 
 def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
-    parameters = [_parameter(writer, number, s) for s in _in_program_order(writer)]
+    parameters = [_parameter(writer, number, s, _pointer(writer, s)) for s in _in_program_order(writer)]
     if REPORT in writer.used:
         parameters.append(writer.dialect.parameter("long long", "report", written=True, restricted=True))
     joined = f"{name}({', '.join(parameters)})"
@@ -123,14 +124,37 @@ def _in_program_order(writer: KernelWriter) -> list[str]:
     return sorted((s for s in writer.used if s != REPORT), key=lambda s: order[s])
 
 
-def _parameter(writer: KernelWriter, number: int, storage: str) -> str:
+def _parameter(writer: KernelWriter, number: int, storage: str, name: str) -> str:
     """A pointer; what threads hand to each other there is not restricted, or reads of it move across barriers."""
     plan: Plan = writer.plan
     own = [writer.statements[s] for c in plan.groups[number].clusters for s in plan.clusters[c].statements]
     written = storage in {s.target for s in own}
     read = storage in {r.get_tuple_name(isl.dim_type.out) for s in own for r in s.all_reads}
     element = DEVICE_TYPES[plan.scop.storages[storage].dtype.name]
-    return writer.dialect.parameter(element, writer.dialect.name(storage), written, restricted=not (written and read))
+    return writer.dialect.parameter(element, name, written, restricted=not (written and read))
+
+
+def _pointer(writer: KernelWriter, storage: str) -> str:
+    """The name of a parameter: that of the storage, but where the kernel gets a pointer to another element."""
+    name = writer.dialect.name(storage)
+    return f"tc_lowest_{name}" if _before(writer, storage) else name
+
+
+def _moved(writer: KernelWriter, number: int) -> list[str]:
+    """Pointers to the first elements of arrays, of which the kernel gets the lowest."""
+    found = [(s, _before(writer, s)) for s in _in_program_order(writer)]
+    return [
+        f"{_parameter(writer, number, s, writer.dialect.name(s))} = {_pointer(writer, s)} + {before};"
+        for s, before in found
+        if before
+    ]
+
+
+def _before(writer: KernelWriter, storage: str) -> int:
+    """How many elements lie between the one that the kernel gets a pointer to and the first."""
+    own = writer.plan.scop.storages[storage].argument
+    kept = own.role == "temporary" or not writer.dialect.from_lowest
+    return 0 if kept else elements_before(own.box.extent, own.strides)
 
 
 def _linear_thread(dialect: DeviceDialect, shape: tuple[int, ...]) -> str:

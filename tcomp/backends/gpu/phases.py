@@ -108,7 +108,7 @@ class PhaseWriter:
             self.writer.fetched = (*self.writer.fetched, *pipelined.arrive(depth))
         elif phase.mark in self.writer.plan.pipelines:
             # One tile alone, which is no loop.
-            self.writer.put(depth, self.writer.dialect.barrier("block"))
+            self.writer.put(depth, self.writer.barrier("block"))
         for copy in self.writer.plan.copies:
             if copy.mark == phase.mark and pipelined is None:
                 if ahead is None:
@@ -136,7 +136,7 @@ class PhaseWriter:
     def _barrier(self, place: str, depth: int) -> None:
         level = self.writer.plan.barriers.get(place)
         if level is not None and self.writer.threads > 1:
-            self.writer.put(depth, self.writer.dialect.barrier(level))
+            self.writer.put(depth, self.writer.barrier(level))
 
     def _serial(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
         match node:

@@ -83,12 +83,12 @@ class _Shared:
         if self.group <= lanes:
             if self.group > WARP:
                 # The plan takes this for more than a warp, and so for a barrier.
-                writer.put(depth, writer.dialect.barrier("block"))
+                writer.put(depth, writer.barrier("block"))
             return ""
         warps = self._array("of_warp", -(-writer.threads // lanes))
         writer.put(depth, f"if (thread % {lanes} == 0) {warps}[thread / {lanes}] = {self.part};")
         writer.at(self.statement)
-        writer.put(depth, writer.dialect.barrier("block"))
+        writer.put(depth, writer.barrier("block"))
         return warps
 
     def across_warps(self, warps: str, depth: int) -> None:
@@ -104,7 +104,7 @@ class _Shared:
         if self.group == 1:
             return ""
         writer, parts = self.writer, self._array("parts", self.writer.threads)
-        barrier = writer.dialect.barrier("block")
+        barrier = writer.barrier("block")
         writer.put(depth, barrier)
         writer.put(depth, f"{parts}[thread] = {self.part};")
         writer.at(self.statement)

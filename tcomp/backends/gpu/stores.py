@@ -101,5 +101,5 @@ def store_together(writer: KernelWriter, node: For, own: Together, depth: int, r
     writer.loop(node, depth, ranges, body)
     writer.redirected = before
     place = f"{writer.program.dialect.name(own.storage)}[{expression_text(own.address, ranges)}]"
-    writer.put(depth, f"tc_put{own.width}(&{place}, {name});")
+    writer.put(depth, f"{writer.dialect.typed(f'tc_put{own.width}', element)}(&{place}, {name});")
     writer.at(own.execute.statement)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import islpy as isl
+
 from tcomp.backends.gpu.words.dialect import DeviceDialect, SharedArray
 from tcomp.backends.gpu.words.guards import readable
 from tcomp.backends.gpu.words.names import unlike
@@ -42,15 +44,17 @@ class KernelWriter:
     of pipelines whose first tiles it has asked for; ``starts`` says where reductions into a storage start;
     ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
     ``redirected`` are statements whose results go elsewhere first, with the C text for that place.  ``wide`` says
-    whether threads need more registers than usual.
+    whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
+    memory, too.
     """
 
-    def __init__(self, program: Program, shape: tuple[int, ...], wide: bool) -> None:
+    def __init__(self, program: Program, number: int, shape: tuple[int, ...], wide: bool) -> None:
         self.program = program
         self.plan = program.plan
         self.statements = program.plan.scop.by_name
         self.dialect = program.dialect
         self.shape = shape
+        self.everywhere = _hands_on_in_global_memory(program.plan, number)
         self.threads = math.prod(shape)
         self.wide = wide
         self.lines: list[str] = []
@@ -67,6 +71,10 @@ class KernelWriter:
         self.declared: dict[str, LoopExpr] = {}
         self.redirected: dict[str, str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
+
+    def barrier(self, level: str) -> str:
+        """Where the threads of a ``level`` wait for each other."""
+        return self.dialect.barrier(level, self.everywhere)
 
     def put(self, depth: int, text: str) -> None:
         """Add a line."""
@@ -139,3 +147,11 @@ class KernelWriter:
                 self.put(depth, "} else {")
                 self.scoped(lambda: body(otherwise, depth + 1, ranges))
             self.put(depth, "}")
+
+
+def _hands_on_in_global_memory(plan: Plan, number: int) -> bool:
+    """Whether a group reads what it has written to global memory."""
+    own = [plan.scop.by_name[s] for c in plan.groups[number].clusters for s in plan.clusters[c].statements]
+    read = {r.get_tuple_name(isl.dim_type.out) for s in own for r in s.all_reads}
+    buffers = [plan.buffers.get(storage) for storage in {s.target for s in own} & read]
+    return any(b is None or b.space in ("block", "global") for b in buffers)

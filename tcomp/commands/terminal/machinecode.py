@@ -9,15 +9,25 @@ from tcomp.backends.cuda.tools.sass import disassemble
 from tcomp.backends.source import Source
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.options.choices import NVIDIA_TARGETS
 from tcomp.runtime.registry import resolve
+
+_SUFFIXES = {"cuda": "cu", "simulator": "cu", "opencl": "cl"}
+
+
+def suffix_of(target: str) -> str:
+    """What names of files with kernels for a target end in, and what tells a terminal their language."""
+    return _SUFFIXES.get(target.partition(":")[0], "c")
+
 
 FORMS = ("ptx", "cubin", "sass", "resources")
 """What can be printed besides the stages."""
 
 
 def architecture_of(target: str) -> str | None:
-    """What a target compiles for, such as ``sm_90``; None where that is no GPU.  Raises TargetError."""
-    return resolve(target, MAIN).partition(":")[2] or None
+    """NVIDIA's architecture that a target compiles for, such as ``sm_90``; None for others.  Raises TargetError."""
+    name, _, architecture = resolve(target, MAIN).partition(":")
+    return architecture if name in NVIDIA_TARGETS else None
 
 
 def machine_code(source: Source, target: str, form: str) -> str | bytes:

@@ -15,7 +15,6 @@ from tcomp.grammar.tree.function import Function
 from tcomp.grammar.tree.syntax import Expr, Loop, Name, Statement
 from tcomp.mapping.machines.cpu import processor_name
 from tcomp.mapping.machines.gpu import gpu_of
-from tcomp.mapping.options.choices import GPU_TARGETS
 from tcomp.mapping.options.options import OPTIONS
 from tcomp.runtime.registry import memory_of, runs_emulated
 from tcomp.runtime.specialisation import Specialisation
@@ -73,7 +72,7 @@ def device_model(target: str, place: Place) -> str:
             return f"no device, {architecture}"
     if runs_emulated(target):
         return f"emulated {architecture}"
-    if architecture and target.startswith(GPU_TARGETS):
+    if architecture and target.startswith("simulator"):
         return f"simulated {gpu_of(architecture).name}"
     threads = len(os.sched_getaffinity(0))
     return f"{processor_name() or platform.machine()}, {threads} thread{'' if threads == 1 else 's'}"

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.driver import Compilation
-from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
-from tcomp.mapping.options.choices import GPU_TARGETS
+from tcomp.mapping.machines.devices import device_of
 from tcomp.mapping.options.declarations import Integer, Ratio
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.runtime.registry import machine_of
@@ -54,8 +53,8 @@ def signature(features: Features) -> tuple[float, ...]:
 def facts_of(compilation: Compilation, target: str) -> ProgramFacts:
     """What is known of the candidates for a program that was compiled for a target, with whatever options."""
     plan = unfused(compilation)
-    if target.partition(":")[0] in GPU_TARGETS:
-        gpu = gpu_of(target.partition(":")[2] or DEFAULT_ARCHITECTURE)
+    gpu = device_of(target)
+    if gpu is not None:
         return ProgramFacts(target, DeviceFacts(plan, outline(plan), tiles_of_model(compilation), gpu))
     machine = machine_of(target)
     return ProgramFacts(target, CpuFacts(outline(plan, machine.vector_bytes), tiles_of_bands(compilation), machine))

@@ -18,7 +18,7 @@ import numpy as np
 from tcomp.driver import Compilation
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.machines.gpu import gpu_of
-from tcomp.mapping.options.choices import GPU_TARGETS
+from tcomp.mapping.options.choices import NVIDIA_TARGETS
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.storage.cache import store
 from tcomp.tuner.database.trials import Problem
@@ -58,7 +58,7 @@ def work_of(compilation: Compilation) -> Work:
 def roofs_of(problem: Problem) -> Roofs:
     """The roofs of the device of a problem: those of a GPU from its data sheet, those of this processor by trying."""
     kind, _, architecture = problem.specialisation.target.partition(":")
-    if architecture and kind in GPU_TARGETS:
+    if architecture and kind in NVIDIA_TARGETS:
         gpu = gpu_of(architecture)
         return Roofs(gpu.flops, gpu.bandwidth, f"the data sheet of a {gpu.name}")
     wide = any(t.dtype.name == "double" for t in problem.specialisation.function.outputs)

@@ -104,13 +104,13 @@ class Fetching:
             return f"{self.tile}{places} = {value};"
         fastest = fetch_order(copy.shape, self.writer.plan.scop.storages[copy.storage].strides)[-1]
         if stores_whole_vectors(copy, fastest):
-            return f"tc_store16(&{self.tile}{places}, {value});"
+            return f"{self._typed('tc_store16')}(&{self.tile}{places}, {value});"
         apart = dict(zip(copy.order, contiguous_strides(copy.room), strict=True))[fastest]
         if not takes_turns(copy, self.writer.plan.scop.storages[copy.storage].strides):
-            return f"tc_store_column(&{self.tile}{places}, {apart}, {value});"
+            return f"{self._typed('tc_store_column')}(&{self.tile}{places}, {apart}, {value});"
         lane: LoopExpr = Operation("floordiv", (offsets[fastest], Number(copy.vector * LANES_ALIKE)))
         turn = expression_text(inner.simplify(Operation("mod", (lane, Number(2)))), inner)
-        return f"tc_store_turned(&{self.tile}{places}, {apart}, {turn}, {value});"
+        return f"{self._typed('tc_store_turned')}(&{self.tile}{places}, {apart}, {turn}, {value});"
 
     def _places(self, ranges: Ranges) -> str:
         """C text for the subscripts of the element in shared memory."""
@@ -134,6 +134,9 @@ class Fetching:
         size = f", {test} ? {count} : 0" if test else ""
         return f"tc_ask{count}(&{tile}{self._places(ranges)}, {pointer}{size});"
 
+    def _typed(self, function: str) -> str:
+        return self.writer.dialect.typed(function, DEVICE_TYPES[self.copy.dtype.name])
+
     @property
     def zero(self) -> str:
         """C text for zeros in place of what is read."""
@@ -141,7 +144,7 @@ class Fetching:
 
     def loaded(self, source: str) -> str:
         """C text for what is read at an element of the tensor."""
-        return source if self.copy.vector == 1 else f"tc_load16(&{source})"
+        return source if self.copy.vector == 1 else f"{self._typed('tc_load16')}(&{source})"
 
 
 def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges, stages: int = 1) -> Fetching:

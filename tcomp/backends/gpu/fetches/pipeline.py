@@ -73,7 +73,7 @@ class Pipelined:
         phase = node.body
         assert isinstance(phase, Scope)
         if phase.name in writer.begun or (phase.name + AHEAD) in writer.plan.barriers:
-            writer.put(depth, writer.dialect.barrier("block"))
+            writer.put(depth, writer.barrier("block"))
         writer.begun.add(phase.name)
         ranges = ranges.knowing("thread", 0, writer.threads - 1)
         copies = []

@@ -47,7 +47,7 @@ class DeviceDialect(Dialect, ABC):
     ``multiplies`` and ``asks_ahead`` say whether it has instructions for matrices, and copies that threads need not
     wait for; ``most_declared`` is how much shared memory kernels may declare, in bytes: for more a launch asks.
     ``zeros`` is a vector of 16 bytes without content, ``global_space`` stands in front of the type of what all blocks
-    see.
+    see.  ``from_lowest`` says that kernels get pointers to the lowest element of an array, and not to the first.
     """
 
     lanes: int
@@ -56,6 +56,7 @@ class DeviceDialect(Dialect, ABC):
     most_declared: int
     zeros: str
     global_space: str
+    from_lowest: bool
 
     @abstractmethod
     def thread(self, axis: int) -> str:
@@ -70,8 +71,11 @@ class DeviceDialect(Dialect, ABC):
         """The blocks of the grid along an axis."""
 
     @abstractmethod
-    def barrier(self, level: str) -> str:
-        """Where the threads of a ``level`` ("warp" or "block") wait for each other, and see what others have stored."""
+    def barrier(self, level: str, everywhere: bool) -> str:
+        """Where the threads of a ``level`` ("warp" or "block") wait for each other, and see what others have stored.
+
+        They may have stored it in shared memory, or ``everywhere``.
+        """
 
     @abstractmethod
     def head(self, block: Sequence[int], resident: int) -> str:
@@ -89,6 +93,10 @@ class DeviceDialect(Dialect, ABC):
     @abstractmethod
     def aligned(self, element: str, name: str, count: int, alignment: int) -> str:
         """The declaration of some elements of a thread, at a multiple of so many bytes."""
+
+    @abstractmethod
+    def typed(self, function: str, element: str) -> str:
+        """The name of one of our functions for elements of a C type."""
 
     @abstractmethod
     def shuffled(self, part: str, dtype: DType, width: int, threads: int) -> str:
