@@ -26,6 +26,7 @@ from tcomp.errors import (
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation
 from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.openkernel import size_range as range  # noqa: A004
 from tcomp.runtime.registry import targets
 from tcomp.storage.cache import CacheWarning
 from tcomp.tuner.database.database import TuningWarning
@@ -62,6 +63,7 @@ __all__ = [
     "library",
     "load_network",
     "networks",
+    "range",
     "targets",
 ]
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tcomp import grammar
-from tcomp.errors import Diagnostic, ProgramWarning, TcompError
+from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
 from tcomp.generic import GenericOperation
 from tcomp.grammar.tree.diagnostics import did_you_mean
+from tcomp.model.scop import SizeRange
+from tcomp.openoperation import OpenOperation
 from tcomp.operation import Operation
 from tcomp.reading import Files, read_text
+from tcomp.runtime.openkernel import size_range
 from tcomp.shipped import PREFIX, home_of_defs, text_of
 from tcomp.storage.forks import ISL
 from tcomp.tuner.policy import Policy, policy_of
@@ -132,7 +136,13 @@ class ExecutionEngine(Module):
         self._add_attributes()
 
 
-def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str | float = "cache") -> Module:
+def define(
+    source: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    tune: str | float = "cache",
+    dynamic: Iterable[str] | Mapping[str, SizeRange] = (),
+) -> Module:
     """The defs of a program, checked, ready to call.
 
     Args:
@@ -142,15 +152,27 @@ def define(source: str | os.PathLike[str], name: str | None = None, *, tune: str
         tune: what calls without options do: ``"cache"`` takes the best options that tuning found for such a call on
             such a machine, ``"off"`` leaves the choice to the model of the target, and a number tunes for so many
             seconds before the first call for which nothing is known.
+        dynamic: names of sizes that are left open (docs/language.md): one kernel serves all their values, from 1 to
+            4096, or those of ``tcomp.range``, as in ``dynamic={"N": tcomp.range(8, 1 << 20, multiple=8)}``.
 
     Raises:
         CompileError: the text is wrong whatever the sizes; it reports every independent error.
         TcompError: the file cannot be read, or ``tune`` is none of these.
     """
-    return Module(_operations(source, name, policy_of(tune)))
+    ranges = dict(dynamic) if isinstance(dynamic, Mapping) else dict.fromkeys(_names(dynamic), size_range(1, 4096))
+    return Module(_operations(source, name, policy_of(tune), ranges))
 
 
-def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy) -> dict[str, Operation]:
+def _names(dynamic: Iterable[str]) -> Iterable[str]:
+    return (dynamic,) if isinstance(dynamic, str) else dynamic
+
+
+def _operations(
+    source: str | os.PathLike[str],
+    name: str | None,
+    policy: Policy,
+    ranges: Mapping[str, SizeRange] = MappingProxyType({}),
+) -> dict[str, Operation]:
     text, default_name, reader = _read(source)
     with ISL.value:
         functions, generics = grammar.define_all(text, name or default_name, reader=reader)
@@ -158,7 +180,20 @@ def _operations(source: str | os.PathLike[str], name: str | None, policy: Policy
         for warning in function.warnings:
             warnings.warn(str(warning), ProgramWarning, stacklevel=3)
     typed = {key: GenericOperation(generic, policy) for key, generic in generics.items()}
-    return {key: typed.get(key) or Operation(function, policy) for key, function in functions.items()}
+    for wanted in ranges:
+        if not any(wanted in function.sizes for function in functions.values()):
+            known = dict.fromkeys(size for function in functions.values() for size in function.sizes)
+            hint = did_you_mean(wanted, known) or f"the sizes are {', '.join(known)}"
+            raise ShapeError(Diagnostic(f"no def has a size {wanted} that could be open", hint=hint))
+    operations: dict[str, Operation] = {}
+    for key, function in functions.items():
+        own = {size: values for size, values in ranges.items() if size in function.sizes}
+        if own and key in typed:
+            raise TcompError(f"{key} has element types as parameters, and its sizes cannot be left open as well")
+        operations[key] = typed.get(key) or (
+            OpenOperation(function, own, policy) if own else Operation(function, policy)
+        )
+    return operations
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str, Files]:

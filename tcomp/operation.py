@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,12 @@ from tcomp.errors import Diagnostic, PlanError, ShapeError
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
-from tcomp.model.scop import Sizes
+from tcomp.model.scop import SizeRange, Sizes
 from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
 from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of
 from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.openkernel import OpenKernel, open_sizes
 from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.specialisation import Specialisation, checked_choices
 from tcomp.storage.forks import ISL
@@ -181,7 +183,7 @@ class Operation(Differentiable):
     def compile(
         self,
         *arguments: Any,
-        sizes: Mapping[str, int] | None = None,
+        sizes: Mapping[str, int | SizeRange] | None = None,
         out: Any = None,
         target: str | None = None,
         options: MappingOptions | str | Mapping[str, object] | None = None,
@@ -194,12 +196,14 @@ class Operation(Differentiable):
         Args:
             arguments, named, out, target, options, unchecked: as in a call; only shapes, strides and types matter,
                 and, to find out the target, where the arrays lie.
-            sizes: the value of every size symbol and ``const`` parameter, instead of arguments.
+            sizes: the value of every size symbol and ``const`` parameter, instead of arguments.  One that is
+                ``tcomp.range(first, last)`` is left open: the kernel is for all of these values.
             plan: the text of a plan, such as ``kernel.stages["place"]`` changed by hand, to be used instead of one
                 that the passes make.  It is proved as theirs are.
 
         Raises:
             ShapeError: arguments or sizes do not fit.
+            CompileError: a size cannot be left open; the message says why.
             PlanError: the text of the plan cannot be read, or is no plan of this program.
             LegalityError: the plan would compute something else; the message says where.
             TargetError: the target, or its compiler, is not available here.
@@ -213,7 +217,15 @@ class Operation(Differentiable):
             return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
-        return self._kernel(given_sizes(self.function, sizes), target, MAIN, options, unchecked, plan)
+        ranges = {name: own for name, own in sizes.items() if isinstance(own, SizeRange)}
+        values = {name: own.last if isinstance(own, SizeRange) else own for name, own in sizes.items()}
+        given = given_sizes(self.function, values)
+        if ranges:
+            given = replace(given, open=open_sizes(self.function, ranges))
+            name = resolve(target, MAIN)
+            made = Specialisation(self.function, given, options or MappingOptions(), name, bool(unchecked), plan)
+            return OpenKernel(made)
+        return self._kernel(given, target, MAIN, options, unchecked, plan)
 
     def schedule(self, *, sizes: Mapping[str, int], target: str | None = None) -> Schedule:
         """A schedule to be written by hand (docs/schedules.md), for arrays in C order.  Raises TcompError."""

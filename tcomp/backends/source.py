@@ -26,13 +26,17 @@ def elements_before(shape: Sequence[int], strides: Sequence[int]) -> int:
     return sum(-s * max(0, e - 1) for e, s in zip(shape, strides, strict=True) if s < 0)
 
 
+SIZE = "size"
+"""The role of an argument that is no pointer but an open size."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One tensor pointer of the entry point.
 
     ``shape`` and ``strides`` (in elements) describe the array handed in or out; the pointer addresses the element
-    whose index is all zeros.  ``role`` is "input", "output" or "inout" (an output whose content is read).  What is
-    ``bound`` is the same in every call.
+    whose index is all zeros.  ``role`` is "input", "output" or "inout" (an output whose content is read), or
+    ``SIZE``.  What is ``bound`` is the same in every call.
     """
 
     name: str

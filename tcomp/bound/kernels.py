@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +15,14 @@ from tcomp.arrays.arrays import default_kind, kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import ArrayKind, NumpyArray
 from tcomp.backends.arena import ALIGNMENT
-from tcomp.backends.runtime import CallLayout, DirectRun, Program, Run, Site
+from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Source
 from tcomp.bound.held import Held, settle
-from tcomp.errors import TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.model.build import build
 from tcomp.model.scop import Part, Sizes
 from tcomp.runtime.binding import failure_of, site_of
+from tcomp.runtime.fixedarguments import BoundProgram
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
@@ -37,49 +37,6 @@ class Computed:
     arrays: Mapping[str, Any]
     bytes: int
     seconds: float
-
-
-class BoundRun:
-    """A kernel ready to run, to which the addresses of what is bound are handed on."""
-
-    __slots__ = ("_fixed", "_run")
-
-    def __init__(self, run: Run, fixed: tuple[int, ...]) -> None:
-        self._run = run
-        self._fixed = fixed
-
-    def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
-        """See ``Run``."""
-        return self._run((*addresses, *self._fixed))
-
-    def direct(self, layout: CallLayout) -> DirectRun | None:
-        """See ``Run``."""
-        return self._run.direct(replace(layout, fixed=self._fixed))
-
-    def keep(self, objects: object) -> bool:
-        """See ``Run``."""
-        return self._run.keep(objects)
-
-    def failure(self, error: Exception) -> TcompError:
-        """See ``Run``."""
-        return self._run.failure(error)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundProgram:
-    """A program with what is bound to its last arguments, which ``arrays`` keeps alive."""
-
-    program: Program
-    fixed: tuple[int, ...]
-    arrays: tuple[Any, ...]
-
-    def at(self, site: Site) -> BoundRun:
-        """See ``Program``."""
-        return BoundRun(self.program.at(site), self.fixed)
-
-    def pack(self, addresses: Sequence[int]) -> None:
-        """See ``Program``."""
-        self.program.pack(addresses)
 
 
 class Shared:

@@ -11,12 +11,14 @@ import islpy as isl
 class Around:
     """The steps around a piece of a program: their indices, outermost first, and the values that they take together.
 
-    A piece that is ``tiled`` runs for a part of its instances at a time, whose bounds are among the steps.
+    A piece that is ``tiled`` runs for a part of its instances at a time, whose bounds are among the steps.  Where it is
+    ``open``, a whole program runs, and what stands here for steps are sizes that a call says.
     """
 
     steps: tuple[str, ...]
     values: isl.Set
     tiled: bool = False
+    open: bool = False
 
 
 def textual_date(domain: isl.Set, number: int, depth: int) -> isl.Map:

@@ -36,6 +36,7 @@ from tcomp.grammar.tree.function import (
 from tcomp.model.accesses import Frame, box_set, element_map, prune_reads, reads_with_subscripts
 from tcomp.model.around import Around
 from tcomp.model.bindingtime import part_of
+from tcomp.model.opensizes import open_program, prove_inside
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements, storage_of
 from tcomp.model.shares import Shares, shares_of
@@ -48,6 +49,11 @@ def build(function: Function, sizes: Sizes) -> Scop:
     Raises ShapeError and CompileError as range inference does.
     """
     refuse_steps(function, "that has a model piece by piece only", f"`{function.name}.reference(...)` runs it in NumPy")
+    if sizes.open:
+        program = open_program(function, sizes)
+        scop = Builder(program.function, sizes, program.ranges, program.around).build()
+        prove_inside(program, scop)
+        return scop
     whole = Builder(function, sizes, infer(function, sizes.values)).build()
     return whole if sizes.part is None else part_of(whole, sizes.part)
 

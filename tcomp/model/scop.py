@@ -31,17 +31,35 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRange:
+    """The values that an open size may have: multiples of ``multiple`` from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+    multiple: int = 1
+
+    def __contains__(self, value: int) -> bool:
+        return self.first <= value <= self.last and value % self.multiple == 0
+
+    def __str__(self) -> str:
+        multiples = f", multiples of {self.multiple}" if self.multiple > 1 else ""
+        return f"{self.first} to {self.last}{multiples}"
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """What a kernel is specialised to.
 
     ``values`` gives every size symbol and ``const`` parameter; ``strides`` the element strides of tensors that are not
     in C order (negative and zero strides are allowed).  ``part`` is the part of the program that the kernel computes,
-    where some arrays are bound (``bindingtime.py``); None is all of it.
+    where some arrays are bound (``bindingtime.py``); None is all of it.  ``open`` has the sizes that each call says,
+    whose ``values`` are the largest ones.
     """
 
     values: Mapping[str, int]
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     part: Part | None = None
+    open: Mapping[str, SizeRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

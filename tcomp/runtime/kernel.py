@@ -14,7 +14,7 @@ from tcomp.backends.host.chains import Link
 from tcomp.backends.host.native import describe, kernel_key
 from tcomp.backends.host.runtime import HostProgram
 from tcomp.backends.runtime import Program
-from tcomp.backends.source import PACKED, Argument, Launch, Source
+from tcomp.backends.source import PACKED, SIZE, Argument, Launch, Source
 from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
 from tcomp.mapping.options.effects import without_effect
@@ -189,14 +189,14 @@ class Kernel:
                 found.append(Diagnostic(message, function.source, function.tensors[name].span))
         for argument in self._source.arguments:
             view = call.views.get(argument.name)
-            problem = None if view is None else _misfit(argument, view)
+            problem = None if view is None else misfit(argument, view)
             if problem is not None:
                 tensor = function.tensors[argument.name]
                 found.append(Diagnostic(f"{tensor.role} {tensor.name}: {problem}", function.source, tensor.span))
         return found
 
 
-def _misfit(argument: Argument, view: View) -> str | None:
+def misfit(argument: Argument, view: View) -> str | None:
     """What about an array does not fit the kernel's argument, or None."""
     if view.shape != argument.shape:
         return f"expected shape {argument.shape} but found {view.shape}"
@@ -277,6 +277,8 @@ def _bound(source: Source, compilation: Compilation) -> list[str]:
         if argument.name == PACKED:
             boxes = ", ".join(f"{c.storage} by {c.dtype}{list(c.shape)}" for c in copies)
             lines.append(f"  packed once: {boxes}, {argument.shape[0]} bytes in all")
+            continue
+        if argument.role == SIZE:
             continue
         size = scop.storages[argument.name].bytes
         computed = "" if argument.name in program.tensors and argument.role == "input" else "computed once, "

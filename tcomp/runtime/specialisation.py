@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,13 @@ _REPRO = """\
 from pathlib import Path
 
 from tcomp import MappingOptions, grammar
-from tcomp.model.scop import Part, Sizes
+from tcomp.model.scop import Part, SizeRange, Sizes
 from tcomp.runtime.specialisation import Specialisation
 
 here = Path(__file__).parent
 function = grammar.define((here / "00-input.tc").read_text(encoding="utf-8"))[{name!r}]
 options = MappingOptions.from_json((here / "options.json").read_text(encoding="utf-8"))
-sizes = Sizes({values!r}, {strides!r}, {part!r})
+sizes = Sizes({values!r}, {strides!r}, {part!r}, {open!r})
 plan = {plan!r}
 print(Specialisation(function, sizes, options, {target!r}, {unchecked!r}, plan).lower().source.text)
 """
@@ -131,6 +131,7 @@ class Specialisation:
             values=dict(self.sizes.values),
             strides=dict(self.sizes.strides),
             part=self.sizes.part,
+            open=dict(self.sizes.open),
             target=self.target,
             unchecked=self.unchecked,
             plan=self.plan,
@@ -144,6 +145,7 @@ class Specialisation:
             sorted(self.sizes.values.items()),
             sorted(self.sizes.strides.items()),
             None if self.sizes.part is None else asdict(self.sizes.part),
+            [(name, *astuple(values)) for name, values in self.sizes.open.items()],
             self.options.to_json(),
             self.target,
             self.unchecked,
@@ -180,7 +182,8 @@ class Specialisation:
 
     def label(self) -> str:
         """The def and its sizes: ``mm(M=64, N=16, K=32)``."""
-        return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in self.sizes.values.items())})"
+        sizes = {**self.sizes.values, **self.sizes.open}
+        return f"{self.function.name}({', '.join(f'{name}={value}' for name, value in sizes.items())})"
 
 
 def checked_choices(

@@ -28,6 +28,7 @@ from tcomp.backends.c.vectors.widening import NARROWED
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Cast, Function, Read
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.ir import (
@@ -296,7 +297,7 @@ class Emitter:
         loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
-            lines = shared_out(loops, self._captured(tile), own, instances, self.threads)
+            lines = shared_out(loops, self._captured(tile), own, instances, self.threads, self._largest())
         else:
             lines = [*own, *self._captured(nested(loops, tile))]
             if streams(lines):
@@ -305,6 +306,12 @@ class Emitter:
                 lines = ["{", *("  " + line for line in lines), "}"]
         for line in lines:
             self._put(depth, line)
+
+    def _largest(self) -> dict[str, int]:
+        """The largest values of sizes that calls say."""
+        around = self.scop.around
+        open_sizes = around.steps if around is not None and around.open else ()
+        return {step_parameter(name): self.scop.sizes[name] for name in open_sizes}
 
     def _scan(self, scan: Scan, loop: For, depth: int) -> None:
         """A loop over elements that hand on what they have reduced."""

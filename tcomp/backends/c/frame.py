@@ -17,7 +17,7 @@ from tcomp.backends.c.vectors.types import vector_declarations
 from tcomp.backends.c.vectors.widening import widening_functions
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.prelude import prelude
-from tcomp.backends.source import PACKED, Argument, Source
+from tcomp.backends.source import PACKED, SIZE, Argument, Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.machines.cpu import Machine
@@ -89,7 +89,10 @@ class KernelFrame:
         return f"*{'restrict ' if storage in self.arena.alone else ''}{mangle(storage)}"
 
     def _title(self) -> str:
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.plan.scop.sizes.items())
+        around = self.plan.scop.around
+        most = around.steps if around is not None and around.open else ()
+        pairs = self.plan.scop.sizes.items()
+        sizes = ", ".join(f"{name} {'up to' if name in most else '='} {value}" for name, value in pairs)
         return f"{self.function.name}, specialised to {sizes or 'no sizes'}"
 
     def global_declarations(self) -> list[str]:
@@ -124,5 +127,7 @@ def parameter(argument: Argument) -> str:
     """How an argument is declared."""
     if argument.name == PACKED:
         return f"char *restrict {MEMORY}"
+    if argument.role == SIZE:
+        return f"const long {argument.name}"
     const = "const " if argument.role == "input" else ""
     return f"{const}{C_STORAGE_TYPES[argument.dtype.name]} *restrict {mangle(argument.name)}"

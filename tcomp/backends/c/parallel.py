@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import add, floordiv, mul, sub
+from types import MappingProxyType
 
 from tcomp.backends.c.rows.streaming import FENCE, LINE
 from tcomp.backends.spelling import loop_text
-from tcomp.loops.ir import For, LoopNode, Number, variables
+from tcomp.loops.ir import For, LoopExpr, LoopNode, Number, Operation, Variable, variables
 from tcomp.mapping.machines.fitted.cputext import THREADS
+
+_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "+": add, "-": sub, "*": mul, "floordiv": floordiv, "min": min, "max": max,
+}  # fmt: skip
 
 FETCH = "__atomic_fetch_add(&begun[share][0], {}, __ATOMIC_RELAXED)"
 """How a thread takes the next few tiles of a share, and learns how many were taken before."""
@@ -30,16 +37,23 @@ def runs_parallel(loops: Sequence[For], instances: int, threads: int) -> bool:
 
 
 def shared_out(
-    loops: Sequence[For], lines: Sequence[str], own: Sequence[str], instances: int, threads: int
+    loops: Sequence[For],
+    lines: Sequence[str],
+    own: Sequence[str],
+    instances: int,
+    threads: int,
+    largest: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
     """The C text of tiles that several threads run; each waits in the end until others see what it stored.
 
     Each thread has a share of the tiles, the same at every call, so that its caches still hold what it touched at the
     one before.  It fetches some at a time, from its own share and then from what others have not begun, and so makes
     up for a thread that is slowed down.  ``lines`` are those of a tile, ``own`` what a thread declares before its
-    first one.
+    first one.  ``largest`` has the values of open sizes for which there are so many ``instances``: where a call has
+    fewer, fewer tiles are fetched at a time, and one thread runs what is not worth two.
     """
-    chunk = _chunk(loops, instances, threads)
+    at_most = [_at(loop, largest) for loop in loops]
+    chunk: int | str = _chunk(at_most, instances, threads)
     trips = [_trips(loop) for loop in loops]
     count = " * ".join(trips)
     values = []
@@ -52,10 +66,19 @@ def shared_out(
             number = f"({number}) * {loop.step}"
         start = "" if loop.lower == Number(0) else f"{loop_text(loop.lower)} + "
         values.append(f"const long {loop.iterator} = {start}{number};")
+    granted, declared = f"tc_min(omp_get_max_threads(), {threads})", []
+    if largest and any(a != b for a, b in zip(loops, at_most, strict=True)):
+        each = max(1, instances // max(1, _tiles(at_most)))
+        declared = [f"  const long tiles = {count};"]
+        if chunk != 1:
+            declared.append(f"  const long chunk = tc_max(1, tc_min({chunk}, tiles / {THREADS.chunks * threads}));")
+            chunk = "chunk"
+        granted = f"tiles < {-(-THREADS.parallel_instances // each)} ? 1 : {granted}"
     return [
         "{",
+        *declared,
         f"  long begun[{threads}][{LINE // 8}] __attribute__((aligned({LINE}))) = {{}};",
-        f"  #pragma omp parallel num_threads(tc_min(omp_get_max_threads(), {threads}))",
+        f"  #pragma omp parallel num_threads({granted})",
         "  {",
         *("    " + line for line in own),
         "    const long shares = omp_get_num_threads(), own = omp_get_thread_num();",
@@ -90,9 +113,39 @@ def _trips(loop: For) -> str:
 
 def _chunk(loops: Sequence[For], instances: int, threads: int) -> int:
     """Tiles, the iterations of some loops, that a thread fetches at a time."""
+    tiles = _tiles(loops)
+    if not tiles:
+        return 1
+    return max(1, min(THREADS.chunk_instances * tiles // max(1, instances), tiles // (THREADS.chunks * threads)))
+
+
+def _tiles(loops: Sequence[For]) -> int:
+    """How many iterations loops have together; 0 where that is not known."""
     tiles = 1
     for loop in loops:
         if not (isinstance(loop.lower, Number) and isinstance(loop.upper, Number)):
-            return 1
+            return 0
         tiles *= max(1, -(-(loop.upper.value - loop.lower.value) // loop.step))
-    return max(1, min(THREADS.chunk_instances * tiles // max(1, instances), tiles // (THREADS.chunks * threads)))
+    return tiles
+
+
+def _at(loop: For, values: Mapping[str, int]) -> For:
+    """A loop for given values of open sizes."""
+    lower, upper = (_value(bound, values) for bound in (loop.lower, loop.upper))
+    if lower is None or upper is None:
+        return loop
+    return replace(loop, lower=Number(lower), upper=Number(upper))
+
+
+def _value(expr: LoopExpr, values: Mapping[str, int]) -> int | None:
+    match expr:
+        case Number():
+            return expr.value
+        case Variable():
+            return values.get(expr.name)
+        case Operation(operator="+" | "-" | "*" | "floordiv" | "min" | "max", operands=(first, second)):
+            a, b = _value(first, values), _value(second, values)
+            if a is None or b is None:
+                return None
+            return _OPERATIONS[expr.operator](a, b)
+    return None

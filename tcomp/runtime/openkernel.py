@@ -1,0 +1,161 @@
+"""Kernels with open sizes: compiled once, run for arrays of any of these sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tcomp.backends.source import Source
+from tcomp.errors import CompileError, Diagnostic, ShapeError, TcompError
+from tcomp.grammar.ranges.sizes import bind_sizes
+from tcomp.grammar.ranges.symbolic import symbolic_ranges
+from tcomp.grammar.tree.diagnostics import did_you_mean, refuse_steps
+from tcomp.grammar.tree.function import Function, Size, Tensor, walk
+from tcomp.model.opensizes import check_sizes_of
+from tcomp.model.scop import SizeRange, contiguous_strides
+from tcomp.runtime.binding import Binding
+from tcomp.runtime.calls import Call
+from tcomp.runtime.fixedarguments import BoundProgram
+from tcomp.runtime.kernel import Kernel, misfit
+from tcomp.runtime.specialisation import Specialisation, strides_of
+from tcomp.storage.forks import ISL
+from tcomp.storage.memo import MOST_KEPT, Memo
+
+TARGET = "cpu"
+"""The one target whose kernels can have open sizes."""
+
+
+class OpenKernel(Kernel):
+    """A program compiled for all values that some of its sizes may have, the others fixed.
+
+    ``kernel(A, B)`` runs it.  The first call of each size runs inference for it, which takes a few milliseconds; no
+    call compiles.
+    """
+
+    def __init__(self, specialisation: Specialisation) -> None:
+        """Compile, or find the kernel in the cache.
+
+        Raises CompileError with the reason where sizes cannot be left open, and what compiling raises.
+        """
+        function, target = specialisation.function, specialisation.target
+        refuse_steps(function, "its sizes cannot be left open", "give all sizes as numbers")
+        if target != TARGET:
+            message = f"{function.name}: sizes can be left open for the target {TARGET!r} only, not for {target!r}"
+            raise CompileError(Diagnostic(message, hint="give all sizes as numbers"))
+        super().__init__(specialisation)
+        self._symbolic = symbolic_ranges(function)
+        self._sized: Memo[Hashable, Source] = Memo(MOST_KEPT)
+
+    def __reduce__(self) -> tuple[type[OpenKernel], tuple[Specialisation]]:
+        return OpenKernel, (self.specialisation,)
+
+    @property
+    def open_sizes(self) -> Mapping[str, SizeRange]:
+        """The values of each open size for which the kernel is."""
+        return self.specialisation.sizes.open
+
+    def export(
+        self, folder: str | Path, *, name: str | None = None, architectures: Sequence[str] | None = None
+    ) -> tuple[Path, ...]:
+        """Raises TcompError: what is written has fixed sizes."""
+        raise TcompError(f"{self!r} has open sizes; export one with numbers for all of them")
+
+    def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
+        """How to run calls like this one.  Raises ShapeError if its arrays do not fit the kernel."""
+        values = bind_sizes(call.function, call.shapes, call.constants)
+        shapes = {name: view.shape for name, view in call.views.items()}
+        check_strides(self._function, self.open_sizes, shapes, strides_of(call.views))
+        source = self._sized.get(tuple(values.items()), lambda: self._source_for(values))
+        problems = []
+        for argument in source.called:
+            view = call.views.get(argument.name)
+            problem = None if view is None else misfit(argument, view)
+            if problem is not None:
+                tensor = self._function.tensors[argument.name]
+                message = f"{tensor.role} {tensor.name}: {problem}"
+                problems.append(Diagnostic(message, self._function.source, tensor.span))
+        if problems:
+            raise ShapeError(*problems)
+        program = BoundProgram(self._program, tuple(values[name] for name in self.open_sizes), ())
+        binding = Binding(source, program, call)
+        if call.in_place and None not in layouts:
+            self._bindings[layouts] = binding
+        return binding
+
+    def _source_for(self, values: Mapping[str, int]) -> Source:
+        """The kernel with the shapes that its arguments have for given sizes.  Raises ShapeError."""
+        check_open(self._function, self.open_sizes, values)
+        for name, value in self.specialisation.sizes.values.items():
+            if name not in self.open_sizes and values[name] != value:
+                raise ShapeError(f"{self._function.name}: {name} is {values[name]}, but the kernel is for {value}")
+        with ISL.value:
+            boxes = check_sizes_of(self._function, self._symbolic, values).boxes
+        arguments = []
+        for argument in self._source.arguments:
+            shape = boxes[argument.name].extent if argument.name in boxes else argument.shape
+            strides = argument.strides
+            if strides == contiguous_strides(argument.shape):
+                strides = contiguous_strides(shape)
+            arguments.append(replace(argument, shape=shape, strides=strides))
+        return replace(self._source, arguments=tuple(arguments))
+
+
+def check_open(function: Function, ranges: Mapping[str, SizeRange], values: Mapping[str, int]) -> None:
+    """Raises ShapeError for values that open sizes may not have."""
+    wrong = [name for name, own in ranges.items() if values[name] not in own]
+    if wrong:
+        raise ShapeError(*(f"{function.name}: {name} is {values[name]}, but may be {ranges[name]}" for name in wrong))
+
+
+def open_sizes(function: Function, given: Mapping[str, object]) -> dict[str, SizeRange]:
+    """Ranges of sizes by name, checked.  Raises ShapeError."""
+    for name, own in given.items():
+        if name not in function.sizes:
+            hint = did_you_mean(name, function.sizes) or f"its sizes are ({', '.join(function.sizes)})"
+            raise ShapeError(Diagnostic(f"{function.name} has no size {name} that could be open", hint=hint))
+        if not isinstance(own, SizeRange):
+            raise ShapeError(f"{name} is left open by tcomp.range(first, last), not by {own!r}")
+    return {name: own for name, own in given.items() if isinstance(own, SizeRange)}
+
+
+def size_range(first: int, last: int, *, multiple: int = 1) -> SizeRange:
+    """The values from ``first`` to ``last``, both included, that a size may have which is left open.
+
+    Args:
+        multiple: they are multiples of this number.
+
+    Raises:
+        ShapeError: there is no such value, or ``first`` is below 1.
+    """
+    numbers = (first, last, multiple)
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers):
+        raise ShapeError(f"the bounds of an open size are integers of at least 1, not {numbers}")
+    own = SizeRange(-(-first // multiple) * multiple, last // multiple * multiple, multiple)
+    if own.first > own.last:
+        raise ShapeError(f"there is no multiple of {multiple} from {first} to {last}")
+    return own
+
+
+def check_strides(
+    function: Function,
+    ranges: Mapping[str, SizeRange],
+    shapes: Mapping[str, tuple[int, ...]],
+    strides: Mapping[str, tuple[int, ...]],
+) -> None:
+    """Raises ShapeError for arrays whose rows lie in one another where the number of rows is open.
+
+    ``strides`` has, in elements, those of arrays that are not in C order.
+    """
+    for name, own in strides.items():
+        tensor = function.tensors[name]
+        if name not in shapes or not _is_open(tensor, ranges):
+            continue
+        row = sum((n - 1) * abs(s) for n, s in zip(shapes[name][1:], own[1:], strict=True)) + 1
+        if own[0] < row:
+            message = f"{tensor.role} {name}: its elements do not lie in rows, of which there may be others"
+            raise ShapeError(Diagnostic(message, function.source, tensor.span, "pass a copy in C order"))
+
+
+def _is_open(tensor: Tensor, ranges: Mapping[str, SizeRange]) -> bool:
+    return any(isinstance(e, Size) and e.name in ranges for e in walk(tensor.dims[0])) if tensor.dims else True

@@ -1,0 +1,153 @@
+"""Sizes left open: one kernel for all their values, the values of the interpreter, and reasons where it cannot be."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import replace
+from typing import Any
+
+import islpy as isl
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.generation import Attempts, generate
+from tcomp.grammar import define
+from tcomp.model.build import Builder
+from tcomp.model.opensizes import open_program, prove_inside
+from tcomp.model.scop import SizeRange, Sizes
+from tcomp.openoperation import OpenOperation
+
+TEXT = """
+def softmax(float(N,D) X) -> (Y) {
+  m(n) max=! X(n,d)
+  e(n,d) = exp(X(n,d) - m(n))
+  s(n) +=! e(n,d)
+  Y(n,d) = e(n,d) / s(n)
+}
+def product(float(N,K) A, float(K,M) B) -> (C) { C(n,m) +=! A(n,k) * B(k,m) }
+def suffixes(float(N,D) X) -> (S, float last) {
+  S(i,d) +=! X(j,d) where i in 0:N, j in i:N
+  last = X(N-1,0) / float(N)
+}
+def pairs(float(2*N) X, float(N) A) -> (Y) { Y(i) = X(2*i) + X(2*i+1) + A(N-1-i) }
+"""
+
+FIXED = {"K": 20, "M": 33, "D": 21}
+RANGE = tc.range(1, 300)
+
+pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+
+
+@pytest.fixture(scope="module")
+def ops() -> tc.Module:
+    return tc.define(TEXT, dynamic={"N": RANGE})
+
+
+def arrays(operation: tc.Operation, n: int) -> list[Any]:
+    rng, sizes = np.random.default_rng(n), {"N": n, **FIXED}
+    dims = [[eval(str(d), dict(sizes)) for d in p.dims or ()] for p in operation.function.definition.inputs]
+    return [rng.integers(-3, 4, shape).astype("float32") for shape in dims]
+
+
+@pytest.mark.parametrize("name", ["softmax", "product", "suffixes", "pairs"])
+def test_one_kernel_for_all(ops: tc.Module, name: str) -> None:
+    operation = ops[name]
+    kernels = set()
+    for n in (300, 1, 2, 7, 8, 17, 64, 129, 299):
+        given = arrays(operation, n)
+        found, expected = operation(*given), operation.reference(*given)
+        for a, b in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+            assert a.shape == b.shape
+            assert np.allclose(a, b, rtol=1e-5)
+        kernels.add(operation.compile(*given))
+    assert len(kernels) == 1
+
+
+def test_a_size_at_a_time(ops: tc.Module) -> None:
+    kernel = ops.softmax.compile(sizes={"N": tc.range(8, 100, multiple=8), "D": 21})
+    assert "N=8 to 96, multiples of 8" in repr(kernel)
+    (x,) = arrays(ops.softmax, 64)
+    assert (kernel(x) == ops.softmax(x)).all()
+    assert (pickle.loads(pickle.dumps(kernel))(x) == kernel(x)).all()
+    with pytest.raises(tc.ShapeError, match="N is 60, but may be 8 to 96, multiples of 8"):
+        kernel(x[:60])
+    with pytest.raises(tc.ShapeError, match="D is 20, but the kernel is for 21"):
+        kernel(x[:, :20].copy())
+    with pytest.raises(tc.TcompError, match="open sizes"):
+        kernel.export("folder")
+
+
+def test_rows_may_lie_apart(ops: tc.Module) -> None:
+    wide = np.zeros((40, 30), "float32")
+    wide[:, :21] = arrays(ops.softmax, 40)[0]
+    for n in (40, 11):
+        assert (ops.softmax(wide[:n, :21]) == ops.softmax(wide[:n, :21].copy())).all()
+    with pytest.raises(tc.ShapeError, match="its elements do not lie in rows"):
+        ops.softmax(np.asfortranarray(wide[:, :21]))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "message"),
+    [
+        ("def f(float(N,D) X) -> (Y) { Y(n,d) = X(n,d) }", {"N": 3, "D": RANGE}, "D is dimension 1 of X"),
+        ("def f(float(N) X) -> (Y) { Y(i) = X(i) + X(i+3) }", {"N": RANGE}, "Inferred an empty range for variable i"),
+        ("def f(float(N) X) -> (Y) { Y(i) = repeat_edge(X)(i-1) where i in 0:N }", {"N": RANGE}, "a read outside of X"),
+        ("def f(float(N) X, int(M) i) -> (Y) { Y(j) = X(i(j)) }", {"N": RANGE, "M": 4}, "data choose an element along"),
+        ("def f(float(N) X) -> (Y) { Y(i,j) = X(i) * X(j) }", {"N": RANGE}, "N is dimension 1 of Y"),
+        ("def f(float(N) X) -> (S) { for t in 1:N { S(t) = X(t) } }", {"N": RANGE}, "its sizes cannot be left open"),
+    ],
+)
+def test_what_cannot_be_open_is_refused(text: str, sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises((tc.CompileError, tc.ShapeError)) as caught:
+        tc.define(text).f.compile(sizes=sizes)
+    assert message in str(caught.value)
+
+
+def test_other_refusals(ops: tc.Module) -> None:
+    with pytest.raises(tc.CompileError, match="target 'cpu' only"):
+        ops.softmax.compile(sizes={"N": RANGE, "D": 3}, target="cuda:sm_90")
+    with pytest.raises(tc.ShapeError, match="no def has a size Q"):
+        tc.define(TEXT, dynamic=("Q",))
+    with pytest.raises(tc.ShapeError, match="no multiple of 8"):
+        tc.range(5, 7, multiple=8)
+    with pytest.raises(tc.ShapeError, match="N is 301, but may be 1 to 300"):
+        ops.softmax(np.zeros((301, 21), "float32"))
+
+
+def test_the_proof_sees_an_access_outside() -> None:
+    function = define("def f(float(N) X) -> (Y) { Y(i) = X(i) }")["f"]
+    sizes = Sizes({"N": 9}, open={"N": SizeRange(3, 9)})
+    program = open_program(function, sizes)
+    scop = Builder(program.function, sizes, program.ranges, program.around).build()
+    prove_inside(program, scop)
+    smaller = isl.Set("[step_N] -> { X[i] : 0 <= i < step_N - 1 }")
+    with pytest.raises(tc.CompileError, match="leaves X for some sizes"):
+        prove_inside(replace(program, boxes={**program.boxes, "X": smaller}), scop)
+
+
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int) -> None:
+    """Each size in turn is left open; what is not refused gives what the interpreter gives."""
+    rng = random.Random(f"open/{seed}")
+    program = generate(Choices(rng.randint), Attempts())
+    function = program.function
+    for name in function.sizes:
+        size = program.sizes[name]
+        values = {max(1, size - rng.randint(0, 4)), max(1, size), size + rng.randint(1, 9)}
+        operation = OpenOperation(function, {name: tc.range(min(values), max(values))})
+        for value in values:
+            try:
+                data = replace(program, sizes={**program.sizes, name: value}).data()
+                out = tuple(data.contents.get(t.name) for t in function.outputs) if data.contents else None
+                copied = None if out is None else tuple(None if a is None else a.copy() for a in out)
+                found = operation(*data.arguments, out=out)
+            except tc.TcompError:
+                break
+            expected = operation.reference(*data.arguments, out=copied)
+            pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+            for a, b in pairs:
+                assert np.allclose(a.astype(float), b.astype(float), 1e-3, 1e-3, equal_nan=True), (name, value)
