@@ -39,7 +39,7 @@ def _of(folder: str, rooms: str) -> tuple[str, ...]:
 
 
 ABOVE = (
-    Storey("commands", "tcomp run, compile, tune, ...", _of("commands", "inputs terminal comparing")),
+    Storey("commands", "tcomp run, compile, tune, ...", _of("commands", "inputs terminal comparing kept")),
     Storey("engine, operation", "define, and calls with arrays"),
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),
@@ -52,6 +52,7 @@ ABOVE = (
         _of("tuner", "space model searches measuring database report"),
     ),
     Storey("fuzzing", "random programs", _of("fuzzing", "programs")),
+    Storey("calibration", "numbers fitted\nto this machine"),
 )
 WAY = (
     Storey("grammar", "text to a checked tree", _of("grammar", "parsing tree checking ranges calls")),

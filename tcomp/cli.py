@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
+from tcomp.commands import compile as compile_command
 from tcomp.commands import (
-    cache,
     debug,
     doctor,
     draw,
@@ -24,10 +24,9 @@ from tcomp.commands import (
     run,
     simulate,
     tune,
-    tuned,
 )
-from tcomp.commands import compile as compile_command
 from tcomp.commands.comparing import compare
+from tcomp.commands.kept import cache, calibrate, tuned
 from tcomp.commands.terminal.display import show_error
 from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, NOT_HERE, WRONG
 from tcomp.commands.terminal.parser import Parser
@@ -50,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("simulate", simulate, "run a def's CUDA kernels on the CPU, look for faults and count what they cost"),
         ("tune", tune, "search for the mapping options that make a def fastest here, and keep them"),
         ("tuned", tuned, "look after what tuning found"),
+        ("calibrate", calibrate, "fit to this machine what was fitted to others, in a minute; optional"),
         ("compare", compare, "show several mappings of a def beside each other: loops, text, traffic, time"),
         ("draw", draw, "draw a def's schedule, iterations, tiles, memories, loops or rates as SVG, PNG or GIF"),
         ("export", export, "write kernels to be used without tcomp: C or CUDA, libraries, an example"),

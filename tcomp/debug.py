@@ -61,8 +61,16 @@ PRINT_TUNING = Variable(
 TUNED = Variable(
     "TCOMP_TUNED", "file or 0", "keep and look for tuned options in this file, not beside the cache; 0 knows none"
 )
+CALIBRATED = Variable(
+    "TCOMP_CALIBRATED",
+    "file or 0",
+    "keep and look for what `tcomp calibrate` found in this file, not beside the cache; 0 knows none",
+)
 
-VARIABLES: tuple[Variable, ...] = (DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, KEPT, THREADS, PRINT_TUNING, TUNED)
+VARIABLES: tuple[Variable, ...] = (
+    *(DEBUG, DUMP, CHECK, INTERPRET, CACHE, CACHE_SIZE, KEPT, THREADS, PRINT_TUNING, TUNED),
+    CALIBRATED,
+)
 
 
 _DEFAULT_MIB = 1024
@@ -125,6 +133,17 @@ def openmp_threads() -> bool:
 def print_tuning() -> bool:
     """Whether the tuner prints each better mapping that it finds."""
     return _switch(PRINT_TUNING)
+
+
+def calibrated_enabled() -> bool:
+    """Whether numbers that were fitted to this processor are kept and used."""
+    return os.environ.get(CALIBRATED.name) != "0"
+
+
+def calibrated_file() -> Path | None:
+    """The file that the user chose for them; None leaves it beside the cache."""
+    text = os.environ.get(CALIBRATED.name)
+    return Path(text) if text and text != "0" else None
 
 
 def tuned_enabled() -> bool:

@@ -1,9 +1,9 @@
 """What all tests share.
 
 Golden texts are expected output kept in files, rewritten by ``pytest --update-golden`` and reviewed like code.  Options
-that somebody tuned on this machine are not known to the tests, nor to what they start.  Threads of kernels sleep while
-there is no work, instead of taking the other tests' processor for a millisecond after each call; and the heap, in which
-little is garbage, is searched for it every 50,000 objects, not every 700.
+that somebody tuned on this machine, or numbers fitted to it, are not known to the tests, nor to what they start.
+Threads of kernels sleep while there is no work, instead of taking the other tests' processor for a millisecond after
+each call; and the heap, in which little is garbage, is searched for it every 50,000 objects, not every 700.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ["TCOMP_TUNED"] = "0"
+os.environ["TCOMP_TUNED"] = os.environ["TCOMP_CALIBRATED"] = "0"
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 gc.set_threshold(50_000)
 

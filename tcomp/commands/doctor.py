@@ -18,7 +18,7 @@ from tcomp.arrays.arrays import fetched, moved
 from tcomp.backends.cuda.tools import nvrtc, sass
 from tcomp.backends.host import toolchain
 from tcomp.backends.simulator import compiler as simulator_compiler
-from tcomp.commands.cache import count, directory_name, readable_size
+from tcomp.commands.kept.cache import count, directory_name, readable_size
 from tcomp.commands.terminal.display import show_line, show_table
 from tcomp.commands.terminal.exit_codes import DONE, NOT_HERE, WRONG
 from tcomp.debug import VARIABLES

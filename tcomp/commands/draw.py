@@ -11,7 +11,6 @@ import numpy as np
 
 from tcomp.arrays.devices import MAIN
 from tcomp.commands.inputs.programs import Program, Request, add_program_arguments, program_request, read_functions
-from tcomp.commands.run import stopwatch_of
 from tcomp.commands.terminal.display import show_line
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import TcompError
@@ -24,7 +23,7 @@ from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.identity import device_model
 from tcomp.tuner.database.trials import Problem
-from tcomp.tuner.measuring.timing import sampled
+from tcomp.tuner.measuring.timing import sampled, stopwatch_of
 from tcomp.tuner.report.roofs import roofs_of, work_of
 
 _ROOFLINE, _TUNING = "roofline", "tuning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tcomp.runtime.kernel import idle_options
 from tcomp.runtime.registry import memory_of, runs_emulated
 from tcomp.storage.forks import ISL
 from tcomp.storage.wholefiles import whole_file
-from tcomp.tuner.measuring.timing import Stopwatch, sampled
+from tcomp.tuner.measuring.timing import sampled, stopwatch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +97,6 @@ def execute(request: RunRequest) -> int:
         return DONE
     on_gpu = not request.program.target.startswith("cpu")
     return show_comparisons(compare(operation, arguments, outputs, program.options, on_gpu))
-
-
-def stopwatch_of(call: Callable[[], object]) -> Stopwatch:
-    """Times calls as the tuner times kernels."""
-
-    def stopwatch(calls: int) -> float:
-        if calls > 1:
-            call()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - begin) / calls
-
-    return stopwatch
 
 
 def spread(samples: Sequence[float]) -> str:

@@ -21,6 +21,7 @@ from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.machines.opencl import opencl_device
 from tcomp.mapping.machines.processors import Processor, processor_of
+from tcomp.runtime.calibrated import calibrated
 
 DEFAULT_TARGET = "cpu"
 """What runs programs on arrays in main memory unless the caller says otherwise."""
@@ -162,6 +163,7 @@ def _emulator(processor: Processor) -> Availability:
 
 def _for_processor(name: str) -> Backend:
     if not name:
+        calibrated()
         return CpuBackend(this_machine())
     return CpuBackend(processor_of(name).machine, flags=processor_of(name).flags)
 

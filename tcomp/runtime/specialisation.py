@@ -28,6 +28,7 @@ from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes, contiguous_strides
+from tcomp.runtime.calibrated import calibrated
 from tcomp.runtime.registry import backend_of, runtime_of
 from tcomp.stepwise import lower_stepwise
 from tcomp.storage.cache import store
@@ -150,7 +151,7 @@ class Specialisation:
             self.target,
             self.unchecked,
             self.plan,
-            (cpu_identity(), asdict(this_machine())),
+            (cpu_identity(), asdict(this_machine()), dict(calibrated())),
             (__version__, _build_identity(), str(isl.version.VERSION)),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -14,7 +14,6 @@ from tcomp.backends.cuda.tools.occupancy import occupancy
 from tcomp.backends.simulator.cost import kernel_seconds
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.commands.inputs.programs import Program
-from tcomp.commands.run import stopwatch_of
 from tcomp.commands.simulate import arrays_of, points_of, simulated
 from tcomp.commands.terminal.machinecode import architecture_of
 from tcomp.driver import Compilation
@@ -29,7 +28,7 @@ from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.madeup import random_arguments
 from tcomp.model.scop import extents
 from tcomp.runtime.kernel import Kernel
-from tcomp.tuner.measuring.timing import sampled
+from tcomp.tuner.measuring.timing import sampled, stopwatch_of
 
 _BLOCKS = 4
 """Blocks of each kernel that are simulated; counts are scaled."""

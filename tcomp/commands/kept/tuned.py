@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tcomp.commands.cache import readable_age
+from tcomp.commands.kept.cache import readable_age
 from tcomp.commands.terminal.display import show_line, show_table
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import TcompError
