@@ -80,9 +80,11 @@ class Polynomial:
         """The sum of some terms, whatever their order; equal monomials are brought together."""
         found: dict[Monomial, int] = {}
         for monomial, coefficient in terms:
-            ordered = tuple(sorted(monomial, key=str))
+            ordered = monomial if len(monomial) < 2 else tuple(sorted(monomial, key=str))
             found[ordered] = found.get(ordered, 0) + coefficient
         kept = {monomial: coefficient for monomial, coefficient in found.items() if coefficient}
+        if len(kept) < 2:
+            return cls(tuple(kept.items()))
         match list(kept.items()):
             case [((Extreme() as extreme,), 1), ((), shift)] | [((), shift), ((Extreme() as extreme,), 1)]:
                 return cls.of(extreme.shifted(shift))

@@ -52,6 +52,14 @@ class Symbolic:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The ranges of the indices of a statement, and what is known of its target after it."""
+
+    ranges: Mapping[str, Span]
+    written: tuple[object, ...]
+
+
 def symbolic_ranges(function: Function) -> Symbolic:
     """Find the ranges and extents of a checked program for all sizes, as far as that can be said in one formula."""
     found = SymbolicPass(function)
@@ -72,14 +80,33 @@ class SymbolicPass:
 
     def extend(self, function: Function) -> None:
         """Go on with the statements that a program has now beyond those that have been seen."""
+        self.begin(function)
+        for statement in function.statements[len(self.ranges) :]:
+            self.add(statement)
+
+    def begin(self, function: Function) -> None:
+        """Take what a program declares, and none of its statements."""
         self.function = function
         for tensor in function.tensors.values():
             if tensor.role == "input" or (tensor.name in function.needs_content and tensor.dims is not None):
                 declared = _declared(tensor)
                 if declared is not None:
                     self.known[tensor.name] = declared
-        for statement in function.statements[len(self.ranges) :]:
-            self.ranges.append(self._statement(statement))
+
+    def add(self, statement: Statement) -> None:
+        """Go on with one statement."""
+        self.ranges.append(self._statement(statement))
+
+    def effect(self, statement: Statement) -> Effect:
+        """What a statement would tell, of its indices and of what it writes.  Nothing of it is kept."""
+        target = statement.target
+        before = self.known, self.stored, self.rebased, self.broken
+        self.known, self.stored, self.rebased = dict(self.known), dict(self.stored), dict(self.rebased)
+        self.broken = set(self.broken)
+        ranges = self._statement(statement)
+        written = (self.known.get(target), self.stored.get(target), self.rebased.get(target), target in self.broken)
+        self.known, self.stored, self.rebased, self.broken = before
+        return Effect(ranges, written)
 
     def result(self) -> Symbolic:
         """All that was found."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tcomp.derivatives.text import Expr, name, names_in, with_children
 from tcomp.errors import SourceText, TcompError
 from tcomp.grammar.checking.check import check
-from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
+from tcomp.grammar.ranges.symbolic import SymbolicPass
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.function import Index, Statement
 from tcomp.values.operators import INTRINSICS
 
 _NO_TEXT = SourceText("")
-
-MOST_STEPS = 1_000
-"""Statements that are checked to find out which ranges say nothing new: some seconds.  Then ranges are left."""
 
 
 def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
@@ -23,67 +20,49 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
 
     Ranges that other indices bound stay: what is compared are the intervals that indices go through.
     """
-    return _Ranges(definition).shortened()
-
-
-class _Ranges:
-    """Tries what a definition is without some of its ranges."""
-
-    def __init__(self, definition: syntax.Definition) -> None:
-        self.definition = definition
-        self.expected = _ranges(definition)
-        self.body = list(definition.body)
-        self.steps = MOST_STEPS
-
-    def shortened(self) -> syntax.Definition:
-        self._without_any([n for n, item in enumerate(self.body) if self._kept(item) is not None])
-        return replace(self.definition, body=tuple(self.body))
-
-    def _kept(self, item: syntax.Statement | syntax.Loop) -> tuple[syntax.Clause, ...] | None:
-        """The clauses that a statement keeps in any case; None where it keeps all."""
+    try:
+        function = check(definition, _NO_TEXT)
+    except TcompError:
+        return definition
+    if len(function.statements) != len(definition.body) or function.recurs:
+        return definition
+    found, body = SymbolicPass(function), []
+    found.begin(function)
+    for item, statement in zip(definition.body, function.statements, strict=True):
         assert isinstance(item, syntax.Statement)
-        if _reads_under_guard(item.value, guarded=False):
-            return None
-        kept = tuple(
-            clause
-            for clause in item.clauses
-            if not isinstance(clause, syntax.Range) or _mentions_indices(clause, item.clauses)
-        )
-        return kept if len(kept) < len(item.clauses) else None
+        spare = _spare(item, statement, found)
+        body.append(replace(item, clauses=tuple(c for c in item.clauses if _index_of(c) not in spare)))
+        found.add(statement)
+    return replace(definition, body=tuple(body))
 
-    def _without_any(self, positions: list[int]) -> None:
-        """Drop ranges of some statements: of all at once if that may be, else of each half, at last one by one."""
-        shorter = {n: self._kept(self.body[n]) or () for n in positions}
-        if not positions or self._holds(shorter):
-            return
-        if len(positions) > 1:
-            middle = len(positions) // 2
-            self._without_any(positions[:middle])
-            self._without_any(positions[middle:])
-            return
-        (position,) = positions
-        item = self.body[position]
-        assert isinstance(item, syntax.Statement)
-        for clause in item.clauses:
-            if clause not in shorter[position]:
-                now = self.body[position]
-                assert isinstance(now, syntax.Statement)
-                self._holds({position: _without(now.clauses, clause)})
 
-    def _holds(self, clauses: Mapping[int, tuple[syntax.Clause, ...]]) -> bool:
-        """Give statements these clauses, if all ranges and extents stay as they are."""
-        self.steps -= len(self.body)
-        if self.steps < 0:
-            return False
-        trial = list(self.body)
-        for position, kept in clauses.items():
-            item = trial[position]
-            assert isinstance(item, syntax.Statement)
-            trial[position] = replace(item, clauses=kept)
-        if _ranges(replace(self.definition, body=tuple(trial))) != self.expected:
-            return False
-        self.body = trial
-        return True
+def _spare(item: syntax.Statement, statement: Statement, found: SymbolicPass) -> set[str]:
+    """The indices of a statement whose ranges say nothing new behind the statements that were found before it."""
+    if _reads_under_guard(item.value, guarded=False):
+        return set()
+    places = {s.name for s in statement.subscripts if isinstance(s, Index)}
+    hidden = {*found.function.sizes, *found.function.tensors} - places
+    tried = [
+        c.index.name for c in item.clauses if isinstance(c, syntax.Range) and not _mentions_indices(c, item.clauses)
+    ]
+    expected = found.effect(statement)
+    candidates = [index for index in tried if index not in hidden and index in expected.ranges]
+
+    def may_go(indices: set[str]) -> bool:
+        kept = tuple(given for given in statement.ranges if given.index not in indices)
+        return found.effect(replace(statement, ranges=kept)) == expected
+
+    if not candidates or may_go({*candidates}):
+        return {*candidates}
+    gone: set[str] = set()
+    for index in candidates:
+        if may_go({*gone, index}):
+            gone.add(index)
+    return gone
+
+
+def _index_of(clause: syntax.Clause) -> str | None:
+    return clause.index.name if isinstance(clause, syntax.Range) else None
 
 
 def _reads_under_guard(expr: Expr, *, guarded: bool) -> bool:
@@ -99,18 +78,6 @@ def _mentions_indices(clause: syntax.Clause, clauses: tuple[syntax.Clause, ...])
     """Whether the bounds of a range depend on indices; those of derived statements all have ranges."""
     indices = {other.index.name for other in clauses if isinstance(other, syntax.Range)}
     return isinstance(clause, syntax.Range) and bool((names_in(clause.lower) | names_in(clause.upper)) & indices)
-
-
-def _without(clauses: tuple[syntax.Clause, ...], left_out: syntax.Clause) -> tuple[syntax.Clause, ...]:
-    return tuple(clause for clause in clauses if clause is not left_out)
-
-
-def _ranges(definition: syntax.Definition) -> Symbolic | None:
-    """None where the program is wrong without a clause."""
-    try:
-        return symbolic_ranges(check(definition, _NO_TEXT))
-    except TcompError:
-        return None
 
 
 def with_repeated_calls_named(statement: syntax.Statement, taken: set[str]) -> syntax.Statement:
