@@ -17,7 +17,19 @@ from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import refuse_steps
-from tcomp.grammar.tree.function import Cast, Constant, Function, Read, Select, Statement, Tensor, children
+from tcomp.grammar.tree.function import (
+    Cast,
+    Constant,
+    Function,
+    Index,
+    Read,
+    Select,
+    Statement,
+    Tensor,
+    children,
+    is_indirect,
+    walk,
+)
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.values.operators import REDUCTIONS
 
@@ -87,9 +99,11 @@ class Derivation:
         self.positive: set[str] = set()
 
     def _active(self) -> set[str]:
-        """The versions of tensors that depend on what gradients are wanted for."""
+        """The versions of tensors of floats that depend on what gradients are wanted for."""
         active = set(self.wrt)
         for version, statement in zip(self.versions, self.function.statements, strict=True):
+            if not self.function.tensors[version.tensor].dtype.is_float:
+                continue
             if version.base in active or any(version.reads[read] in active for read in tensors_read(statement)):
                 active.add(version.name)
         return active
@@ -113,13 +127,36 @@ class Derivation:
     def reduced(
         self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, neutral: Expr
     ) -> list[syntax.Statement]:
-        """A tensor reduced as a statement does; where data choose its elements, all are written before."""
+        """A tensor reduced as a statement does; where data choose its elements, all that they may be begin before."""
         statement = self.function.statements[position]
         if not (statement.scatters and operator.endswith("!")):
             return [statement_of(own, subscripts, operator, value, self.bounds(position))]
-        indices, ranges = self.whole(statement.target)
         update = statement_of(own, subscripts, operator.removesuffix("!"), value, self.bounds(position))
-        return [statement_of(own, indices, "=", neutral, ranges), update]
+        return [self._begun(position, own, subscripts, operator, neutral), update]
+
+    def _begun(
+        self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, neutral: Expr
+    ) -> syntax.Statement:
+        """The neutral element wherever data may choose; the other subscripts are those of the statement."""
+        statement = self.function.statements[position]
+        indices, ranges = self.whole(statement.target)
+        chosen = [is_indirect(subscript) for subscript in statement.subscripts]
+        others = [
+            s.name for s, free in zip(statement.subscripts, chosen, strict=True) if isinstance(s, Index) and not free
+        ]
+        if len(set(others)) == len(chosen) - sum(chosen):
+            operator = "="
+        named = {
+            e.name
+            for s, free in zip(statement.subscripts, chosen, strict=True)
+            if not free
+            for e in walk(s)
+            if isinstance(e, Index)
+        }
+        kept = [r for r in self.bounds(position) if r.index.name in named]
+        places = tuple(i if free else s for i, s, free in zip(indices, subscripts, chosen, strict=True))
+        spans = (*kept, *(r for r, free in zip(ranges, chosen, strict=True) if free))
+        return statement_of(own, places, operator, neutral, spans)
 
     def box(self, tensor: str) -> tuple[Span, ...]:
         box = self.symbolic.boxes.get(tensor)
@@ -158,7 +195,19 @@ class Derivation:
         declared = list(syntax.statements(self.function.definition.body))[position].declared
         if declared is not None and first and not copied and self.function.tensors[version.tensor].role == "temporary":
             own = replace(own, declared=syntax.Declared(declared.type))
+        if first and version.gaps is not None:
+            copied = [self.empty(version, version.name), *copied]
         return [*copied, own, *others]
+
+    def empty(self, version: Version, own: str) -> syntax.Statement:
+        """Zeros in a box of a version, which it does not fill."""
+        assert version.gaps is not None
+        indices, ranges = self.whole(version.tensor, version.gaps)
+        tensor = self.function.tensors[version.tensor]
+        zero: Expr = ZERO
+        if tensor.dtype.name != "float32":
+            zero = syntax.Cast(spelling(tensor), ZERO if tensor.dtype.is_float else syntax.Number("0"))
+        return statement_of(own, indices, "=", zero, ranges)
 
     def copied(self, version: Version, own: str, source: str) -> syntax.Statement:
         """What was written before a version, which overwrites a part of it, from one tensor in another."""

@@ -49,9 +49,10 @@ class Reductions(Derivation):
         statement = self.function.statements[position]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
-        if self.first_wins and (statement.reduction_indices or version.base is not None):
+        goes_on = self._goes_on(position, version)
+        if self.first_wins and (statement.reduction_indices or goes_on):
             guards: tuple[Expr, ...] = (is_extreme,)
-            if version.base is not None:
+            if goes_on:
                 guards = (*guards, syntax.Unary("!", self._was_extreme(version, subscripts)))
             if statement.reduction_indices:
                 first, own = self.fresh(f"first_{version.name}"), self._place_in_reduction(position)
@@ -61,12 +62,16 @@ class Reductions(Derivation):
         one: Expr = ONE if statement.value.dtype.name != "float64" else syntax.Cast("double", ONE)
         ties = self.ties[version.name] = self.fresh(f"ties_{version.name}")
         counted = syntax.Conditional(is_extreme, one, ZERO)
-        self._helper(position, ties, subscripts, "+=!" if version.base is None else "+=", counted, _zero(one))
-        if version.base is not None:
+        self._helper(position, ties, subscripts, "+=" if goes_on else "+=!", counted, _zero(one))
+        if goes_on:
             indices, ranges = self.whole(version.tensor, version.before)
             own = syntax.Conditional(self._was_extreme(version, indices), one, ZERO)
             self.groups[-1].statements.insert(0, statement_of(ties, indices, "=", own, ranges))
         return syntax.Binary("/", seed, element(ties, subscripts)), (is_extreme,)
+
+    def _goes_on(self, position: int, version: Version) -> bool:
+        """Whether a statement combines with what was there, and does not only leave some of it as it is."""
+        return version.base is not None and not self.function.statements[position].initialise
 
     def _place_in_reduction(self, position: int) -> Expr:
         """Numbers the values that a statement reduces, in the order of its indices."""
@@ -88,7 +93,8 @@ class Reductions(Derivation):
         statement = self.function.statements[position]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         value = rule.text(statement.value)
-        if version.base is not None:
+        if self._goes_on(position, version):
+            assert version.base is not None
             seed = product(seed, element(version.base, subscripts))
             if self.multiplies_once(position):
                 return seed

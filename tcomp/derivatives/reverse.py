@@ -21,7 +21,7 @@ from tcomp.derivatives.derivation import (
 )
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathering.firstsums import first_sum
-from tcomp.derivatives.gathering.folds import FOLDS, folded
+from tcomp.derivatives.gathering.folds import FOLDS, folded, read_inside
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, range_of, rigid_indices
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
@@ -30,7 +30,7 @@ from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
 from tcomp.derivatives.versions import Version, writes_all
 from tcomp.errors import DerivativeError, Diagnostic
-from tcomp.grammar.ranges.linear import linear
+from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
@@ -306,12 +306,11 @@ class _Reverse(Reductions):
         tensor, inside = self.function.tensors[adjoint.read.tensor], self.box(adjoint.read.tensor)
         forms = [linear(subscript) for subscript in adjoint.read.subscripts]
         spans = [None if form is None else form.interval(place.ranges) for form in forms]
-        box: list[Span] = []
-        for span, (first, last) in zip(spans, inside, strict=True):
-            if span is None:
-                message = f"what {kind} reads outside cannot be said for all sizes, so there is no derivative"
-                raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
-            box.append((least([span[0], first]), greatest([span[1], last])))
+        if None in spans:
+            self.sums.setdefault(read, []).append(self._compared(kind, adjoint, place, forms, spans))
+            return
+        known = [span for span in spans if span is not None]
+        box = [(least([a, first]), greatest([b, last])) for (a, b), (first, last) in zip(known, inside, strict=True)]
         plain = replace(adjoint, read=replace(adjoint.read, boundary=None))
         parts = [contribution(plain, place, tuple(box), frozenset(self.taken))]
         self.positive |= parts[0].positive
@@ -324,6 +323,21 @@ class _Reverse(Reductions):
             parts = folded(kind, wide, indices, box, dimension, inside[dimension])
             box[dimension] = inside[dimension]
         self.sums.setdefault(read, []).extend(parts)
+
+    def _compared(
+        self, kind: str, adjoint: Adjoint, place: Place, forms: Sequence[Linear | None], spans: Sequence[Span | None]
+    ) -> Contribution:
+        """What a read with a boundary adds, where it is not known how far outside it reads."""
+        box = self.box(adjoint.read.tensor)
+        subscripts, kept = list(adjoint.subscripts), list(forms)
+        for d, (span, (first, last)) in enumerate(zip(spans, box, strict=True)):
+            if span is not None and (span[0] - first).is_nonnegative() and (last - span[1]).is_nonnegative():
+                continue
+            subscripts[d], kept[d] = read_inside(kind, subscripts[d], last + 1), None
+        plain = replace(adjoint, read=replace(adjoint.read, boundary=None), subscripts=tuple(subscripts))
+        found = contribution(plain, place, box, frozenset(self.taken), kept)
+        self.positive |= found.positive
+        return found
 
     def _place(self, position: int, version: Version) -> Place:
         statement = self.function.statements[position]

@@ -21,6 +21,7 @@ from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
 from tcomp.derivatives.versions import Version
+from tcomp.errors import DerivativeError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Index, Tensor
 
@@ -29,8 +30,11 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     """The def ``NAME_jvp``: how far the outputs of floats move if the inputs ``wrt`` do, by default all of floats.
 
     Raises:
-        DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
+        DerivativeError: ``wrt`` names no input of floats, there is no output of floats, or a statement has no
+            derivative here.
     """
+    if not any(tensor.dtype.is_float for tensor in function.outputs):
+        raise DerivativeError(f"{function.name} has no output of floats that could move")
     return _Forward(function, chosen_inputs(function, wrt), ties).run()
 
 
@@ -66,7 +70,10 @@ class _Forward(Reductions):
         own = self.tangents[version.name]
         statement, rule = self.function.statements[position], self.rule(position, version)
         seed = self.seed(position, version, rule, ONE)
-        if version.base is not None and all(earlier.name != version.name for earlier in self.versions[:position]):
+        first = all(earlier.name != version.name for earlier in self.versions[:position])
+        if first and version.gaps is not None:
+            self.groups.append(Group("", [self.empty(version, own)]))
+        if first and version.base is not None:
             self.groups.append(Group("", self._kept(position, version, own)))
         adjoints = rule.push(statement.value, *seed)
         parts = [
@@ -90,7 +97,11 @@ class _Forward(Reductions):
         operator = "=" if not adds_up else "+=!" if statement.initialise else "+="
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         group = Group(f"{self.tangents[version.name]}: how {version.name} moves")
-        group.statements.append(statement_of(self.tangents[version.name], subscripts, operator, value, bounds))
+        if statement.scatters and adds_up:
+            zero = syntax.Cast(spelling(tensor), ZERO)
+            group.statements += self.reduced(position, own, subscripts, operator, value, zero)
+        else:
+            group.statements.append(statement_of(own, subscripts, operator, value, bounds))
         self.groups.append(group)
 
     def _kept(self, position: int, version: Version, own: str) -> list[syntax.Statement]:

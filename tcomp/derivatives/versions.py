@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tcomp.errors import DerivativeError, Diagnostic
@@ -20,6 +20,8 @@ class Version:
     ``reads`` says for every tensor which version this statement sees.  ``is_only_write`` says that no other statement
     writes the version.  ``base`` is the version of which this one overwrites a part, or to which it adds, multiplies or
     compares; None if it overwrites all.  ``before`` is the box of what was written until then, if it is known.
+    ``gaps`` is the box from which a later version goes on, where this one is not known to write all of it: the rest
+    is nothing that anybody reads, but must be there to be copied.
     """
 
     tensor: str
@@ -28,6 +30,7 @@ class Version:
     is_only_write: bool
     base: str | None = None
     before: tuple[Span, ...] | None = None
+    gaps: tuple[Span, ...] | None = None
 
 
 def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
@@ -86,26 +89,68 @@ def _versions(
         result.append(Version(statement.target, own, dict(reads), written.count(own) == 1, base, before))
         boxes[own] = _with_written(position, function, symbolic, boxes.get(own, before))
         reads[statement.target] = own
-    return result
+    goes_on = {v.base: v.before for v in result if v.base is not None and v.before is not None}
+    return [
+        replace(v, gaps=goes_on[v.name])
+        if v.name in goes_on and not _fills(v.name, goes_on[v.name], result, function, symbolic)
+        else v
+        for v in result
+    ]
+
+
+def _fills(
+    own: str, box: tuple[Span, ...], versions: Sequence[Version], function: Function, symbolic: Symbolic
+) -> bool:
+    """Whether the statements of a version write all of a box, as far as that is plain: one, or some side by side."""
+    boxes = [v.before for v in versions if v.name == own and v.before is not None][:1]
+    for position, version in enumerate(versions):
+        if version.name == own:
+            written = _box_of(position, function, symbolic)
+            if written is not None and writes_all(position, function, symbolic, written):
+                boxes.append(written)
+    while True:
+        if box in boxes:
+            return True
+        pairs = [(a, b) for a in boxes for b in boxes if a is not b and _joined(a, b) not in (None, *boxes)]
+        if not pairs:
+            return False
+        joined = _joined(*pairs[0])
+        assert joined is not None
+        boxes.append(joined)
+
+
+def _joined(first: tuple[Span, ...], second: tuple[Span, ...]) -> tuple[Span, ...] | None:
+    """Two boxes as one, if the second begins in one dimension right behind the first, and the others are the same."""
+    different = [d for d, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+    if len(different) != 1 or first[different[0]][1] + 1 != second[different[0]][0]:
+        return None
+    (d,) = different
+    last = greatest([first[d][1], second[d][1]])
+    return (*first[:d], (first[d][0], last), *first[d + 1 :])
 
 
 def _with_written(
     position: int, function: Function, symbolic: Symbolic, before: tuple[Span, ...] | None
 ) -> tuple[Span, ...] | None:
     """The box of what a statement writes and what was written before; None where that cannot be said."""
-    forms = [linear(subscript) for subscript in function.statements[position].subscripts]
-    spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
-    known = tuple(span for span in spans if span is not None)
-    if len(known) < len(spans):
-        return None
-    if before is None:
+    known = _box_of(position, function, symbolic)
+    if known is None or before is None:
         return known
     return tuple((least([a[0], b[0]]), greatest([a[1], b[1]])) for a, b in zip(before, known, strict=True))
 
 
-def writes_all(position: int, function: Function, symbolic: Symbolic) -> bool:
-    """Whether a statement writes every element of its tensor, as far as that is plain."""
-    statement, box = function.statements[position], symbolic.boxes.get(function.statements[position].target)
+def _box_of(position: int, function: Function, symbolic: Symbolic) -> tuple[Span, ...] | None:
+    """Between which elements a statement writes, if that is known."""
+    forms = [linear(subscript) for subscript in function.statements[position].subscripts]
+    spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
+    known = tuple(span for span in spans if span is not None)
+    return known if len(known) == len(spans) else None
+
+
+def writes_all(position: int, function: Function, symbolic: Symbolic, box: tuple[Span, ...] | None = None) -> bool:
+    """Whether a statement writes every element of its tensor, or of a box, as far as that is plain."""
+    statement = function.statements[position]
+    box = box or symbolic.boxes.get(statement.target)
     if box is None or any(depends_on_indices(given) for given in statement.ranges):
         return False
     seen: list[str] = []

@@ -31,6 +31,21 @@ FOLDS: Mapping[str, tuple[_Fold, _Fold]] = {
 }
 """Below 0, and behind the end; mirrors within one period."""
 
+
+def read_inside(kind: str, subscript: Expr, extent: Polynomial) -> Expr:
+    """The element that a boundary reads at a subscript, which may be anything."""
+    n = extent.syntax()
+    if kind == "repeat_edge":
+        first = syntax.Apply(name("max"), (subscript, syntax.Number("0")))
+        return syntax.Apply(name("min"), (first, (extent - 1).syntax()))
+    if kind == "repeat_image":
+        return syntax.Binary("%", subscript, n)
+    interior = kind == "mirror_interior"
+    period = greatest([extent * 2 - 2, Polynomial.of(1)]) if interior else extent * 2
+    own = syntax.Binary("%", subscript, period.syntax())
+    return syntax.Apply(name("min"), (own, _minus((period if interior else period - 1).syntax(), own)))
+
+
 _NEAR = 3
 """So far outside, a mirror is taken to be read within its first period: tensors are longer."""
 

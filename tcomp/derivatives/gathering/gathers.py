@@ -83,12 +83,23 @@ def rigid_indices(statement: Statement) -> frozenset[str]:
     return frozenset(e.name for s in others for e in walk(s) if isinstance(e, Index))
 
 
-def contribution(adjoint: Adjoint, place: Place, box: tuple[Span, ...], taken: frozenset[str]) -> Contribution:
-    """What one read adds to the adjoint of the tensor that it reads, whose box is given."""
+def contribution(
+    adjoint: Adjoint,
+    place: Place,
+    box: tuple[Span, ...],
+    taken: frozenset[str],
+    forms: Sequence[Linear | None] | None = None,
+) -> Contribution:
+    """What one read adds to the adjoint of the tensor that it reads, whose box is given.
+
+    ``forms`` are those of the subscripts, where they are not those of the read.
+    """
     if _is_chosen_by_data(adjoint):
         return _scatter(adjoint, place)
-    forms = [linear(subscript) for subscript in adjoint.read.subscripts]
-    indices = Indices(place.outer, place.ranges, frozenset(place.dependent), place.rigid)
+    if forms is None:
+        forms = [linear(subscript) for subscript in adjoint.read.subscripts]
+    bounded_by = {i: frozenset(low.indices() | high.indices()) for i, (low, high) in place.dependent.items()}
+    indices = Indices(place.outer, place.ranges, bounded_by, place.rigid)
     compares = adjoint.read.boundary is not None or None in forms or _may_lead_outside(adjoint, place, forms, box)
     solved = Solver(forms, adjoint.subscripts, indices, box, set(taken) | set(place.indices), compares).run()
     if solved is None:

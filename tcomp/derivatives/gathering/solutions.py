@@ -6,7 +6,7 @@ away are told as forms of those names; where a new sum is needed, its index is, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -37,11 +37,11 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """The indices of a statement: those of its left-hand side, the spans, which others bound, and which stay."""
+    """The indices of a statement: those of its left-hand side, the spans, which bound which others, and which stay."""
 
     outer: frozenset[str]
     ranges: Mapping[str, Span]
-    dependent: frozenset[str]
+    dependent: Mapping[str, frozenset[str]]
     rigid: frozenset[str] = frozenset()
 
 
@@ -103,7 +103,7 @@ class Solver:
         candidates = [t for t, c in form.terms if isinstance(t, str) and c.constant in (1, -1) and self._is_free(t)]
         for index in sorted(candidates, key=lambda index: index not in self.indices.outer):
             coefficient, rest = dict(form.terms)[index], _without(form, index)
-            if index in rest.indices() or rest.indices() & self._shifted():
+            if index in rest.indices() or rest.indices() & self._shifted() or self._bounds_any(index, rest.indices()):
                 continue
             if index in self.indices.rigid and (rest.terms or rest.constant.terms or coefficient.constant != 1):
                 continue
@@ -237,6 +237,8 @@ class Solver:
             stride, rest = dict(form.terms)[index], _without(form, index)
             if index in rest.indices() or rest.indices() & self._shifted() or index in self._bound():
                 continue
+            if self._bounds_any(index, rest.indices()):
+                continue
             self.moved |= rest.indices()
             y = Linear(((index, _ONE),), Polynomial()) + rest.scaled(_MINUS_ONE)
             left = linear_text(Linear(((Rounded(y, stride, remainder=True), _ONE),), Polynomial()))
@@ -254,7 +256,11 @@ class Solver:
         return index not in self.places and index not in self.moved
 
     def _bound(self) -> frozenset[str]:
-        return self.indices.dependent | self.indices.rigid
+        return self.indices.rigid.union(self.indices.dependent)
+
+    def _bounds_any(self, index: str, others: Set[str]) -> bool:
+        """Whether the range of one of ``others`` depends on an index, which then cannot be told by it."""
+        return any(index in self.indices.dependent.get(other, ()) for other in others)
 
     def _shifted(self) -> set[str]:
         return {index for index, at in self.places.items() if at.terms != ((index, _ONE),) or at.constant.terms}

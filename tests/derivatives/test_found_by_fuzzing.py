@@ -1,0 +1,72 @@
+"""Programs whose derivatives random programs found to be wrong, or refused without need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+import tcomp as tc
+from tcomp.fuzzing.gradients import check
+
+CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "a product that begins anew in a part": (
+        "def f(double(N) A, double(N,K) B) -> (T) { T(i) = A(i) T(2*i) *=! B(i,k) where i in 0:3 }",
+        {"N": 7, "K": 3},
+    ),
+    "a maximum that begins anew in a part": (
+        "def f(double(N) A, double(N,K) B) -> (T) { T(i) = A(i) T(2*i) max=! B(i,k) where i in 0:3 }",
+        {"N": 7, "K": 3},
+    ),
+    "a range that depends on what a subscript is solved for": (
+        "def f(double(N) A) -> (T) { T(i) +=! A(3*r + i + 1) where i in 0:4, r in 0:i }",
+        {"N": 12},
+    ),
+    "integers made of floats": (
+        "def f(double(N) A) -> (T, O) { T(i) = int32(3.0 * A(i)) T(i) += 1 O(i) = A(i) * double(T(i)) }",
+        {"N": 4},
+    ),
+    "data choose one subscript of a product": (
+        (
+            "def f(double(N) A, int32(M) I) -> (double(N,2) T) {"
+            " T(i,j) = A(i) where j in 0:2  T(2*i, I(m)) *=! A(i) * A(i) where i in 0:2 }"
+        ),
+        {"N": 5, "M": 2},
+    ),
+    "a part that was not written before it is copied": (
+        (
+            "def f(double(N) A, const int P) -> (T) {"
+            " T(2*z) = A(z) where z in 0:3  T(P*z + 1) = A(z+1) * A(z) where z in 0:2  T(0) = T(2) * T(2) }"
+        ),
+        {"N": 5, "P": 2},
+    ),
+    "parts side by side": (
+        "def f(double(N) A) -> (T) { T(0) = A(0) T(i) = A(i) where i in 1:N  T(0) = T(0) * T(1) }",
+        {"N": 5},
+    ),
+    "the edge, anywhere outside": ("def f(double(N) A) -> (T) { T(i) = repeat_edge(A)(i*i) where i in 0:N }", {"N": 4}),
+    "periods, anywhere outside": (
+        "def f(double(N,M) A) -> (T) { T(i,j) = repeat_image(A)(i*i - 3, j+1) * A(i,j) where i in 0:N, j in 0:M }",
+        {"N": 4, "M": 3},
+    ),
+    "a mirror, anywhere outside": (
+        (
+            "def f(double(N) A) -> (T, U) { T(i) = mirror_image(A)(i*i - 4) where i in 0:5"
+            " U(i) = mirror_interior(A)(7 - i*i) * A(0) where i in 0:5 }"
+        ),
+        {"N": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives(name: str) -> None:
+    text, sizes = CASES[name]
+    verdict = check(tc.define(text).f, sizes, 0)
+    assert (verdict.kind, verdict.detail) == ("passed", "")
+
+
+def test_what_cannot_move() -> None:
+    f = tc.define("def f(float(N) X) -> (T) { T(i) = int32(X(i)) }").f
+    with pytest.raises(tc.DerivativeError, match="no output of floats"):
+        f.tangent()
