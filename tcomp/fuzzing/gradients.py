@@ -25,7 +25,8 @@ from tcomp.derivatives.content import with_content_as_inputs
 from tcomp.engine import define
 from tcomp.errors import DerivativeError, TcompError
 from tcomp.fuzzing.programs.choices import Choices
-from tcomp.fuzzing.programs.generation import generate
+from tcomp.fuzzing.programs.generation import Scale, generate
+from tcomp.fuzzing.programs.programs import Program
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Function, Select, walk
 from tcomp.model.evaluation import numpy_dtype
@@ -38,6 +39,12 @@ AGREEMENT = 1e-6
 """Of the sum of the magnitudes that are added up."""
 
 STEP, DIFFERENCES = 1e-6, 1e-4
+
+SCALE = Scale(points=400, large_points=2_000, product_points=4_000, floats=True)
+"""Nothing of a derivative depends on how large a program is, but the interpreter's time does."""
+
+LONGEST = 2_500
+"""Characters of a gradient's text up to which it is differentiated again."""
 
 _JUMPS = frozenset({"floor", "ceil", "trunc", "round", "sign", "fmod", "remainder"})
 
@@ -92,22 +99,38 @@ def try_many(seed: int, seconds: float, programs: int | None, jobs: int) -> Tall
 
 def try_seed(seed: int) -> tuple[str, Verdict]:
     """A random program, with doubles for floats, and what became of it."""
-    program = generate(Choices(random.Random(seed).randint))
-    text = in_doubles(str(program.definition))
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            operations = define(text, f"<seed {seed}>")
-            operation = operations[next(iter(operations))]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        program, text = _drawn(seed)
+        try:
+            operation = _only(text, seed)
             if operation.function.needs_content:
                 # Nearly half of all programs go on from what the caller passes, which is an input here.
                 text = with_content_as_inputs(operation.function)
-                operation = define(text, f"<seed {seed}>")[operation.name]
+                operation = _only(text, seed)
             return text, check(operation, program.sizes, seed)
-    except DerivativeError as error:
-        return text, Verdict("refused", _kind(error.diagnostics[0].message))
-    except TcompError as error:
-        return text, Verdict("refused", f"{type(error).__name__}: {_kind(error.diagnostics[0].message)}")
+        except TcompError as error:
+            kind = "" if isinstance(error, DerivativeError) else f"{type(error).__name__}: "
+            return text, Verdict("refused", f"{kind}{_kind(error.diagnostics[0].message)}")
+
+
+def _drawn(seed: int) -> tuple[Program, str]:
+    """The first program of a seed that is one in doubles, too, and has an input of them."""
+    for number in itertools.count():
+        program = generate(Choices(random.Random(1000 * seed + number).randint), scale=SCALE)
+        text = in_doubles(str(program.definition))
+        try:
+            function = _only(text, seed).function
+        except TcompError:
+            continue
+        if any(t.dtype.is_float for t in function.inputs):
+            return program, text
+    raise AssertionError("programs never end")
+
+
+def _only(text: str, seed: int) -> Operation:
+    operations = define(text, f"<seed {seed}>")
+    return operations[next(iter(operations))]
 
 
 def in_doubles(text: str) -> str:
@@ -150,7 +173,7 @@ def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int 
         difference = (high - low) / (2 * STEP)
         if abs(difference - forward) > DIFFERENCES * scale + 1e-8 * size + 1e-6:
             return Verdict("failed", f"<w, J v> is {forward}, the difference {difference}\n{tangent}")
-    if depth > 1:
+    if depth > 1 and len(gradient.text) <= LONGEST:
         try:
             function = gradient.backward.function
             known = {n: dict(sizes).get(n, 1) for n in _names_of_sizes(function)}

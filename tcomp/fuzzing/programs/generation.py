@@ -40,17 +40,25 @@ from tcomp.values.operators import (
 
 MOST_STATEMENTS = 6
 
-POINTS = 40_000
-"""Most points that a statement's iteration domain may have, and most elements of a tensor, in most programs."""
-
-LARGE_POINTS = 400_000
-"""The same in a few: a CPU kernel that does not much work stays on one thread."""
-
 PRODUCTS = 20
 """So many programs of a hundred begin with a sum of products."""
 
-PRODUCT_POINTS = 1_500_000
-"""Most multiply-adds of some of these: panels are packed, and reductions cut, only where that pays."""
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large programs are.
+
+    ``points`` are the most that a statement's iteration domain may have, and the most elements of a tensor, in most
+    programs; ``large_points`` are the same in a few, since a CPU kernel that does not much work stays on one thread.
+    Some products have ``product_points`` multiply-adds, since panels are packed, and reductions cut, only where that
+    pays.  With ``floats`` the first input has a type of floats.
+    """
+
+    points: int = 40_000
+    large_points: int = 400_000
+    product_points: int = 1_500_000
+    floats: bool = False
+
 
 _TYPES = (
     *[FLOAT32] * 6, INT32, FLOAT64, *[INT32] * 2, FLOAT16, BFLOAT16, BOOL, INT8, UINT8, INT16, UINT16, INT64, UINT32,
@@ -68,9 +76,9 @@ class Attempts:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def generate(choices: Choices, attempts: Attempts | None = None) -> Program:
+def generate(choices: Choices, attempts: Attempts | None = None, scale: Scale | None = None) -> Program:
     """A program of one to six statements; ``attempts`` is told what was tried."""
-    return _Builder(choices, attempts or Attempts()).build()
+    return _Builder(choices, attempts or Attempts(), scale or Scale()).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +95,11 @@ class _Text:
 
 
 class _Builder:
-    def __init__(self, choices: Choices, attempts: Attempts) -> None:
+    def __init__(self, choices: Choices, attempts: Attempts, scale: Scale) -> None:
         self.choices = choices
         self.attempts = attempts
-        self.points = LARGE_POINTS if choices.chance(6) else POINTS
+        self.scale = scale
+        self.points = scale.large_points if choices.chance(6) else scale.points
         self.sizes: dict[str, int] = {}
         self.parameters: list[str] = []
         self.inputs: dict[str, Known] = {}
@@ -119,7 +128,7 @@ class _Builder:
 
     def _begin_with_product(self) -> None:
         """A sum of products as the first statement."""
-        self.points = self.choices.pick((LARGE_POINTS, PRODUCT_POINTS, POINTS))
+        self.points = self.choices.pick((self.scale.large_points, self.scale.product_points, self.scale.points))
         product = Products(self.choices, self.points).product()
         self.sizes |= product.sizes
         self.parameters += product.parameters
@@ -128,7 +137,7 @@ class _Builder:
 
     def _declare_inputs(self) -> None:
         for name in ("N", "M", "K", "P")[: self.choices.integer(1, 4)]:
-            large = self.points > POINTS and self.choices.chance(70)
+            large = self.points > self.scale.points and self.choices.chance(70)
             self.sizes[name] = self.choices.pick(_LARGE_EXTENTS if large else _EXTENTS)
         symbols = list(self.sizes)
         if self.choices.chance(25):
@@ -151,7 +160,7 @@ class _Builder:
         while math.prod(extent) > self.points:
             dims.pop()
             extent.pop()
-        dtype = self.choices.pick(_TYPES)
+        dtype = FLOAT64 if self.scale.floats and not self.inputs else self.choices.pick(_TYPES)
         self.parameters.append(f"{dtype}({','.join(dims)}) {name}" if dims else f"{dtype} {name}")
         self.inputs[name] = Known(name, dtype, Box((0,) * len(extent), tuple(extent)), largest_element(dtype))
 
