@@ -63,7 +63,7 @@ WAY = (
         _of("mapping", "plan fusion rescaling tiles contraction cpu gpu memory proof text options machines"),
     ),
     Storey("loops", "the plan as loops"),
-    Storey("backends", "loops to C or CUDA", _of("backends", "c gpu cuda opencl simulator host")),
+    Storey("backends", "loops to C or CUDA", _of("backends", "c gpu cuda hip opencl simulator host")),
     Storey("runtime", "binds arrays, loads\nand runs kernels"),
 )
 BELOW = (

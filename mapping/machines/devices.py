@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tcomp.mapping.machines.amd import DEFAULT_AMD, amd_gpu
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, Gpu, gpu_of
 from tcomp.mapping.machines.opencl import opencl_device
 
@@ -11,6 +12,7 @@ KNOWN: Mapping[str, tuple[Callable[[str], Gpu], str]] = {
     "cuda": (gpu_of, DEFAULT_ARCHITECTURE),
     "simulator": (gpu_of, DEFAULT_ARCHITECTURE),
     "opencl": (opencl_device, "cpu"),
+    "hip": (amd_gpu, DEFAULT_AMD),
 }
 """By the name of a target, what finds its devices, and the one that stands for all where none is named."""
 

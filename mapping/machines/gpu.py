@@ -45,7 +45,8 @@ class Gpu:
     counts 32-bit registers.  ``flops`` (single precision, per second), ``half_flops`` (products of halves with sums of
     floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks;
     ``doubles`` says whether matrices of doubles are multiplied faster than one by one: then as fast as single floats.
-    ``float64`` says whether it computes with doubles at all.
+    ``float64`` says whether it computes with doubles at all; ``wave`` threads run in lock step, of which a kernel that
+    asks for nothing more than NVIDIA's devices promise takes ``WARP`` together.
     """
 
     architecture: str
@@ -63,6 +64,7 @@ class Gpu:
     threads_per_block: int = 1024
     registers_per_thread: int = MOST_REGISTERS
     float64: bool = True
+    wave: int = WARP
 
     @property
     def version(self) -> int:

@@ -16,7 +16,7 @@ CPU_TARGETS = ("cpu",)
 NVIDIA_TARGETS = ("cuda", "simulator")
 """Where texts are CUDA C++, for NVIDIA's architectures: some options ask for what only those have."""
 
-GPU_TARGETS = (*NVIDIA_TARGETS, "opencl")
+GPU_TARGETS = (*NVIDIA_TARGETS, "opencl", "hip")
 """Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
 
 MOST_THREADS = (1024, 1024, 64)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tcomp.commands.inputs.programs import Request, add_program_arguments, program_request, suggestion
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
-from tcomp.commands.terminal.machinecode import FORMS, machine_code, suffix_of
+from tcomp.commands.terminal.machinecode import FORMS, forms_of, machine_code, suffix_of
 from tcomp.debug import stage_suffix
 from tcomp.errors import TcompError
 from tcomp.runtime.kernel import explain
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_SOURCE,
         metavar="STAGE",
         help="the stage to print: source is the last one, explain says what was fused, tiled and parallelised, list "
-        f"names them all; for CUDA also {', '.join(FORMS)}",
+        f"names them all; for GPUs also {', '.join(FORMS)}",
     )
     parser.add_argument("--until", metavar="PASS", help="print every stage up to this one")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of printing")
@@ -69,7 +69,7 @@ def execute(request: CompileRequest) -> int:
             show_line(f"==== {name}", "bold")
             show_source(stages[name], stage_suffix(name, kernel_suffix))
     elif request.emit == _LIST:
-        for name in (*stages, _EXPLAIN, *(FORMS if kernel_suffix == "cu" else ())):
+        for name in (*stages, _EXPLAIN, *forms_of(target)):
             show_line(name)
     elif request.emit == _EXPLAIN:
         _deliver(explain(specialisation, compilation), "txt", request.output)

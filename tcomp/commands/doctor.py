@@ -16,6 +16,7 @@ import numpy as np
 
 from tcomp.arrays.arrays import fetched, moved
 from tcomp.backends.cuda.tools import nvrtc, sass
+from tcomp.backends.hip import compiler as hip_compiler
 from tcomp.backends.host import toolchain
 from tcomp.backends.simulator import compiler as simulator_compiler
 from tcomp.commands.kept.cache import count, directory_name, readable_size
@@ -123,6 +124,7 @@ _TOOLS: dict[str, Callable[[], str]] = {
     "simulator's C++": _simulator_compiler,
     "NVRTC": _nvrtc,
     "disassembler": lambda: str(sass.find()),
+    "clang for HIP": lambda: str(hip_compiler.find()),
 }
 """What describes each tool, or raises TargetError where it is missing."""
 

@@ -17,6 +17,7 @@ from tcomp.backends.runtime import Runtime
 from tcomp.backends.source import Source
 from tcomp.driver import Backend
 from tcomp.errors import Diagnostic, TargetError
+from tcomp.mapping.machines.amd import DEFAULT_AMD, amd_gpu
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.machines.opencl import opencl_device
@@ -27,6 +28,8 @@ DEFAULT_TARGET = "cpu"
 """What runs programs on arrays in main memory unless the caller says otherwise."""
 
 _DEFAULT_ON_CUDA = "cuda"
+
+_ONLY_COMPILED = "texts for AMD's GPUs are compiled, not run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,30 @@ def _through_opencl(_: str) -> Runtime:
     return OpenClRuntime()
 
 
+def _hip(_: str) -> Availability:
+    return Availability(False, f"{_ONLY_COMPILED}; {_clang()}")
+
+
+def _clang() -> str:
+    from tcomp.backends.hip import compiler  # noqa: PLC0415
+
+    try:
+        return f"{compiler.find()} checks texts"
+    except TargetError as error:
+        return f"{error.message}: {error.diagnostics[0].hint}"
+
+
+def _spelled_in_hip(architecture: str) -> Backend:
+    from tcomp.backends.hip.target import HipBackend  # noqa: PLC0415
+
+    return HipBackend(amd_gpu(architecture))
+
+
+def _not_run(architecture: str) -> Runtime:
+    hint = f"`tcomp compile --target hip:{architecture}` prints the text, for hipcc; opencl runs on AMD's GPUs"
+    raise TargetError(Diagnostic(f"kernels for hip:{architecture} are not run by tcomp", hint=hint))
+
+
 def _kind_here(_: Place) -> str:
     from tcomp.backends.opencl.devices import kind_of_device  # noqa: PLC0415
 
@@ -267,5 +294,6 @@ TARGETS = {
         lambda _: DEFAULT_ARCHITECTURE,
         _estimated,
     ),
+    "hip": Target(_spelled_in_hip, _not_run, Memory.MAIN, _hip, amd_gpu, lambda _: DEFAULT_AMD),
     "opencl": Target(_spelled_in_opencl, _through_opencl, Memory.MAIN, _opencl, opencl_device, _kind_here),
 }

@@ -75,6 +75,10 @@ def can_run(words: list[str]) -> bool:
             return False
     if words[1] == "simulate":
         return bool(tcomp.targets()["simulator"])
+    if "opencl" in words:
+        return bool(tcomp.targets()["opencl"])
+    if any(word.startswith("hip:") for word in words) and "--emit" in words:
+        return "checks texts" in tcomp.targets()["hip"].detail
     if "resources" in words:
         try:
             nvrtc.find()

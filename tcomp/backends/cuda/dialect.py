@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tcomp.backends.cuda.prelude import cuda_prelude
+from tcomp.backends.cuda.prelude import device_prelude
 from tcomp.backends.dialect import C_VALUE_TYPES
 from tcomp.backends.gpu.words.dialect import DeviceDialect, SharedArray
 from tcomp.mapping.machines.gpu import STATIC_SHARED_BYTES, WARP
@@ -91,7 +91,7 @@ class CudaDialect(DeviceDialect):
 
     def prelude(self, text: str) -> str:
         """See ``DeviceDialect``."""
-        return cuda_prelude(text, self.index)
+        return device_prelude(text, self.index)
 
     def finished(self, text: str) -> str:
         """See ``DeviceDialect``."""

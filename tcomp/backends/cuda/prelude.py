@@ -7,6 +7,8 @@ instruction is left to the simulator's header where the text is compiled for the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE, definitions
 
@@ -83,7 +85,7 @@ $D void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double 
 """The same for doubles (sm_90 and later)."""
 
 
-_INDEX = {
+_INDEX: dict[str, str] = {
     "tc_min": "$D $I tc_min($I a, $I b) { return a < b ? a : b; }",
     "tc_max": "$D $I tc_max($I a, $I b) { return a > b ? a : b; }",
     "tc_floordiv": "$D $I tc_floordiv($I a, $I b) { return b == 0 ? 0 : a / b - ((a % b != 0) & ((a ^ b) < 0)); }",
@@ -249,13 +251,15 @@ $D unsigned short tc_to_float16(double value) {
 }
 """Functions of indices (``$I`` is their type), and extrema and conversions that the CPU target spells otherwise."""
 
+_NOTHING: Mapping[str, str] = {}
+
 _NAME = called(r"\w+")
 
 
-def cuda_prelude(text: str, index: str) -> str:
-    """The definitions that ``text`` calls, for indices of type ``index``."""
+def device_prelude(text: str, index: str, own: Mapping[str, str] = _NOTHING) -> str:
+    """The definitions that ``text`` calls, for indices of type ``index``; a language's ``own`` replace CUDA's."""
     table = {name: body.replace(INLINE, _DEVICE) for name, body in definitions().items()}
-    table |= {name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in _INDEX.items()}
+    table |= {name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in {**_INDEX, **own}.items()}
     found: dict[str, str] = {}
 
     def add(calling: str, inside: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-_LEXERS = {"tc": "cpp", "c": "c", "cl": "c", "cu": "cuda", "isl": "yaml", "toml": "toml"}
+_LEXERS = {"tc": "cpp", "c": "c", "cl": "c", "cu": "cuda", "hip": "cuda", "isl": "yaml", "toml": "toml"}
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What NVIDIA's tools make of CUDA text, for ``tcomp compile``: PTX, machine code as bytes or text, resources."""
+"""What compilers of GPUs make of a text, for ``tcomp compile``: PTX, machine code as bytes or text, resources."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from tcomp.arrays.devices import MAIN
 from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.cuda.tools.resources import resource_table
 from tcomp.backends.cuda.tools.sass import disassemble
+from tcomp.backends.hip.compiler import assemble, kernels_in
 from tcomp.backends.source import Source
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.choices import NVIDIA_TARGETS
 from tcomp.runtime.registry import resolve
 
-_SUFFIXES = {"cuda": "cu", "simulator": "cu", "opencl": "cl"}
+_SUFFIXES = {"cuda": "cu", "simulator": "cu", "hip": "hip", "opencl": "cl"}
 
 
 def suffix_of(target: str) -> str:
@@ -20,8 +21,16 @@ def suffix_of(target: str) -> str:
     return _SUFFIXES.get(target.partition(":")[0], "c")
 
 
-FORMS = ("ptx", "cubin", "sass", "resources")
+FORMS = ("ptx", "cubin", "sass", "isa", "resources")
 """What can be printed besides the stages."""
+
+_OF_TARGET = {"cuda": ("ptx", "cubin", "sass", "resources"), "simulator": ("ptx", "cubin", "sass", "resources"),
+              "hip": ("isa", "resources")}  # fmt: skip
+
+
+def forms_of(target: str) -> tuple[str, ...]:
+    """Which of ``FORMS`` there are for a target."""
+    return _OF_TARGET.get(target.partition(":")[0], ())
 
 
 def architecture_of(target: str) -> str | None:
@@ -31,11 +40,14 @@ def architecture_of(target: str) -> str | None:
 
 
 def machine_code(source: Source, target: str, form: str) -> str | bytes:
-    """One of ``FORMS``; a cubin is bytes.  Raises TcompError where the target is no GPU, TargetError without tools."""
-    architecture = architecture_of(target)
-    if architecture is None:
+    """One of ``FORMS``; a cubin is bytes.  Raises TcompError where the target has none, TargetError without tools."""
+    name, _, architecture = resolve(target, MAIN).partition(":")
+    if form not in forms_of(name):
         hint = "name an architecture, as in --target cuda:sm_90"
         raise TcompError(Diagnostic(f"there is no {form} for the target {target}", hint=hint))
+    if name == "hip":
+        assembly = assemble(source, architecture)
+        return assembly if form == "isa" else "\n".join(map(str, kernels_in(assembly)))
     image = compile_image(source, architecture)
     match form:
         case "ptx":
