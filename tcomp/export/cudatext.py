@@ -167,37 +167,38 @@ def _check(symbol: str, source: Source) -> list[str]:
 
 def facts(interface: Interface) -> str:
     """``NAME.json``: all that whoever loads machine code has to know."""
-    variants = []
-    for variant in interface.variants:
-        source = variant.source
-        room, report = room_of(source)
-        variants.append(
-            {
-                "file": interface.symbol(variant),
-                "sizes": variant.sizes,
-                "arguments": [
-                    {"name": a.name, "dtype": a.dtype.name, "shape": a.shape, "strides": a.strides, "role": a.role}
-                    for a in source.called
-                ],
-                "scratch_bytes": room,
-                "report": report if source.checks else None,
-                "checks": [demanded(source.checks[n]) for n in range(len(source.checks))],
-                "temporaries": {t.name: t.offset for t in source.temporaries},
-                "aligned": source.aligned,
-                "launches": [
-                    {
-                        "kernel": launch.kernel,
-                        "grid": launch.grid,
-                        "block": launch.block,
-                        "shared_bytes": launch.shared_bytes,
-                        "arguments": launch.arguments,
-                    }
-                    for launch in source.launches
-                    if 0 not in launch.grid
-                ],
-            }
-        )
+    variants = [facts_of(interface, variant) for variant in interface.variants]
     return json.dumps({"name": interface.name, "abi": ABI, "variants": variants}, indent=1) + "\n"
+
+
+def facts_of(interface: Interface, variant: Variant) -> dict[str, object]:
+    """What is to be known of one kernel."""
+    source = variant.source
+    room, report = room_of(source)
+    return {
+        "file": interface.symbol(variant),
+        "sizes": variant.sizes,
+        "arguments": [
+            {"name": a.name, "dtype": a.dtype.name, "shape": a.shape, "strides": a.strides, "role": a.role}
+            for a in source.called
+        ],
+        "scratch_bytes": room,
+        "report": report if source.checks else None,
+        "checks": [demanded(source.checks[n]) for n in range(len(source.checks))],
+        "temporaries": {t.name: t.offset for t in source.temporaries},
+        "aligned": source.aligned,
+        "launches": [
+            {
+                "kernel": launch.kernel,
+                "grid": launch.grid,
+                "block": launch.block,
+                "shared_bytes": launch.shared_bytes,
+                "arguments": launch.arguments,
+            }
+            for launch in source.launches
+            if 0 not in launch.grid
+        ],
+    }
 
 
 _LOADER = '''\

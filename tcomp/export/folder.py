@@ -8,7 +8,7 @@ from pathlib import Path
 from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.source import ANYWHERE, Source
 from tcomp.errors import TargetError, TcompError
-from tcomp.export import ctext, cudatext
+from tcomp.export import ctext, cudatext, opencltext
 from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import Interface, Variant, described, interface_of
 from tcomp.grammar.tree.function import Function
@@ -16,7 +16,7 @@ from tcomp.mapping.machines.gpu import GPUS, STATIC_SHARED_BYTES, gpu_of
 from tcomp.mapping.machines.processors import processor_of
 from tcomp.storage.wholefiles import write_whole
 
-CPU, CUDA = "cpu", "cuda"
+CPU, CUDA, OPENCL = "cpu", "cuda", "opencl"
 
 
 def export(
@@ -34,17 +34,19 @@ def export(
     TargetError where a compiler is missing or fails.
     """
     kind, _, architecture = target.partition(":")
-    if kind not in (CPU, CUDA):
-        raise TcompError(f"kernels for the target {target} are not exported; those for cpu and cuda are")
+    if kind not in (CPU, CUDA, OPENCL):
+        raise TcompError(f"kernels for the target {target} are not exported; those for cpu, cuda and opencl are")
     if architectures is not None and kind != CUDA:
         raise TcompError("architectures are for kernels of a GPU")
-    interface = interface_of(function, variants, name)
+    interface = interface_of(function, variants, name, opencltext.OWN if kind == OPENCL else ())
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TcompError(f"cannot make the folder {folder}: {error.strerror}") from None
     if kind == CPU:
         made, notes = _cpu(interface, folder, architecture)
+    elif kind == OPENCL:
+        made, notes = _opencl(interface)
     else:
         made, notes = _cuda(interface, architecture, architectures)
     made["README.md"] = _readme(interface, target, sorted(made), notes).encode()
@@ -132,6 +134,21 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
         f"To compile a kernel again: `nvcc -std=c++17 {flags + ' ' if flags else ''}-cubin -arch={own} FILE.cu`.",
     ]
     return made, notes
+
+
+def _opencl(interface: Interface) -> tuple[dict[str, bytes], list[str]]:
+    name = interface.name
+    made = {f"{interface.symbol(v)}.cl": v.source.text for v in interface.variants}
+    made |= {f"{name}.h": opencltext.header(interface), f"{name}.c": opencltext.launcher(interface)}
+    made |= {f"{name}.json": opencltext.facts(interface), f"{name}_pyopencl.py": opencltext.loader(interface)}
+    notes = [
+        (
+            f"The launcher `{name}.c` has the texts in it. It needs the headers of OpenCL 1.2 or later: "
+            f"`cc -c {name}.c`, link with `-lOpenCL`. `{name}_pyopencl.py` builds the same texts in Python."
+        ),
+        f"The texts are built with `{' '.join(opencltext.flags_of(interface.variants[0].source))}`.",
+    ]
+    return {file: text.encode() for file, text in made.items()}, notes
 
 
 def _room(source: Source, architecture: str) -> None:

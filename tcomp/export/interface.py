@@ -101,8 +101,12 @@ class Interface:
         return [f"long {name}" for name in self.size_names.values()]
 
 
-def interface_of(function: Function, variants: Sequence[Variant], name: str | None) -> Interface:
+def interface_of(
+    function: Function, variants: Sequence[Variant], name: str | None, own: Sequence[str] = ()
+) -> Interface:
     """The interface of kernels of one def; ``name`` is what its function is called instead of as the def.
+
+    ``own`` are names that the functions of a folder have for themselves, beside the usual ones.
 
     Raises TcompError for kernels that cannot be called alone, two of the same sizes, and a name that is none.
     """
@@ -114,7 +118,7 @@ def interface_of(function: Function, variants: Sequence[Variant], name: str | No
     if len(set(sizes)) < len(sizes):
         raise TcompError(f"two kernels of {function.name} have the same sizes")
     symbol = identifier(name or function.name)
-    taken = {symbol, *_OWN}
+    taken = {symbol, *_OWN, *own}
     parameters = identifiers([a.name for a in variants[0].source.called], taken)
     named = identifiers(variants[0].sizes, {*taken, *parameters.values()})
     return Interface(function, symbol, tuple(variants), parameters, named)

@@ -62,6 +62,15 @@ def kind_of_device() -> str:
     return "gpu" if device.double_fp_config else "gpu-single"
 
 
+def opencl_model() -> str:
+    """The model of the device, in words that are the same on machines of one kind."""
+    try:
+        device = current().device
+    except TargetError:
+        return "no device"
+    return f"{device.name.strip()}, {device.max_compute_units} units, {device.platform.name.strip()}"
+
+
 def describe_device() -> str:
     """The device in one line.  Raises TargetError."""
     device = current().device

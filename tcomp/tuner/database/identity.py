@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.arrays.devices import Memory, Place, cuda_device
+from tcomp.backends.opencl.devices import opencl_model
 from tcomp.errors import TargetError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function
@@ -70,6 +71,8 @@ def device_model(target: str, place: Place) -> str:
             return cuda_device(place.device).name
         except TargetError:
             return f"no device, {architecture}"
+    if target.partition(":")[0] == "opencl":
+        return opencl_model()
     if runs_emulated(target):
         return f"emulated {architecture}"
     if architecture and target.startswith("simulator"):
