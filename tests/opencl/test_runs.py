@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 
 import numpy as np
@@ -11,14 +12,18 @@ import pytest
 import tcomp as tc
 from tcomp.backends.opencl.devices import current, opencl_module
 from tcomp.backends.opencl.functions import opencl_definitions, opencl_name
-from tcomp.backends.opencl.images import FLAGS
+from tcomp.backends.opencl.images import FLAGS, build
+from tcomp.driver import lower
 from tcomp.errors import TargetError, TcompError
+from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.scop import Sizes
 from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import OF_FLOATS
 from tests.cuda.compiled import compiled_text, data_for
 from tests.cuda.texts import EXAMPLES
 from tests.opencl.here import NEEDS_DEVICE, assert_same
+from tests.targets import OPENCL
 
 pytestmark = NEEDS_DEVICE
 
@@ -228,6 +233,32 @@ def test_what_devices_lack_is_refused() -> None:
     assert_same("def f(float(N) X) -> (O) { O(i) = int32(X(i) * 1.5) }", ones, target="opencl:gpu-single")
     with pytest.raises(TargetError, match="there is no kind 'tpu'"):
         tc.define(PRODUCT).f(small((2, 2)), small((2, 2)), target="opencl:tpu")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_says_why_it_cannot() -> None:
+    product, a = tc.define(PRODUCT).f, small((3, 3))
+    product(a, a, target="opencl")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            product(a, a, target="opencl")
+        except TargetError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert "forked from one that had used OpenCL" in os.read(reading, 1000).decode()
+
+
+def test_indices_of_64_bits_are_built() -> None:
+    """Nobody has arrays like these here: only the compiler sees the text."""
+    text = "def f(float(N,M) A, int32(K) I) -> (B) { B(i,j) = A(I(i),j) + mirror_image(A)(i - 3,j) where i in 0:K }"
+    source = lower(define(text)["f"], Sizes({"N": 70_000, "M": 70_000, "K": 60_000}), MappingOptions(), OPENCL).source
+    assert "const long b_j" in source.text
+    build(source)
 
 
 def test_one_operation_from_several_threads() -> None:

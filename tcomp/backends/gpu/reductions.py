@@ -85,7 +85,7 @@ class _Shared:
                 # The plan takes this for more than a warp, and so for a barrier.
                 writer.put(depth, writer.barrier("block"))
             return ""
-        warps = self._array("of_warp", -(-writer.threads // lanes))
+        warps = self._array(f"{self._target}_of_warp", -(-writer.threads // lanes))
         writer.put(depth, f"if (thread % {lanes} == 0) {warps}[thread / {lanes}] = {self.part};")
         writer.at(self.statement)
         writer.put(depth, writer.barrier("block"))
@@ -100,10 +100,16 @@ class _Shared:
         self.writer.at(self.statement)
 
     def in_memory(self, depth: int) -> str:
-        """In shared memory alone, half as many threads in each round: for languages that promise no warps."""
+        """In shared memory alone, half as many threads in each round: for languages that promise no warps.
+
+        All reductions of a type use one array: in front of each the threads wait until the one before was read.
+        """
         if self.group == 1:
             return ""
-        writer, parts = self.writer, self._array("parts", self.writer.threads)
+        writer, element = self.writer, C_VALUE_TYPES[self.dtype.name]
+        if element not in writer.exchanged:
+            writer.exchanged[element] = self._array(f"{element.replace(' ', '_')}_parts", writer.threads)
+        parts = writer.exchanged[element]
         barrier = writer.barrier("block")
         writer.put(depth, barrier)
         writer.put(depth, f"{parts}[thread] = {self.part};")
@@ -120,9 +126,13 @@ class _Shared:
         writer.put(depth, f"{self.part} = {parts}[{first}];")
         return ""
 
+    @property
+    def _target(self) -> str:
+        return self.writer.dialect.name(self.writer.statements[self.statement].target)
+
     def _array(self, name: str, extent: int) -> str:
         writer = self.writer
-        own = writer.fresh(f"{writer.dialect.name(writer.statements[self.statement].target)}_{name}")
+        own = writer.fresh(name)
         share(writer, C_VALUE_TYPES[self.dtype.name], own, (extent,), arithmetic_type(self.dtype).itemsize)
         writer.uses_thread = True
         return own

@@ -42,6 +42,7 @@ class KernelWriter:
     ``used`` are the storages (and ``REPORT``) that the kernel takes, ``vectors`` those of which it reads or stores
     several elements at a time; ``locals`` the buffers and ``fetched`` the copies in force; ``begun`` are the phases
     of pipelines whose first tiles it has asked for; ``starts`` says where reductions into a storage start;
+    ``exchanged`` has, by element type, the array in which threads combine what they share without warps;
     ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
     ``redirected`` are statements whose results go elsewhere first, with the C text for that place.  ``wide`` says
     whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
@@ -71,6 +72,7 @@ class KernelWriter:
         self.declared: dict[str, LoopExpr] = {}
         self.redirected: dict[str, str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
+        self.exchanged: dict[str, str] = {}
 
     def barrier(self, level: str) -> str:
         """Where the threads of a ``level`` wait for each other."""

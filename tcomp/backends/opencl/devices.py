@@ -15,16 +15,16 @@ _HINT = "`pip install 'tcomp[opencl]'` brings pyopencl, and PoCL, which makes a 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Here:
-    """The device of this process, and what commands go to; ``allocate`` gives so many bytes of its memory."""
+    """The device of a ``process``, and what commands go to; ``allocate`` gives so many bytes of its memory."""
 
+    process: int
     device: Any
     context: Any
     queue: Any
     allocate: Callable[[int], Any]
 
 
-_HERE: Memo[int, Here] = Memo()
-"""By the number of the process: drivers have threads of their own, which do not outlive a fork."""
+_HERE: Memo[None, Here] = Memo()
 
 
 def opencl_module() -> Any:
@@ -39,8 +39,16 @@ def opencl_module() -> Any:
 
 
 def current() -> Here:
-    """The device of this process.  Raises TargetError where there is none."""
-    return _HERE.get(os.getpid(), _open)
+    """The device of this process.
+
+    Raises TargetError where there is none, and in a process forked from one that has used it: drivers have threads of
+    their own, which are not there, and calls would wait for them for ever.
+    """
+    here = _HERE.get(None, _open)
+    if here.process != os.getpid():
+        what = "this process was forked from one that had used OpenCL, whose driver does not work here"
+        raise TargetError(Diagnostic(what, hint="multiprocessing.get_context('spawn') starts processes where it does"))
+    return here
 
 
 def _open() -> Here:
@@ -51,7 +59,7 @@ def _open() -> Here:
         pool = opencl.tools.MemoryPool(opencl.tools.ImmediateAllocator(queue))
     except (opencl.Error, RuntimeError, ValueError) as error:
         raise TargetError(Diagnostic(f"there is no OpenCL device: {error}", hint=_HINT)) from None
-    return Here(context.devices[0], context, queue, pool.allocate)
+    return Here(os.getpid(), context.devices[0], context, queue, pool.allocate)
 
 
 def kind_of_device() -> str:

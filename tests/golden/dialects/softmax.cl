@@ -8,8 +8,7 @@ f_0(const __global float *restrict I, __global float *restrict O)
   const int t_d = (int)get_local_id(0);
   __local float m_acc_tile;
   __local float s_acc_tile;
-  __local float m_acc_parts[256];
-  __local float s_acc_parts[256];
+  __local float float_parts[256];
   const int b_n = (int)get_group_id(0);
   float e_1[4];
   // m starts (256 threads)
@@ -24,13 +23,13 @@ f_0(const __global float *restrict I, __global float *restrict O)
     m_acc_part = tc_max_float32(m_acc_part, I[b_n * 1024 + d]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  m_acc_parts[thread] = m_acc_part;
+  float_parts[thread] = m_acc_part;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int apart = 128; apart > 0; apart /= 2) {
-    if (thread < apart) m_acc_parts[thread] = m_acc_part = tc_max_float32(m_acc_part, m_acc_parts[thread + apart]);
+    if (thread < apart) float_parts[thread] = m_acc_part = tc_max_float32(m_acc_part, float_parts[thread + apart]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  m_acc_part = m_acc_parts[0];
+  m_acc_part = float_parts[0];
   if ((int)get_local_id(0) == 0) {
     m_acc_tile = tc_max_float32(m_acc_tile, m_acc_part);
   }
@@ -52,13 +51,13 @@ f_0(const __global float *restrict I, __global float *restrict O)
     s_acc_part += e_1[d_part];
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  s_acc_parts[thread] = s_acc_part;
+  float_parts[thread] = s_acc_part;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int apart = 128; apart > 0; apart /= 2) {
-    if (thread < apart) s_acc_parts[thread] = s_acc_part = s_acc_part + s_acc_parts[thread + apart];
+    if (thread < apart) float_parts[thread] = s_acc_part = s_acc_part + float_parts[thread + apart];
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  s_acc_part = s_acc_parts[0];
+  s_acc_part = float_parts[0];
   if ((int)get_local_id(0) == 0) {
     s_acc_tile += s_acc_part;
   }
