@@ -30,6 +30,7 @@ from tcomp.mapping.gpu.phases import deal_to_threads
 from tcomp.mapping.gpu.pipelines import pipeline_fetches
 from tcomp.mapping.gpu.promotion import promote_to_shared
 from tcomp.mapping.gpu.tiles import gpu_tiling
+from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -92,14 +93,15 @@ def planting(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
-    Split reductions between blocks, tile (3), accumulate apart what leaves a kernel, deal loops to threads (4, 6),
-    keep temporaries in registers and shared memory (9), fetch operands into shared memory (8), multiply matrices by
-    warps, fetch ahead, synchronise.
+    Let long rows of weights pass by, split reductions between blocks, tile (3), accumulate apart what leaves a kernel,
+    deal loops to threads (4, 6), keep temporaries in registers and shared memory (9), fetch operands into shared
+    memory (8), multiply matrices by warps, fetch ahead, synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
+        Pass("turns", functools.partial(run_in_turns, gpu), plants=True),
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
-        Pass("tile", functools.partial(fuse, gpu_tiling(gpu)), plants=True),
+        Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=turning_groups), plants=True),
         Pass("apart", accumulate_apart, plants=True),
         Pass("threads", functools.partial(deal_to_threads, gpu), plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),

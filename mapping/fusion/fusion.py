@@ -368,11 +368,16 @@ def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
     return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
 
 
-def form_groups(tiling: Tiling, plan: Plan, options: MappingOptions) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not."""
+def form_groups(
+    tiling: Tiling, plan: Plan, options: MappingOptions, formed: tuple[Group, ...] = ()
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not.
+
+    Those ``formed`` beforehand are among them.
+    """
     fuser = _Fuser(tiling, plan, options)
-    free = {c.number for c in plan.clusters}
-    found: list[Group] = []
+    found = [*formed]
+    free = {c.number for c in plan.clusters} - {c for group in found for c in group.clusters}
     while free:
         group = fuser.grow(max(free), free, found)
         found.append(group)

@@ -18,10 +18,16 @@ from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tiles.expand import expand, tile_rows
 from tcomp.model.scop import Scop, maps_of, union_map, union_set
 
+Formed = Callable[[Plan], tuple[Group, ...]]
+"""Groups that a target forms in its own way."""
 
-def fuse(tiling: Tiling, plan: Plan, options: MappingOptions) -> Plan:
-    """Fuse clusters by footprint: one band of tiles for each group, its clusters one after another below."""
-    groups, notes = form_groups(tiling, plan, options)
+
+def fuse(tiling: Tiling, plan: Plan, options: MappingOptions, formed: Formed = lambda _: ()) -> Plan:
+    """Fuse clusters by footprint: one band of tiles for each group, its clusters one after another below.
+
+    Some groups may be ``formed`` beforehand.
+    """
+    groups, notes = form_groups(tiling, plan, options, formed(plan))
     scop, clusters = expand(plan.scop, plan.clusters, groups)
     groups = tuple(replace(g, clusters=tuple(c for c in g.clusters if clusters[c].statements)) for g in groups)
     placed = replace(plan, scop=scop, clusters=clusters, groups=groups, notes=(*plan.notes, *notes))
@@ -32,7 +38,7 @@ def group_tree(plan: Plan, subtree: Callable[[Cluster, Footprint], Subtree]) -> 
     """The schedule of all groups, with ``subtree`` for each cluster below the tiles.
 
     The mark "parallel<n>" stands above the tiles of group n, "group<n>" below them.  Where groups from n on share
-    loops, "parallel<n>" stands above these, and "nest<n>" below them.
+    loops, "parallel<n>" stands above these, and "nest<n>" below them.  "turn<n>" stands below the loop over turns.
     """
     nests = tuple(_nest(plan, nest, subtree) for nest in plan.nests)
     return plant(plan.scop.domain, Sequence(nests))
@@ -61,13 +67,24 @@ def _tiles(
     plan: Plan, number: int, group: Group, shared: int, subtree: Callable[[Cluster, Footprint], Subtree]
 ) -> Subtree:
     """The loops over the tiles of a group that it has for itself, and what is in a tile."""
-    children = tuple(
+    children = [
         (_instances(plan.scop, plan.clusters, (c,)), subtree(plan.clusters[c], group.footprints[c]))
         for c in group.clusters
-    )
-    below = Mark(f"group{number}", Sequence(children))
+    ]
+    if group.turns:
+        inside = Sequence(tuple(children[: len(group.turns)]))
+        turn = union_map([r for c in group.turns for r in maps_of(_turn(plan, group, c))])
+        domain = _instances(plan.scop, plan.clusters, group.turns)
+        children[: len(group.turns)] = [(domain, Band(turn, 0, Mark(f"turn{number}", inside)))]
+    below = Mark(f"group{number}", Sequence(tuple(children)))
     own = range(0 if group.together else shared, len(group.members))
     return Band(_rows(plan, group, own), len(own), below) if own else below
+
+
+def _turn(plan: Plan, group: Group, cluster: int) -> isl.UnionMap:
+    """Instance to turn, for a cluster that runs in turns."""
+    band = tile_rows(plan.scop, plan.clusters[cluster], group.footprints[cluster], group.sizes_of(cluster))
+    return union_map([m.project_out(isl.dim_type.out, 0, len(group.members)) for m in maps_of(band)])
 
 
 def _points(plan: Plan, group: Group, shared: int) -> isl.UnionMap:
@@ -82,7 +99,10 @@ def _rows(plan: Plan, group: Group, members: range) -> isl.UnionMap:
     """Instance to tile, along some members of the loops over tiles."""
     band = isl.UnionMap("{ }")
     for c in group.clusters:
-        band = band.union(tile_rows(plan.scop, plan.clusters[c], group.footprints[c], group.sizes))
+        rows = tile_rows(plan.scop, plan.clusters[c], group.footprints[c], group.sizes_of(c))
+        if c in group.turns:
+            rows = union_map([m.project_out(isl.dim_type.out, len(group.members), 1) for m in maps_of(rows)])
+        band = band.union(rows)
     if len(members) == len(group.members):
         return band
     behind = len(group.members) - members.stop

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 import islpy as isl
 
 from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
-from tcomp.mapping.gpu.threads import ThreadMaps
+from tcomp.mapping.gpu.rounds import reused
+from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps
 from tcomp.mapping.machines.gpu import WARP
+from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Phase, Plan
-from tcomp.model.scop import by_statements
+from tcomp.model.scop import by_statements, storage_of
 
 LEVELS = ("", "warp", "block")
 """Who waits at a barrier: nobody, the threads of each warp for one another, or all threads of the block."""
@@ -35,8 +37,9 @@ def synchronise(plan: Plan, options: MappingOptions) -> Plan:
     pairs = by_statements(plan.scop.dependences)
     nodes = [n for n in nodes_of(plan.tree) if n.get_type() == isl.schedule_node_type.mark]
     marks = {n.mark_get_id().get_name(): n for n in nodes}
+    found = {p.mark: p for p in places(plan.tree)}
     for number in range(len(plan.groups)):
-        _Walk(plan, number, maps, pairs, barriers).visit(marks[f"group{number}"])
+        _Walk(plan, number, maps, pairs, barriers, found).visit(marks[f"group{number}"])
     return replace(plan, barriers=barriers)
 
 
@@ -63,6 +66,7 @@ class _Walk:
     maps: ThreadMaps
     pairs: Mapping[tuple[str, str], isl.Map]
     barriers: dict[str, str]
+    marks: Mapping[str, Place]
     pending: list[_Accesses] = field(default_factory=list)
     known: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -115,7 +119,9 @@ class _Walk:
             return ""
         if met & (earlier.folded | later.folded):
             return "block"
-        crossings = [self._crosses(source, sink) for source in earlier.statements for sink in later.statements]
+        pairs = [(source, sink) for source in earlier.statements for sink in later.statements]
+        crossings = [self._crosses(source, sink) for source, sink in pairs]
+        crossings += [self._takes_place(source, sink, storage) for source, sink in pairs for storage in met]
         level = max(crossings, key=LEVELS.index, default="")
         return "" if level == "warp" and earlier.warps_waited else level
 
@@ -129,6 +135,24 @@ class _Walk:
             beyond = crossing if crossing.is_empty() else self.maps.beyond_warps(self.plan, source, sink, crossing)
             self.known[source, sink] = "" if crossing.is_empty() else "warp" if beyond.is_empty() else "block"
         return self.known[source, sink]
+
+    def _takes_place(self, source: str, sink: str, storage: str) -> str:
+        """How far apart the threads are of which the second statement's write where the first's used other elements."""
+        buffer, first, second = self.plan.buffers.get(storage), *(self.plan.scop.by_name[s] for s in (source, sink))
+        touches = first.target == storage or any(storage_of(r) == storage for r in first.reads)
+        if buffer is None or second.target != storage or not touches:
+            return ""
+        if not buffer.folded and not buffer.mark.startswith("turn"):
+            return ""
+        key = (source, f"{sink} takes its place in {storage}")
+        if key not in self.known:
+            pairs = reused(self.plan, self.marks, buffer, first, second)
+            assert pairs is not None
+            ends = self.maps.touching(first, storage), self.maps.touching(second, storage)
+            crossing = between_threads(ends, pairs)
+            beyond = crossing if crossing.is_empty() else between_warps(ends, crossing)
+            self.known[key] = "" if crossing.is_empty() else "warp" if beyond.is_empty() else "block"
+        return self.known[key]
 
     def _wait(self, place: str, level: str) -> None:
         if not level:

@@ -17,7 +17,7 @@ import islpy as isl
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.machines.gpu import Gpu
-from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, home_of, is_shared, owned_alike
+from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, folded_dimension, home_of, is_shared, owned_alike
 from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer, Deal, Group, Plan
@@ -83,6 +83,8 @@ class _Placer:
         tile = boxed(storage, place, writers)
         if not place.mark.startswith(BLOCK_LEVEL):
             return tile if tile.bytes <= PRIVATE_BYTES else None
+        fold = folded_dimension(self.plan, storage.name)
+        folded = () if fold is None else (fold,)
         owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
         by_shares = any(is_shared(self.plan, s) and s.target != storage.name for s in users)
         if owner is not None and place.mark.startswith("round") and not by_shares:
@@ -90,14 +92,14 @@ class _Placer:
         if owner is not None and not place.mark.startswith("round"):
             deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
             shape = tuple(d.elements for d in deals)
-            lower = self._dealt_corner(writers[0], storage)
-            private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals)
+            lower = self._dealt_corner(writers[0], storage, place)
+            private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals, folded=folded)
             unrolled = not by_shares or math.prod(shape) <= UNROLLING.longest
             if private.bytes <= PRIVATE_BYTES and unrolled:
                 return private
-        return replace(boxed(storage, place, writers, always=True), space="shared")
+        return _folded(replace(boxed(storage, place, writers, always=True), space="shared"), folded)
 
-    def _dealt_corner(self, user: ScopStatement, storage: Storage) -> isl.MultiAff:
+    def _dealt_corner(self, user: ScopStatement, storage: Storage, place: Place) -> isl.MultiAff:
         """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""
         group, number = home_of(self.plan, user.name)
         corner = box_hull(group.footprints[number].tiles).lower
@@ -107,11 +109,33 @@ class _Placer:
         coordinates = self.plan.clusters[number].coordinates[user.name]
         space = isl.Space.alloc(corner.get_ctx(), 0, corner.dim(isl.dim_type.in_), len(subscripts))
         lower = isl.MultiAff.zero(space)
+        fold = folded_dimension(self.plan, storage.name)
         for position, subscript in enumerate(subscripts):
             d = coordinate_of(user, coordinates, subscript)
-            assert d is not None
-            lower = lower.set_at(position, corner.get_at(d))
+            if position == fold:
+                continue
+            if d is None:
+                zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space.domain()))
+                lower = lower.set_at(position, zero.set_constant_val(isl.Val(storage.box.origin[position])))
+            else:
+                lower = lower.set_at(position, corner.get_at(d))
+        beyond = corner.dim(isl.dim_type.in_) - place.prefixes[user.name].dim(isl.dim_type.out)
+        if beyond > 0:
+            # What is kept from turn to turn is nowhere else in another turn.
+            lower = lower.drop_dims(isl.dim_type.in_, corner.dim(isl.dim_type.in_) - beyond, beyond)
         return lower
+
+
+def _folded(buffer: Buffer, dimensions: tuple[int, ...]) -> Buffer:
+    """The buffer with one place along some dimensions, whose elements use it in turn."""
+    if not dimensions:
+        return buffer
+    assert buffer.lower is not None
+    shape = tuple(1 if d in dimensions else extent for d, extent in enumerate(buffer.shape))
+    lower = buffer.lower
+    for d in dimensions:
+        lower = lower.set_at(d, lower.get_at(d).mul(isl.Aff.zero_on_domain(lower.get_at(d).get_domain_local_space())))
+    return replace(buffer, shape=shape, lower=lower, folded=dimensions)
 
 
 def _within_budget(plan: Plan, buffers: Mapping[str, Buffer], budget: int) -> dict[str, Buffer]:

@@ -18,7 +18,12 @@ from tcomp.model.scop import Scop
 
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
-    return split_clusters(plan, lambda scop, cluster: parts_of(gpu, scop, cluster, options), apart=True)
+    turning = {s for r in plan.rescaled for s in r.inside}
+
+    def parts(scop: Scop, cluster: Cluster) -> int:
+        return 1 if turning.issuperset(cluster.statements) else parts_of(gpu, scop, cluster, options)
+
+    return split_clusters(plan, parts, apart=True)
 
 
 def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

@@ -9,6 +9,7 @@ threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
@@ -17,11 +18,13 @@ import islpy as isl
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
+from tcomp.mapping.gpu.turns.dealing import deal_in_turns, rows_in_turns
+from tcomp.mapping.machines.fitted.gpu import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree
-from tcomp.mapping.plan.values import Cluster, Dealt, Footprint, Group, Phase, Plan
+from tcomp.mapping.plan.values import Cluster, Dealt, Footprint, Group, Phase, Plan, Share
 from tcomp.mapping.tiles.expand import tile_rows
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import reduction_positions
@@ -35,13 +38,13 @@ def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     operations: dict[str, TileOperation] = {}
     dealt: dict[int, Dealt] = {}
 
-    single = replace(options, matrix_units=False)
-    apart = {g.clusters for g in plan.groups if len(_shapes(gpu, plan, g, options)) > 1}
+    single, rows = replace(options, matrix_units=False), rows_in_turns(plan)
+    apart = {g.clusters for g in plan.groups if not g.turns and len(_shapes(gpu, plan, g, options)) > 1}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
         group = homes[cluster.number]
         own = single if group.clusters in apart else options
-        dealer = _Dealer(gpu, plan.scop, group, cluster, footprint, own)
+        dealer = _Dealer(gpu, plan.scop, group, cluster, footprint, own, rows.get(cluster.number))
         tree = dealer.tree()
         phases.update(dealer.phases)
         operations.update(dealer.operations)
@@ -97,8 +100,8 @@ class Position:
 def positions(scop: Scop, group: Group, cluster: Cluster, footprint: Footprint, dealt: Dealt) -> dict[str, Position]:
     """The position in its tile of every statement of a cluster."""
     lower = isl.PwMultiAff.from_multi_aff(box_hull(footprint.tiles).lower)
-    tiles = {m.get_tuple_name(isl.dim_type.in_): m for m in
-             maps_of(tile_rows(scop, cluster, footprint, group.sizes))} if group.members else {}  # fmt: skip
+    rows = maps_of(tile_rows(scop, cluster, footprint, group.sizes_of(cluster.number))) if group.members else []
+    tiles = {m.get_tuple_name(isl.dim_type.in_): m for m in rows}
     found = {}
     for name in cluster.statements:
         statement = scop.by_name[name]
@@ -123,7 +126,14 @@ class _Dealer:
     """Builds the tree of one cluster."""
 
     def __init__(
-        self, gpu: Gpu, scop: Scop, group: Group, cluster: Cluster, footprint: Footprint, options: MappingOptions
+        self,
+        gpu: Gpu,
+        scop: Scop,
+        group: Group,
+        cluster: Cluster,
+        footprint: Footprint,
+        options: MappingOptions,
+        row: int | None,
     ) -> None:
         self.gpu = gpu
         self.scop = scop
@@ -131,8 +141,13 @@ class _Dealer:
         self.options = options
         self.statements = [scop.by_name[s] for s in cluster.statements]
         box = tuple(max(1, e) for e in box_hull(footprint.tiles).shape)
-        self.dealt = deal(gpu, scop, cluster, box, options)
-        self.atoms = sides_of_atom(gpu, scop, cluster, box, options) if self.dealt.form == "serial" else None
+        self.turns = row is not None
+        if row is not None:
+            self.dealt = deal_in_turns(scop, group, cluster, row)
+        else:
+            self.dealt = deal(gpu, scop, cluster, box, options)
+        single = self.turns or self.dealt.form != "serial"
+        self.atoms = None if single else sides_of_atom(gpu, scop, cluster, box, options)
         self.at = positions(scop, group, cluster, footprint, self.dealt)
         self.phases: dict[str, Phase] = {}
         self.operations: dict[str, TileOperation] = {}
@@ -192,6 +207,8 @@ class _Dealer:
             assert atom is not None
             own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step], self.options)}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
+        if self.turns:
+            return [(p, tile_of_steps(sizes[p], TURNS.steps)) for p in steps if sizes[p] > TURNS.steps]
         left = steps_at_a_time(
             self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options
         )
@@ -211,28 +228,44 @@ class _Dealer:
         for s in self.statements:
             if s.kind == "update":
                 parts.append(([s], self._shared_update(s)))
-            elif s.kind == "init":
+            elif s.kind == "init" or not parts:
                 parts.append(([s], self._phase([s], self._steps_inside(s))))
             else:
                 rest.append(s)
         if rest:
             body = Sequence(tuple((isl.UnionSet.from_set(s.domain), self._steps_inside(s)) for s in rest))
             parts.append((rest, self._phase(rest, Mark(f"point{number}", body))))
-        rounds = [d for d in range(self.cluster.rank) if self.dealt.deals[d].chunks > 1]
+        rounds = [(d, row) for d in range(self.cluster.rank) for row in self._rounds(d)]
         below: Subtree = Mark(f"round{number}", self._in_order(parts))
         if not rounds:
             return below
-        return _band([(s, [self.at[s.name].chunk(d) for d in rounds]) for s in self.statements], len(rounds), below)
+        return _band([(s, [row(self.at[s.name], d) for d, row in rounds]) for s in self.statements], len(rounds), below)
+
+    def _rounds(self, d: int) -> list[Callable[[Position, int], isl.PwAff]]:
+        """The loops over what one thread has along a coordinate, one element at a time."""
+        own = self.dealt.deals[d]
+        chunks: list[Callable[[Position, int], isl.PwAff]] = [Position.chunk] if own.chunks > 1 else []
+        return [*chunks, Position.element] if own.vector > 1 and own.dimension is not None else chunks
 
     def _shared_update(self, statement: ScopStatement) -> Subtree:
         number = self.cluster.number
         at = self.at[statement.name]
         shares = {s.position: s for s in self.dealt.shares}
-        rows = [at.index(p, shares[p].threads if p in shares else 1)
-                for p in reduction_positions(self.cluster, statement)]  # fmt: skip
+        rows = [row for p in reduction_positions(self.cluster, statement) for row in self._steps_of(at, p, shares)]
         operation = TileOperation(f"reduce{number}", "reduce", statement.name)
         self.operations[operation.mark] = operation
         return self._phase([statement], _band([(statement, rows)], 0), mark=operation.mark, shared=True)
+
+    def _steps_of(self, at: Position, position: int, shares: Mapping[int, Share]) -> list[isl.PwAff]:
+        """The loops over those steps of an index that one thread takes."""
+        if position not in shares:
+            return [at.index(position)]
+        share = shares[position]
+        rounds = at.index(position, share.threads * share.vector)
+        if share.vector == 1:
+            return [rounds]
+        neighbours = at.index(position, 1, share.vector)
+        return [rounds, neighbours] if at.statement.extents[position] > share.threads * share.vector else [neighbours]
 
     def _steps_inside(self, statement: ScopStatement) -> Subtree:
         steps = reduction_positions(self.cluster, statement)
@@ -270,9 +303,7 @@ class _Dealer:
             at = self.at[s.name]
             rows = [at.thread(d) for d, _ in dealt]
             if shared:
-                rows += [
-                    at.index(x.position, 1, x.threads) for x in sorted(self.dealt.shares, key=lambda x: x.dimension)
-                ]
+                rows += [_share_of(at, x) for x in sorted(self.dealt.shares, key=lambda x: x.dimension)]
             parts.append((s, rows))
         dimensions = tuple(n for _, n in dealt)
         if shared:
@@ -281,6 +312,12 @@ class _Dealer:
         writes = frozenset(s.target for s in statements)
         self.phases[name] = Phase(name, lanes, self.cluster.number, self.dealt.shape, dimensions, reads, writes)
         return Mark(name, _band(parts, len(dimensions), Mark(lanes, below)))
+
+
+def _share_of(at: Position, share: Share) -> isl.PwAff:
+    """The thread that takes a step."""
+    own = at.index(share.position, 1, share.threads * share.vector)
+    return own if share.vector == 1 else own.scale_down_val(isl.Val(share.vector)).floor()
 
 
 def _band(parts: list[tuple[ScopStatement, list[isl.PwAff]]], coincident: int, child: Subtree = None) -> Subtree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import islpy as isl
@@ -11,7 +12,7 @@ from tcomp.mapping.plan.values import Deal, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement
 
-BLOCK_LEVEL = ("group", "round")
+BLOCK_LEVEL = ("group", "turn", "round")
 """Marks that all threads of a block reach together."""
 
 
@@ -23,24 +24,34 @@ class Ownership:
     dimensions: tuple[tuple[Deal, str] | None, ...]
 
 
-def ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
-    """The owner of an element that a statement accesses; None unless it is the thread that runs the instance."""
+def ownership(
+    plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...], folded: Container[int] = ()
+) -> Ownership | None:
+    """The owner of an element that a statement accesses; None unless it is the thread that runs the instance.
+
+    All elements along ``folded`` dimensions have one owner.
+    """
     group, number = home_of(plan, statement.name)
     cluster, dealt = plan.clusters[number], plan.dealt[number]
     lower = box_hull(group.footprints[number].tiles).lower
     found: list[tuple[Deal, str] | None] = []
     named: set[int] = set()
-    for subscript in subscripts:
+    for place, subscript in enumerate(subscripts):
+        if place in folded:
+            found.append(None)
+            continue
         d = coordinate_of(statement, cluster.coordinates[statement.name], subscript)
         if d is None:
             return None
         named.add(d)
-        found.append((dealt.deals[d], str(lower.get_at(d))))
+        found.append((dealt.deals[d], _corner(group, lower.get_at(d))))
     spread = {d for d, own in enumerate(dealt.deals) if own.dimension is not None}
     return Ownership(dealt.shape, tuple(found)) if spread <= named else None
 
 
-def shared_ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...]) -> Ownership | None:
+def shared_ownership(
+    plan: Plan, statement: ScopStatement, subscripts: tuple[Expr, ...], folded: Container[int] = ()
+) -> Ownership | None:
     """The owner of an element that a reduction reads which threads share; None unless each reads those of its steps.
 
     Steps are counted from 0, so a corner must be there.
@@ -51,19 +62,22 @@ def shared_ownership(plan: Plan, statement: ScopStatement, subscripts: tuple[Exp
     shares = {share.position: share for share in dealt.shares}
     found: list[tuple[Deal, str] | None] = []
     named: set[int | None] = set()
-    for subscript in subscripts:
+    for place, subscript in enumerate(subscripts):
+        if place in folded:
+            found.append(None)
+            continue
         if not isinstance(subscript, Index) or subscript.name not in statement.indices:
             return None
         position = statement.indices.index(subscript.name)
         d = coordinate_of(statement, cluster.coordinates[statement.name], subscript)
         if position in shares:
             share = shares[position]
-            deal = Deal(statement.extents[position], share.threads, 1, share.dimension)
+            deal = Deal(statement.extents[position], share.threads, share.vector, share.dimension)
             zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(lower.get_space().domain()))
-            found.append((deal, str(zero)))
+            found.append((deal, _corner(group, zero)))
         elif d is not None:
             deal = dealt.deals[d]
-            found.append((deal, str(lower.get_at(d))))
+            found.append((deal, _corner(group, lower.get_at(d))))
         else:
             return None
         named.add(deal.dimension)
@@ -96,11 +110,31 @@ def is_shared(plan: Plan, statement: ScopStatement) -> bool:
 def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ownership | None:
     """The common ownership of a storage if every access of these statements is by the thread that owns the element."""
     seen: set[Ownership | None] = set()
+    fold = folded_dimension(plan, storage)
+    folded = {d for d, extent in enumerate(plan.scop.storages[storage].box.extent) if extent == 1 or d == fold}
     for statement in statements:
         if statement.target == storage:
-            seen.add(ownership(plan, statement, statement.subscripts))
+            seen.add(ownership(plan, statement, statement.subscripts, folded))
         for e in walk(statement.value):
             if isinstance(e, Read) and e.tensor == storage:
-                owner = shared_ownership if is_shared(plan, statement) else ownership
-                seen.add(None if e.boundary is not None else owner(plan, statement, e.subscripts))
+                if e.boundary is not None:
+                    seen.add(None)
+                elif is_shared(plan, statement):
+                    seen.add(shared_ownership(plan, statement, e.subscripts, folded))
+                else:
+                    seen.add(ownership(plan, statement, e.subscripts, folded))
     return seen.pop() if len(seen) == 1 else None
+
+
+def folded_dimension(plan: Plan, storage: str) -> int | None:
+    """The dimension of a storage along which parts that run in turn go on with what is there; None for others."""
+    return next((dict(r.carried)[storage] for r in plan.rescaled if storage in dict(r.carried)), None)
+
+
+def _corner(group: Group, corner: isl.Aff) -> str:
+    """A corner as text, the same for those that depend on the turn but not in fact, and for those that do not."""
+    rank = len(group.members)
+    kinds = isl.dim_type
+    if group.turns and corner.dim(kinds.in_) > rank and not corner.involves_dims(kinds.in_, rank, 1):
+        corner = corner.drop_dims(kinds.in_, rank, 1)
+    return str(corner)

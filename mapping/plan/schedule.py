@@ -25,20 +25,32 @@ MAX_CLUSTER = 64
 """Most statements of a cluster: isl's scheduler takes seconds for some hundreds.  Clusters of a chain fuse again."""
 
 
-def schedule(scop: Scop) -> Plan:
+Together = tuple[tuple[str, ...], ...]
+"""Clusters that are known beforehand."""
+
+
+def schedule(scop: Scop, turns: frozenset[str] = frozenset(), together: Together = ()) -> Plan:
     """The first plan, for all options: clusters in textual order, each one band of coincident members above the sunk
-    reductions."""
-    names = form_clusters(scop)
+    reductions.
+
+    Statements of ``turns`` have all of their elements in the band, though some wait for others.  Those ``together`` are
+    clusters.
+    """
+    names = form_clusters(scop, together)
     clusters: list[Cluster] = []
     for statements in names:
-        clusters.extend(_schedule_cluster(scop, statements, len(clusters)))
+        if turns.issuperset(statements):
+            own = {s: tuple(range(scop.by_name[s].coordinates)) for s in statements}
+            clusters.append(Cluster(len(clusters), statements, own))
+        else:
+            clusters.extend(_schedule_cluster(scop, statements, len(clusters)))
     children = [(cluster_domain(scop, c), sunk_form(scop, c)) for c in clusters]
     return Plan(scop, scop, plant(scop.domain, Sequence(tuple(children))), tuple(clusters))
 
 
-def scheduled_anew(plan: Plan, scop: Scop) -> Plan:
-    """The first plan of a program that a pass has rewritten, with what is known of how it was."""
-    first = schedule(scop)
+def scheduled_anew(plan: Plan, scop: Scop, turns: frozenset[str] = frozenset(), together: Together = ()) -> Plan:
+    """The first plan of a program that a pass has rewritten, with what is known of how it was (see ``schedule``)."""
+    first = schedule(scop, turns, together)
     return replace(plan, program=scop, scop=scop, tree=first.tree, clusters=first.clusters)
 
 
@@ -62,16 +74,16 @@ def sunk_form(scop: Scop, cluster: Cluster) -> Subtree:
     return Band(band, coincident=cluster.rank, child=body)
 
 
-def form_clusters(scop: Scop) -> list[tuple[str, ...]]:
-    """Statement names of each cluster, in an order that respects all dependences."""
-    clusters: list[list[str]] = []
-    home: dict[str, int] = {}
+def form_clusters(scop: Scop, together: Together = ()) -> list[tuple[str, ...]]:
+    """Statement names of each cluster, in an order that respects all dependences; those ``together`` are clusters."""
+    clusters = [[*names] for names in together]
+    home = {name: number for number, names in enumerate(together) for name in names}
     edges = by_statements(scop.dependences)
     sources: dict[str, set[str]] = {s.name: set() for s in scop.statements}
     for source, sink in edges:
         if source != sink:
             sources[sink].add(source)
-    for statement in scop.statements:
+    for statement in [s for s in scop.statements if s.name not in home]:
         place = _joinable(scop, statement, clusters, home, sources)
         if place is None:
             place = len(clusters)

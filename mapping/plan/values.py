@@ -69,7 +69,8 @@ class Group:
     ``footprints`` give what each cluster runs in a tile.  The loops of the first ``shared`` members are one with those
     of the group before: both run in one nest, one after another at each point of these loops.  Where a point has
     several tiles of a group, ``together`` says how many along each of these loops; the group then has loops over all
-    of its members for itself, too.
+    of its members for itself, too.  The clusters ``turns``, the first ones, run in each turn of a loop inside a tile:
+    their footprints have the number of the turn behind the tile.
     """
 
     clusters: tuple[int, ...]
@@ -78,6 +79,11 @@ class Group:
     footprints: Mapping[int, Footprint]
     shared: int = 0
     together: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()
+
+    def sizes_of(self, cluster: int) -> tuple[int, ...]:
+        """The tile sizes along all that the footprint of a cluster begins with: each turn is a tile of its own."""
+        return (*self.sizes, 1) if cluster in self.turns else self.sizes
 
     @property
     def root(self) -> int:
@@ -100,11 +106,18 @@ class Rescaled:
     """The statement of weights that are computed in parts of so many ``steps``, and the ``storages`` that parts leave.
 
     Only a group whose root writes one of these computes others of them: parts are combined by groups of their own.
+    Where parts run in turn instead, ``inside`` are the statements of a turn, ``last`` those that take the results, and
+    ``carried`` tells which dimension of a storage is the part: what one leaves there the next goes on with.  Tiles have
+    several of the ``row`` of that number, and one of all others.
     """
 
     weights: str
     steps: int
     storages: frozenset[str]
+    inside: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    carried: tuple[tuple[str, int], ...] = ()
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +147,15 @@ class Deal:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A reduction index at ``position`` of the update, which ``threads`` share along ``dimension`` of their shape."""
+    """A reduction index at ``position`` of the update, which ``threads`` share along ``dimension`` of their shape.
+
+    Each takes ``vector`` neighbouring steps at a time: step ``i`` belongs to thread ``i / vector % threads``.
+    """
 
     position: int
     threads: int
     dimension: int
+    vector: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +317,8 @@ class Buffer:
     "block" (a block has it in global memory) or "private" (each thread has its own elements of it, as ``deals`` says).
     ``shape`` is the box; its first element has the logical coordinates ``origin`` (global) or ``lower``, an affine
     function of the loops around the mark (all tiles).  In memory its dimensions stand in ``order``, outermost first, or
-    as they are if that is empty.
+    as they are if that is empty.  All elements along dimensions that are ``folded`` have one place, which they use in
+    turn.
     """
 
     storage: str
@@ -312,6 +330,7 @@ class Buffer:
     mark: str
     deals: tuple[Deal, ...] = ()
     order: tuple[int, ...] = ()
+    folded: tuple[int, ...] = ()
 
     @property
     def strides(self) -> tuple[int, ...]:

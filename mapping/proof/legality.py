@@ -223,6 +223,8 @@ def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:
         offsets = elements.sum(isl.Map.from_multi_aff(buffer.lower).intersect_domain(elements.domain()).neg())
     box = isl.Set.universe(offsets.get_space().range())
     for d, extent in enumerate(buffer.shape):
+        if d in buffer.folded:
+            continue
         low = buffer.origin[d] if buffer.lower is None else 0
         box = box.lower_bound_val(isl.dim_type.set, d, isl.Val(low))
         box = box.upper_bound_val(isl.dim_type.set, d, isl.Val(low + extent - 1))

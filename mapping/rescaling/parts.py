@@ -26,11 +26,11 @@ import numpy as np
 
 from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
-from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, map_children, walk, with_indices
+from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, walk
+from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
 from tcomp.mapping.rescaling.weights import Weights
-from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
-from tcomp.values.operators import INT64, REDUCTIONS
+from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides
+from tcomp.values.operators import REDUCTIONS
 
 
 def rescaled(scop: Scop, weights: Weights, steps: int) -> tuple[Scop, frozenset[str]]:
@@ -42,91 +42,24 @@ def rescaled(scop: Scop, weights: Weights, steps: int) -> tuple[Scop, frozenset[
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Instances:
-    """The instances of a statement as those of a statement of parts: ``rows``, the part, the other results, the rest.
-
-    ``step`` is counted from 0 in each part.
-    """
-
-    statement: ScopStatement
-    name: str
-    rows: tuple[str, ...]
-    step: str
-    part: str
-    first: int
-    steps: int
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """The indices of what a part leaves."""
-        own = self.statement.indices[: self.statement.coordinates]
-        return (*self.rows, self.part, *(i for i in own if i not in self.rows and i != self.step))
-
-    @property
-    def indices(self) -> tuple[str, ...]:
-        """All indices of the statement of parts."""
-        return (*self.results, *(i for i in self.statement.indices if i not in self.results))
-
-    @property
-    def whole(self) -> isl.Map:
-        """Instance of the statement of parts to that of the statement of the program."""
-        names = {index: f"i{d}" for d, index in enumerate(self.indices)}
-        own, part = names[self.step], names[self.part]
-        into = [
-            names[i] if i != self.step else f"{own} + {self.first} + {self.steps}*{part}"
-            for i in self.statement.indices
-        ]
-        text = (
-            f"{{ {self.name}[{', '.join(names.values())}] -> {self.statement.name}[{', '.join(into)}] : "
-            f"0 <= {own} < {self.steps} }}"
-        )
-        return isl.Map(text).intersect_range(self.statement.domain)
-
-    def value(self, expr: Expr, instead: Mapping[str, Read]) -> Expr:
-        """An expression of the statement in the indices of parts, with other reads of some tensors."""
-        if isinstance(expr, Read) and expr.tensor in instead:
-            return instead[expr.tensor]
-        if isinstance(expr, Index) and expr.name == self.step:
-            return with_indices(expr, {self.step: self._place(expr)})
-        return map_children(expr, lambda child: self.value(child, instead))
-
-    def _place(self, step: Index) -> Expr:
-        span = step.span
-        start = Binary("*", Index(self.part, INT64, span), Constant(self.steps, INT64, span), INT64, span)
-        start = Binary("+", start, Constant(self.first, INT64, span), INT64, span)
-        return Binary("+", start, Index(self.step, INT64, span), INT64, span)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
     """What computes the parts of a sum or a maximum: the update, and what makes their ``storage`` of it."""
 
-    own: _Instances
+    own: Instances
     update: ScopStatement
     statements: tuple[ScopStatement, ...]
     storage: str
 
 
-class _Rescaling:
+class _Rescaling(Builder):
     """A program while weights are computed in parts."""
-
-    def __init__(self, scop: Scop, weights: Weights, steps: int) -> None:
-        self.scop, self.weights, self.steps = scop, weights, steps
-        self.first, extent = weights.steps
-        self.count = -(-extent // steps)
-        self.storages = dict(scop.storages)
-        self.names = {*scop.by_name}
-        self.span = weights.statement.value.span
-        self.part = "part"
-        while any(self.part in s.indices for s in scop.statements):
-            self.part += "_"
 
     def done(self) -> tuple[Scop, frozenset[str]]:
         weights = self.weights
         maximum = self._parts(weights.maximum, weights.maximum.indices[:-1], weights.maximum.indices[-1], {}, None)
         top = self._top(maximum)
         own, instances = self._weights(top)
-        read = Read(own.target, self._subscripts(own.indices), self.storages[own.target].dtype, self.span)
+        read = Read(own.target, self.subscripts(own.indices), self.storages[own.target].dtype, self.span)
         total = None if weights.total is None else self._weighted(weights.total, read, None)
         scale = self._scale(top, total)
         sums = {s.name: self._weighted(s, read, total) for s in weights.sums if s is not weights.total}
@@ -135,10 +68,10 @@ class _Rescaling:
         self._prove(own, instances, top, scale, [(p, combined[name]) for name, p in sums.items()])
         if total is not None and weights.total is not None:
             through = total.own.whole.reverse().apply_range(total.update.write)
-            through = through.apply_range(_read_of(scale, total.storage).reverse()).apply_range(scale.write)
-            through = through.apply_range(_read_of(combined[weights.total.name], scale.target).reverse())
+            through = through.apply_range(read_of(scale, total.storage).reverse()).apply_range(scale.write)
+            through = through.apply_range(read_of(combined[weights.total.name], scale.target).reverse())
             through = through.apply_range(combined[weights.total.name].write)
-            _require(_is_bijective(total.own.whole, weights.total.domain), weights.total)
+            _require(is_bijective(total.own.whole, weights.total.domain), weights.total)
             _require(bool(through.is_equal(weights.total.write)), weights.total)
         before = {weights.maximum.name: (*maximum.statements, top)} | {n: p.statements for n, p in sums.items()}
         instead = {weights.statement.name: (own, *(() if total is None else total.statements), scale)}
@@ -166,15 +99,15 @@ class _Rescaling:
         total: _Parts | None,
     ) -> _Parts:
         """A reduction in parts; each divided by its ``total``, if there is one."""
-        own = self._instances(statement, rows, step)
+        own = self.instances(statement, rows, step)
         assert statement.reduction is not None
         domain = own.whole.domain()
         elements = domain.project_out(isl.dim_type.set, len(own.results), len(own.indices) - len(own.results))
-        storage = self._storage(f"{statement.target}_parts", statement.target, own.results, statement)
-        kept = storage if total is None else self._stored(replace(storage, name=self._free(f"{storage.name}_acc")))
+        storage = self.storage(f"{statement.target}_parts", statement.target, own.results, statement)
+        kept = storage if total is None else self.stored(replace(storage, name=self.free(f"{storage.name}_acc")))
         identity = Constant(REDUCTIONS[statement.reduction].identity(kept.dtype), kept.dtype, self.span)
-        start = self._statement(own.name + "i", "init", elements, own.results, kept, own.results, identity, None)
-        update = self._statement(
+        start = self.statement(own.name + "i", "init", elements, own.results, kept, own.results, identity, None)
+        update = self.statement(
             own.name,
             "update",
             domain,
@@ -189,9 +122,9 @@ class _Rescaling:
         statements: tuple[ScopStatement, ...] = (start, update)
         if total is not None:
             one = Constant(1.0, kept.dtype, self.span)
-            least = Binary("max", self._read(total.storage, own.results[: len(rows) + 1]), one, kept.dtype, self.span)
-            value = Binary("/", self._read(kept.name, own.results), least, kept.dtype, self.span)
-            finish = self._statement(own.name + "f", "finish", elements, own.results, storage, own.results, value, None)
+            least = Binary("max", self.read(total.storage, own.results[: len(rows) + 1]), one, kept.dtype, self.span)
+            value = Binary("/", self.read(kept.name, own.results), least, kept.dtype, self.span)
+            finish = self.statement(own.name + "f", "finish", elements, own.results, storage, own.results, value, None)
             statements = (*statements, finish)
         return _Parts(own, update, tuple(replace(s, origin=statement.origin) for s in statements), storage.name)
 
@@ -203,29 +136,29 @@ class _Rescaling:
         names = [s.name for s in found.subscripts if isinstance(s, Index)]
         own = dict(zip(self.weights.statement.indices, names, strict=True))
         rows, step = tuple(own[r] for r in self.weights.rows), own[self.weights.step]
-        read = replace(weights, subscripts=self._subscripts((*rows, self.part, step)))
+        read = replace(weights, subscripts=self.subscripts((*rows, self.part, step)))
         return self._parts(statement, rows, step, dict.fromkeys((found.tensor,), read), total)
 
     def _top(self, maximum: _Parts) -> ScopStatement:
         """What the weights of a part are relative to: its maximum, or the lowest number where that is infinite."""
         dtype = self.storages[maximum.storage].dtype
         lowest = Constant(float(np.finfo(dtype.name).min), dtype, self.span)
-        storage = self._stored(replace(self.storages[maximum.storage], name=self._free(f"{maximum.storage}_top")))
-        value = Binary("max", self._read(maximum.storage, maximum.own.results), lowest, dtype, self.span)
+        storage = self.stored(replace(self.storages[maximum.storage], name=self.free(f"{maximum.storage}_top")))
+        value = Binary("max", self.read(maximum.storage, maximum.own.results), lowest, dtype, self.span)
         domain = maximum.statements[0].domain
-        name = self._name(f"{self.weights.maximum.name}t")
-        return self._statement(name, "assign", domain, maximum.own.results, storage, maximum.own.results, value, None)
+        name = self.name(f"{self.weights.maximum.name}t")
+        return self.statement(name, "assign", domain, maximum.own.results, storage, maximum.own.results, value, None)
 
-    def _weights(self, top: ScopStatement) -> tuple[ScopStatement, _Instances]:
+    def _weights(self, top: ScopStatement) -> tuple[ScopStatement, Instances]:
         """The weights of parts."""
         statement, rows, step = self.weights.statement, self.weights.rows, self.weights.step
-        own = _Instances(statement, statement.name, rows, step, self.part, self.first, self.steps)
-        own = replace(own, name=self._name(f"{statement.name}r"))
+        own = Instances(statement, statement.name, rows, step, self.part, self.first, self.steps)
+        own = replace(own, name=self.name(f"{statement.name}r"))
         indices = (*rows, self.part, step)
-        storage = self._storage(f"{statement.target}_parts", statement.target, indices, statement, step)
-        read = self._read(top.target, (*rows, self.part))
+        storage = self.storage(f"{statement.target}_parts", statement.target, indices, statement, step)
+        read = self.read(top.target, (*rows, self.part))
         value = own.value(statement.value, {self.weights.top: read})
-        made = self._statement(own.name, "assign", own.whole.domain(), indices, storage, indices, value, None)
+        made = self.statement(own.name, "assign", own.whole.domain(), indices, storage, indices, value, None)
         reported = tuple((i, own.value(value, {})) for i, value in statement.reported)
         return replace(made, renumbered=reported), own
 
@@ -234,18 +167,18 @@ class _Rescaling:
 
         Its indices are in another order than those of the parts, so that it is computed with those of all.
         """
-        rows, dtype = self.weights.rows, self.weights.statement.value.dtype
+        rows, dtype = self.weights.rows, self.weights.core.dtype
         top_box = self.storages[top.target].box
         box = Box((0, *top_box.origin[:-1]), (self.count, *top_box.extent[:-1]))
-        name = self._free(f"{self.weights.statement.target}_scale")
-        storage = self._stored(Storage(name, dtype, box, "temporary", contiguous_strides(box.extent)))
-        value = _with(self.weights.statement.value, self.weights.score, self._read(top.target, (*rows, self.part)))
+        name = self.free(f"{self.weights.statement.target}_scale")
+        storage = self.stored(Storage(name, dtype, box, "temporary", contiguous_strides(box.extent)))
+        value = replaced(self.weights.core, self.weights.score, self.read(top.target, (*rows, self.part)))
         if total is not None:
-            value = Binary("*", value, self._read(total.storage, (*rows, self.part)), dtype, self.span)
+            value = Binary("*", value, self.read(total.storage, (*rows, self.part)), dtype, self.span)
         indices = (self.part, *rows)
         domain = top.domain.apply(_turn(top, (*rows, self.part), indices))
-        name = self._name(f"{self.weights.statement.name}s")
-        return self._statement(name, "assign", domain, indices, storage, indices, value, None)
+        name = self.name(f"{self.weights.statement.name}s")
+        return self.statement(name, "assign", domain, indices, storage, indices, value, None)
 
     def _combined(self, statement: ScopStatement, parts: _Parts | None, scale: ScopStatement | None) -> ScopStatement:
         """What reduces the parts: scaled, if there is a ``scale``, which alone is that of a total."""
@@ -253,18 +186,18 @@ class _Rescaling:
         value: Expr
         if scale is not None and parts is None:
             order: tuple[str, ...] = (self.part, *self._rows_of(statement))
-            made, value = scale, self._read(scale.target, order)
+            made, value = scale, self.read(scale.target, order)
         else:
             assert parts is not None
             order, made = parts.own.results, parts.statements[0]
-            value = self._read(parts.storage, order)
+            value = self.read(parts.storage, order)
         if scale is not None and parts is not None:
-            factor = self._read(scale.target, (self.part, *parts.own.rows))
+            factor = self.read(scale.target, (self.part, *parts.own.rows))
             value = Binary("*", value, factor, value.dtype, self.span)
         indices = (*results, self.part)
         domain = made.domain.apply(_turn(made, order, indices))
         storage = self.storages[statement.target]
-        combined = self._statement(
+        combined = self.statement(
             statement.name, "update", domain, indices, storage, results, value, statement.reduction
         )
         return replace(combined, origin=statement.origin)
@@ -275,90 +208,31 @@ class _Rescaling:
         own = dict(zip(self.weights.statement.indices, statement.value.subscripts, strict=True))
         return tuple(s.name for s in (own[r] for r in self.weights.rows) if isinstance(s, Index))
 
-    def _instances(self, statement: ScopStatement, rows: tuple[str, ...], step: str) -> _Instances:
-        return _Instances(statement, self._name(f"{statement.name}r"), rows, step, self.part, self.first, self.steps)
-
-    def _statement(
-        self,
-        name: str,
-        kind: str,
-        domain: isl.Set,
-        indices: tuple[str, ...],
-        storage: Storage,
-        written: tuple[str, ...],
-        value: Expr,
-        reduction: str | None,
-    ) -> ScopStatement:
-        domain = domain.set_tuple_name(name)
-        for position, index in enumerate(indices):
-            domain = domain.set_dim_name(isl.dim_type.set, position, index)
-        frame = Frame(domain, self.scop.sizes, {s.name: s.box for s in self.storages.values()})
-        subscripts = self._subscripts(written)
-        temporaries = {s.name for s in self.storages.values() if s.role == "temporary"}
-        value, reads = prune_reads(value, tuple(reads_of(frame, value)), temporaries)
-        write = element_map(frame, storage.name, subscripts)
-        return ScopStatement(
-            name, kind, domain, indices, storage.name, subscripts, value, reduction, write, reads,
-            self.weights.statement.origin,
-        )  # fmt: skip
-
-    def _storage(
-        self, name: str, like: str, indices: tuple[str, ...], statement: ScopStatement, step: str | None = None
-    ) -> Storage:
-        """A temporary over some indices: those of the elements of another storage, the part, and a step of it."""
-        old = self.scop.storages[like]
-        places = {s.name: d for d, s in enumerate(statement.subscripts) if isinstance(s, Index)}
-        known = {self.part: (0, self.count)} | ({} if step is None else {step: (0, self.steps)})
-        sides = [known[i] if i in known else (old.box.origin[places[i]], old.box.extent[places[i]]) for i in indices]
-        box = Box(tuple(o for o, _ in sides), tuple(e for _, e in sides))
-        return self._stored(Storage(self._free(name), old.dtype, box, "temporary", contiguous_strides(box.extent)))
-
-    def _stored(self, storage: Storage) -> Storage:
-        self.storages[storage.name] = storage
-        return storage
-
-    def _free(self, name: str) -> str:
-        while name in self.storages:
-            name += "_"
-        return name
-
-    def _name(self, name: str) -> str:
-        while {name, name + "i", name + "f"} & self.names:
-            name += "r"
-        self.names |= {name, name + "i", name + "f"}
-        return name
-
-    def _subscripts(self, indices: tuple[str, ...]) -> tuple[Expr, ...]:
-        return tuple(Index(i, INT64, self.span) for i in indices)
-
-    def _read(self, storage: str, indices: tuple[str, ...]) -> Read:
-        return Read(storage, self._subscripts(indices), self.storages[storage].dtype, self.span)
-
     def _prove(
         self,
         own: ScopStatement,
-        instances: _Instances,
+        instances: Instances,
         top: ScopStatement,
         scale: ScopStatement,
         sums: list[tuple[_Parts, ScopStatement]],
     ) -> None:
         """Raise LegalityError unless every weight is summed once, and scaled by what it is relative to."""
         before = self.weights.statement
-        _require(_is_bijective(instances.whole, before.domain), before)
+        _require(is_bijective(instances.whole, before.domain), before)
         for parts, combined in sums:
             whole, old = parts.own.whole, parts.own.statement
-            _require(_is_bijective(whole, old.domain), old)
+            _require(is_bijective(whole, old.domain), old)
             through = whole.reverse().apply_range(parts.update.write)
             for finish in parts.statements[2:]:
-                through = through.apply_range(_read_of(finish, parts.update.target).reverse()).apply_range(finish.write)
-            at = through.apply_range(_read_of(combined, parts.storage).reverse())
+                through = through.apply_range(read_of(finish, parts.update.target).reverse()).apply_range(finish.write)
+            at = through.apply_range(read_of(combined, parts.storage).reverse())
             _require(bool(at.apply_range(combined.write).is_equal(old.write)), old)
-            used = whole.reverse().apply_range(_read_of(parts.update, own.target)).apply_range(own.write.reverse())
-            needed = _read_of(old, before.target).apply_range(before.write.reverse())
+            used = whole.reverse().apply_range(read_of(parts.update, own.target)).apply_range(own.write.reverse())
+            needed = read_of(old, before.target).apply_range(before.write.reverse())
             _require(bool(used.apply_range(instances.whole).is_equal(needed)), old)
-            scaled = at.apply_range(_read_of(combined, scale.target)).apply_range(scale.write.reverse())
-            relative = used.apply_range(_read_of(own, top.target))
-            _require(bool(scaled.apply_range(_read_of(scale, top.target)).is_equal(relative)), old)
+            scaled = at.apply_range(read_of(combined, scale.target)).apply_range(scale.write.reverse())
+            relative = used.apply_range(read_of(own, top.target))
+            _require(bool(scaled.apply_range(read_of(scale, top.target)).is_equal(relative)), old)
 
 
 def _require(sound: bool, statement: ScopStatement) -> None:
@@ -368,22 +242,8 @@ def _require(sound: bool, statement: ScopStatement) -> None:
         )
 
 
-def _is_bijective(whole: isl.Map, domain: isl.Set) -> bool:
-    return bool(whole.is_bijective()) and bool(whole.range().is_equal(domain))
-
-
-def _read_of(statement: ScopStatement, storage: str) -> isl.Map:
-    """What a statement reads of a storage, which it does once."""
-    (read,) = [r for r in statement.reads if storage_of(r) == storage]
-    return read
-
-
 def _turn(statement: ScopStatement, order: tuple[str, ...], into: tuple[str, ...]) -> isl.Map:
     """Instance of a statement, its indices named in their order, to the same with them in another order."""
     names = {index: f"i{d}" for d, index in enumerate(order)}
     turned = ", ".join(names[index] for index in into)
     return isl.Map(f"{{ {statement.name}[{', '.join(names.values())}] -> [{turned}] }}")
-
-
-def _with(expr: Expr, part: Expr, instead: Expr) -> Expr:
-    return instead if expr is part else map_children(expr, lambda child: _with(child, part, instead))

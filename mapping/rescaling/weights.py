@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.errors import SourceText
-from tcomp.grammar.tree.function import Binary, Call, Cast, Constant, Expr, Index, Read, Size, map_children, walk
+from tcomp.grammar.tree.function import (
+    Binary,
+    Call,
+    Cast,
+    Constant,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    Unary,
+    map_children,
+    walk,
+)
 from tcomp.model.evaluation import Frame as Values
 from tcomp.model.evaluation import evaluate
 from tcomp.model.scop import Scop, ScopStatement
@@ -20,6 +33,7 @@ class Weights:
     """A statement of weights, the maximum that they are relative to, and the sums that use them.
 
     ``rows`` are the indices of the weights that the maximum has, in its order, ``step`` is the one it is taken over.
+    ``core`` is ``exp(c*(score - maximum))``, which is the weight, perhaps where a condition holds, and 0 elsewhere.
     ``top`` is the tensor that the maximum is read from.  ``total`` is the sum of the weights alone, if there is one.
     """
 
@@ -27,6 +41,7 @@ class Weights:
     maximum: ScopStatement
     rows: tuple[str, ...]
     step: str
+    core: Expr
     score: Expr
     top: str
     sums: tuple[ScopStatement, ...]
@@ -42,10 +57,11 @@ class Weights:
 def weights_of(scop: Scop, name: str) -> Weights | None:
     """What is to be known of weights to compute them in parts; None if they are none, or not only summed."""
     statement = scop.by_name[name]
-    exponent = _exponent(statement.value)
-    core = None if exponent is None else _difference(exponent, scop)
+    condition, core = _unconditional(statement.value)
+    exponent = _exponent(core)
+    difference = None if exponent is None else _difference(exponent, scop)
     if (
-        core is None
+        difference is None
         or statement.kind != "assign"
         or not statement.plain
         or statement.coordinates != len(statement.subscripts)
@@ -53,7 +69,7 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
         or statement.domain.is_empty()
     ):
         return None
-    score, top = core
+    score, top = difference
     maximum = _maximum(scop, top.tensor)
     if maximum is None or maximum.reduction != "max" or not maximum.plain or maximum.reduction_rank != 1:
         return None
@@ -62,13 +78,59 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
     if not rows or len(rows) != len(top.subscripts) or len({*rows}) != len(rows) or len(left) != 1:
         return None
     names = dict(zip(maximum.indices, (*rows, left[0]), strict=True))
-    if not _same_values(maximum, statement, names, score):
+    if not _same_values(maximum, statement, names, score, condition):
         return None
     users = [s for s in scop.users[statement.target] if s is not statement]
     if not users or not all(_is_weighted_sum(s, statement, rows, left[0]) for s in users):
         return None
     total = next((s for s in users if isinstance(s.value, Read) and s.reduction_rank == 1), None)
-    return Weights(statement, maximum, rows, left[0], score, top.tensor, tuple(users), total)
+    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total)
+
+
+def scores_of(scop: Scop, weights: Weights) -> dict[str, tuple[int, ...]]:
+    """The temporaries that scores are made of, for weights and their maximum alone.
+
+    For each of its dimensions, which of the rows of the weights it is, by number, or -1 for their step.  Some of what
+    they are made of is no such temporary; then it is computed before.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    known = {weights.statement.name, weights.maximum.name}
+    waiting = [(weights.score, {r: n for n, r in enumerate(weights.rows)} | {weights.step: -1})]
+    while waiting:
+        expr, named = waiting.pop()
+        for read in (e for e in walk(expr) if isinstance(e, Read)):
+            places = _places(scop, read, named)
+            if places is None or read.tensor in found:
+                continue
+            writers = [s for s in scop.users[read.tensor] if s.target == read.tensor]
+            if sorted(places) == list(range(-1, len(weights.rows))) and all(map(_writes_elements, writers)):
+                found[read.tensor] = places
+                known |= {s.name for s in writers}
+                waiting += [(s.value, dict(zip(s.indices, places, strict=False))) for s in writers]
+    while strange := [n for n in found if any(not _reads_alike(s, n, known) for s in scop.users[n])]:
+        for name in strange:
+            del found[name]
+            known -= {s.name for s in scop.users[name] if s.target == name}
+    return found
+
+
+def _places(scop: Scop, read: Read, named: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Which of the named indices each subscript of what is read of a temporary is; None if one is none."""
+    names = [s.name for s in read.subscripts if isinstance(s, Index)]
+    if scop.storages[read.tensor].role != "temporary" or read.boundary is not None:
+        return None
+    fits = len(names) == len(read.subscripts) and all(n in named for n in names)
+    return tuple(named[n] for n in names) if fits else None
+
+
+def _writes_elements(statement: ScopStatement) -> bool:
+    return statement.plain and not statement.scatters and statement.tile_rank == 0
+
+
+def _reads_alike(statement: ScopStatement, storage: str, known: set[str]) -> bool:
+    """Whether a statement is known, and reads a storage in one way."""
+    reads = {e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == storage}
+    return statement.name in known and len(reads) <= 1
 
 
 def _maximum(scop: Scop, tensor: str) -> ScopStatement | None:
@@ -80,6 +142,13 @@ def _maximum(scop: Scop, tensor: str) -> ScopStatement | None:
             value = statement.value
             return _maximum(scop, value.tensor) if value.subscripts == statement.subscripts else None
     return None
+
+
+def _unconditional(value: Expr) -> tuple[Expr | None, Expr]:
+    """Where a weight is not 0, None for everywhere, and what it is there."""
+    if isinstance(value, Select) and isinstance(value.otherwise, Constant) and value.otherwise.value == 0:
+        return value.condition, value.then
+    return None, value
 
 
 def _exponent(value: Expr) -> Expr | None:
@@ -105,15 +174,30 @@ def _is_positive(expr: Expr, scop: Scop) -> bool:
     return 0 < value < float("inf")
 
 
-def _same_values(maximum: ScopStatement, weights: ScopStatement, names: Mapping[str, str], score: Expr) -> bool:
-    """Whether a maximum is that of the scores of some weights, of all of them and of no others."""
+def _same_values(
+    maximum: ScopStatement, weights: ScopStatement, names: Mapping[str, str], score: Expr, condition: Expr | None
+) -> bool:
+    """Whether a maximum is that of the scores of some weights, of all of them and of no others.
+
+    Where weights are 0 under a condition, it may be that of a number there which is below every score.
+    """
     indices = {old: Index(new, INT64, score.span) for old, new in names.items()}
-    if _renamed(maximum.value, indices) != score:
+    value = _renamed(maximum.value, indices)
+    if condition is not None and isinstance(value, Select) and value.condition == condition:
+        value = value.then if _is_low(value.otherwise) else value
+    if value != score:
         return False
     order = ", ".join(f"i{weights.indices.index(names[old])}" for old in maximum.indices)
     own = ", ".join(f"i{d}" for d in range(len(weights.indices)))
     turn = isl.Map(f"{{ {weights.name}[{own}] -> {maximum.name}[{order}] }}")
     return bool(weights.domain.apply(turn).is_equal(maximum.domain))
+
+
+def _is_low(expr: Expr) -> bool:
+    """Whether an expression is a number that stands for a score which counts nothing."""
+    if isinstance(expr, Unary) and expr.op == "-" and isinstance(expr.operand, Constant):
+        return expr.operand.value >= 1e30
+    return isinstance(expr, Constant) and expr.value <= -1e30
 
 
 def _renamed(expr: Expr, indices: Mapping[str, Index]) -> Expr:

@@ -15,9 +15,6 @@ import islpy as isl
 
 from tcomp.errors import PlanError
 from tcomp.grammar.ranges.affine import step_parameter
-from tcomp.mapping.fusion.inlining import can_inline, inlined
-from tcomp.mapping.fusion.merging import can_merge, merged
-from tcomp.mapping.fusion.outlining import can_outline, outlined
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import references
@@ -35,19 +32,15 @@ from tcomp.mapping.plan.values import (
     Phase,
     Pipeline,
     Plan,
-    Rescaled,
     Share,
     StepGroups,
 )
-from tcomp.mapping.rescaling.parts import rescaled
-from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.replay import replay
+from tcomp.mapping.text.rewriting import rewritten
 from tcomp.mapping.text.rows import Row, read_toml
 from tcomp.mapping.text.tree import read_tree
 from tcomp.mapping.text.writer import tree_text
-from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
 from tcomp.mapping.tiles.scans import scanned_position
-from tcomp.mapping.tiles.splitting import split
 from tcomp.model.scop import Scop, Storage
 from tcomp.values.operators import DTYPES
 
@@ -67,7 +60,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     notes = source.texts("notes")
     tree = _atomic(source.parsed("tree", read_tree), frozenset(map(step_parameter, scop.steps)))
     _check_numbers(tree_text(tree), "the tree")
-    plan = _rewritten(source, scop, tree)
+    plan = rewritten(source, scop, tree)
     tiled = replay(plan.program, tree)
     clusters = tuple(_cluster(tiled, number, row) for number, row in enumerate(source.rows("cluster")))
     plan = replace(plan, scop=tiled, clusters=clusters, notes=notes)
@@ -84,40 +77,6 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
     )
     source.done()
     return stage, plan
-
-
-def _rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
-    """The program as passes rewrote it before they scheduled it."""
-    outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
-    windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
-    for row in source.rows("unfolded"):
-        scop, window = _unfolded(scop, row)
-        windows.append(window)
-    for row in source.rows("merged"):
-        scop, pair = _merged(scop, row)
-        merged_pairs.append(pair)
-    for row in source.rows("outlined"):
-        scop, part = _outlined(scop, row)
-        outlined_parts.append(part)
-    for row in source.rows("inlined"):
-        scop, name = _inlined(scop, row)
-        inlined_names.append(name)
-    families = list[Rescaled]()
-    for row in source.rows("rescaled"):
-        scop, family = _rescaled(scop, row)
-        families.append(family)
-    for row in source.rows("split"):
-        scop, storage = _split(scop, row)
-        stored.add(storage)
-    apart = list[str]()
-    for row in source.rows("apart"):
-        scop, name = _apart(scop, row)
-        apart.append(name)
-    pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
-    return Plan(
-        scop, scop, tree, (), unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
-        rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
-    )  # fmt: skip
 
 
 def _check_numbers(text: str, what: str) -> None:
@@ -156,60 +115,6 @@ def _atomic(tree: isl.Schedule, steps: frozenset[str]) -> isl.Schedule:
     return tree.map_schedule_node_bottom_up(close)
 
 
-def _unfolded(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int, tuple[str, ...]]]:
-    name, place, order = row.text("statement"), row.number("place"), row.texts("order")
-    if name not in scop.by_name or not order or not can_outline(scop, name, place, order):
-        raise PlanError(f"{row.where}: what {name} reads at {place} cannot be copied ahead of it in this order")
-    return outlined(scop, name, place, order), (name, place, order)
-
-
-def _merged(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
-    name, outer, inner = row.text("statement"), row.text("outer"), row.text("inner")
-    if name not in scop.by_name or not can_merge(scop, name, outer, inner):
-        raise PlanError(f"{row.where}: {outer} and {inner} of {name} cannot be one index")
-    return merged(scop, name, (outer, inner)), (name, outer, inner)
-
-
-def _outlined(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int]]:
-    name, place = row.text("statement"), row.number("place")
-    if name not in scop.by_name or not can_outline(scop, name, place):
-        raise PlanError(f"{row.where}: what {name} computes at {place} cannot be computed ahead of it")
-    return outlined(scop, name, place), (name, place)
-
-
-def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:
-    name = row.text("statement")
-    if name not in scop.by_name or not can_inline(scop, name):
-        raise PlanError(f"{row.where}: {name} cannot be computed where it is read")
-    return inlined(scop, name), name
-
-
-def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
-    name, steps = row.text("statement"), row.number("steps")
-    weights = weights_of(scop, name) if name in scop.by_name else None
-    if weights is None or steps < 1:
-        raise PlanError(f"{row.where}: {name} are no weights that can be computed in parts of {steps} steps")
-    made, storages = rescaled(scop, weights, steps)
-    return made, Rescaled(name, steps, storages)
-
-
-def _split(scop: Scop, row: Row) -> tuple[Scop, str]:
-    statement = scop.by_name.get(row.text("statement"))
-    parts = row.number("parts")
-    if statement is None or statement.kind != "update" or not statement.plain or not statement.reduction_rank:
-        raise PlanError(f"{row.where}: only an update that reduces over an index can be split")
-    if parts < 2:
-        raise PlanError(f"{row.where}: parts must be 2 or more")
-    return split(scop, statement, parts, apart=row.number("apart", 0) > 0)
-
-
-def _apart(scop: Scop, row: Row) -> tuple[Scop, str]:
-    name = row.text("statement")
-    if name not in scop.by_name or not can_accumulate_apart(scop, name):
-        raise PlanError(f"{row.where}: {name} cannot accumulate in a storage of its own")
-    return accumulated_apart(scop, name), name
-
-
 def _cluster(scop: Scop, number: int, row: Row) -> Cluster:
     statements = row.table("statements")
     coordinates = {}
@@ -238,9 +143,14 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
     if 0 in together or len(together) > len(members) or (together and shared and len(together) != shared):
         raise PlanError(f"{row.where} must say for each loop that it shares how many tiles are together at a point")
     tiles = {s: _behind(prefix, len(together)) for s, prefix in place.prefixes.items()}
-    footprints = {c: _footprint(plan.scop, plan.clusters[c], tiles, ratios.ratio(str(c))) for c in clusters}
+    turns = row.numbers("turns", ())
+    if turns != clusters[: len(turns)] or len(turns) == len(clusters):
+        raise PlanError(f"{row.where} must have the clusters that run in turns first, and another behind them")
+    in_turns = next((p.prefixes for p in places(plan.tree) if p.mark == f"turn{number}"), {})
+    prefixes = {c: in_turns if c in turns else tiles for c in clusters}
+    footprints = {c: _footprint(plan.scop, plan.clusters[c], prefixes[c], ratios.ratio(str(c))) for c in clusters}
     ratios.done()
-    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together)
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns)
 
 
 def _behind(prefix: isl.Map, points: int) -> isl.Map:
@@ -293,7 +203,10 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     order = row.numbers("order", ())
     if order and (space != "tile" or sorted(order) != list(range(len(shape)))):
         raise PlanError(f"{row.where}: order must name every dimension of a tile once")
-    return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order)
+    folded = row.numbers("folded", ())
+    if any(d >= len(shape) or shape[d] != 1 for d in folded) or (folded and space not in ("shared", "private")):
+        raise PlanError(f"{row.where}: only tiles of a block have folded dimensions, with room for one element")
+    return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order, folded)
 
 
 def _corner(row: Row, rank: int, scop: Scop) -> isl.MultiAff:
@@ -341,7 +254,10 @@ def _dealt(row: Row) -> Dealt:
     form = row.text("form")
     if form not in ("pointwise", "serial", "shared"):
         raise PlanError(f"{row.where}: form must be pointwise, serial or shared")
-    shares = tuple(Share(r.number("position"), _some(r, "threads"), r.number("dimension")) for r in row.rows("shares"))
+    shares = tuple(
+        Share(r.number("position"), _some(r, "threads"), r.number("dimension"), _some(r, "vector", 1))
+        for r in row.rows("shares")
+    )
     return Dealt(form, tuple(_deal(r) for r in row.rows("deals")), shares, row.numbers("shape"))
 
 

@@ -103,11 +103,29 @@ def _check_groups(plan: Plan) -> None:
             found = {s.get_tuple_name() for s in sets_of(inner.get_domain())}
             own = {s for c in plan.groups[number].clusters for s in plan.clusters[c].statements}
             _require(found == own, f"below group{number} the tree has {', '.join(sorted(found))}")
-    kinds = ("group", "parallel", "nest")
+            _check_turns(plan, number, inner)
+    kinds = ("group", "parallel", "nest", "turn")
     for node in nodes_of(plan.tree):
         if node.get_type() == _KINDS.mark and _mark(node).startswith(kinds):
             known = _mark(node) in {f"{kind}{n}" for n in range(len(plan.groups)) for kind in kinds}
             _require(known, f"there is no group for the mark {_mark(node)}")
+
+
+def _check_turns(plan: Plan, number: int, node: isl.ScheduleNode) -> None:
+    """The clusters of a group that run in turns, and no others, stand below one loop of its own."""
+    group = plan.groups[number]
+    turns = [n for n in below(node) if n.get_type() == _KINDS.mark and _mark(n).startswith("turn")]
+    _require(len(turns) == bool(group.turns), f"group {number} has {len(turns)} marks of turns")
+    for turn in turns:
+        loop = turn.parent()
+        inside = loop.get_type() == _KINDS.band and loop.band_n_member() == 1
+        while inside and loop.get_tree_depth() > node.get_tree_depth() + 1:
+            loop = loop.parent()
+            inside = loop.get_type() in (_KINDS.filter, _KINDS.sequence)
+        _require(inside and _mark(turn) == f"turn{number}", f"turns of group {number} must be one loop in its tile")
+        found = {s.get_tuple_name() for s in sets_of(turn.get_domain())}
+        own = {s for c in group.turns for s in plan.clusters[c].statements}
+        _require(found == own, f"below turn{number} the tree has {', '.join(sorted(found))}")
 
 
 def _tops(node: isl.ScheduleNode) -> list[isl.ScheduleNode]:

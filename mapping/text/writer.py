@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcomp.mapping.memory.references import references
 from tcomp.mapping.plan.operations import TileOperation
-from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, StepGroups
+from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, Rescaled, StepGroups
 from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
 
 Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]
@@ -44,7 +44,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
-        "rescaled": [{"statement": r.weights, "steps": r.steps} for r in plan.rescaled],
+        "rescaled": [_rescaled(r) for r in plan.rescaled],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
         "apart": [{"statement": name} for name in plan.apart],
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
@@ -57,6 +57,11 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "pipeline": [{"phase": mark, "stages": p.stages, "distance": p.distance} for mark, p in plan.pipelines.items()],
         "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
     }
+
+
+def _rescaled(done: Rescaled) -> dict[str, Value]:
+    row: dict[str, Value] = {"statement": done.weights, "steps": done.steps}
+    return row | {"running": 1, "row": done.row} if done.inside else row
 
 
 def _split(plan: Plan, storage: str) -> dict[str, Value]:
@@ -78,6 +83,8 @@ def _group(group: Group) -> dict[str, Value]:
         row["shared"] = group.shared
     if group.together:
         row["together"] = group.together
+    if group.turns:
+        row["turns"] = group.turns
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row
@@ -95,6 +102,8 @@ def _buffer(buffer: Buffer) -> dict[str, Value]:
         row["lower"] = str(buffer.lower)
     elif buffer.origin:
         row["origin"] = buffer.origin
+    if buffer.folded:
+        row["folded"] = buffer.folded
     if buffer.deals:
         row["deals"] = _deals(buffer.deals)
     return row
@@ -111,7 +120,11 @@ def _phase(phase: Phase) -> dict[str, Value]:
 
 
 def _dealt(cluster: int, dealt: Dealt) -> dict[str, Value]:
-    shares = [{"position": s.position, "threads": s.threads, "dimension": s.dimension} for s in dealt.shares]
+    shares = [
+        {"position": s.position, "threads": s.threads, "dimension": s.dimension}
+        | ({} if s.vector == 1 else {"vector": s.vector})
+        for s in dealt.shares
+    ]
     row: dict[str, Value] = {"cluster": cluster, "form": dealt.form, "shape": dealt.shape}
     return row | {"deals": _deals(dealt.deals), "shares": shares}
 

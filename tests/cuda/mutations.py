@@ -90,7 +90,8 @@ def _barriers(plan: Plan) -> Iterator[Mutant]:
     for place, level in plan.barriers.items():
         rest = {p: other for p, other in plan.barriers.items() if p != place}
         yield Mutant("barrier removed", place, replace(plan, barriers=rest))
-        yield Mutant("barrier of a warp only", place, replace(plan, barriers={**plan.barriers, place: "warp"}))
+        if level == "block":
+            yield Mutant("barrier of a warp only", place, replace(plan, barriers={**plan.barriers, place: "warp"}))
         later = next((p for p in order[order.index(place) + 1 :] if p not in plan.barriers), None)
         if later is not None and not later.endswith(COPIED):
             yield Mutant("barrier late", f"{place} to {later}", replace(plan, barriers={**rest, later: level}))

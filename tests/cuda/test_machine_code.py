@@ -15,7 +15,7 @@ from tcomp.errors import TargetError
 from tests.cuda.machine_code import Loop, busiest_loop, innermost_loops, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 
-ATTENTION = """def attention(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O) {
+ATTENTION = """def attention(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O, m) {
   s(b,i,j) +=! q(b,i,d) * k(b,j,d)
   m(b,i) max=! s(b,i,j)
   e(b,i,j) = exp((s(b,i,j) - m(b,i)) * 0.125)

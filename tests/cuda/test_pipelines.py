@@ -13,7 +13,7 @@ from tcomp.mapping.gpu import barriers as gpubarriers
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.pipelines import AHEAD
 from tcomp.mapping.plan.values import Pipeline, Plan
-from tcomp.mapping.proof import threads as gpuproof
+from tcomp.mapping.proof import fetches as gpufetches
 from tcomp.mapping.proof.threads import prove_barriers
 from tests.cuda.machine_code import busiest_loop, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
@@ -114,7 +114,7 @@ class TestPlan:
 
     def test_a_loop_that_begins_again_waits_in_front(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """No pass of tcomp puts such a loop into another one, but plans by hand may."""
-        for room in (gpubarriers, gpuproof):
+        for room in (gpubarriers, gpufetches):
             monkeypatch.setattr(room, "begins_again", lambda *_: True)
         monkeypatch.setenv("TCOMP_CACHE", "0")
         plan = plan_of(MM, M=512, N=512, K=512)

@@ -24,6 +24,7 @@ PROGRAMS = {
     "softmax": Text(EXAMPLES["softmax"].text, {"N": 256, "D": 1024}),
     "layer_norm": Text(EXAMPLES["layer_norm"].text, {"N": 256, "D": 1024}),
     "attention": Text(EXAMPLES["attention"].text, {"B": 4, "Q": 64, "K": 96, "D": 64}),
+    "attention_in_turns": Text(EXAMPLES["attention"].text, {"B": 4, "Q": 256, "K": 512, "D": 64}),
     "blur": Text(EXAMPLES["blur"].text, {"H": 302, "W": 1102}),
     "lookup": Text(EXAMPLES["lookup"].text, {"E": 1000, "D": 64, "B": 128, "L": 50}),
 }

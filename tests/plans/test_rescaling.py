@@ -15,7 +15,7 @@ from tcomp.driver import Compilation, lower
 from tcomp.errors import LegalityError, PlanError
 from tcomp.grammar import define
 from tcomp.mapping.machines.fitted import cpufusion
-from tcomp.mapping.rescaling import parts
+from tcomp.mapping.rescaling import building
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
@@ -229,11 +229,11 @@ def test_the_proof_finds_steps_left_out_and_taken_twice(monkeypatch: pytest.Monk
     made, storages = rescaled(scop, weights, 16)
     assert {"O_acc4_parts", "z_acc3_parts"} <= storages
     assert made.by_name["S4r"].reduction == "+"
-    whole = parts._Instances.whole.fget
+    whole = building.Instances.whole.fget
     assert whole is not None
 
     def changed(change: Callable[..., isl.Map]) -> None:
-        monkeypatch.setattr(parts._Instances, "whole", property(lambda own: change(whole(own), own.statement.name)))
+        monkeypatch.setattr(building.Instances, "whole", property(lambda own: change(whole(own), own.statement.name)))
         with pytest.raises(LegalityError, match="does not take every step"):
             rescaled(scop, weights, 16)
 

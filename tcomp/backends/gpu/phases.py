@@ -51,6 +51,7 @@ class PhaseWriter:
                     self.uniform(child, depth, ranges)
             case For():
                 self._prefetched(node, depth, ranges)
+                node = self._unrolled_rounds(node, depth, ranges)
                 self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
             case Let():
                 self.writer.let(node, depth, ranges, self.uniform)
@@ -62,6 +63,20 @@ class PhaseWriter:
                 self._declaring(node, depth, ranges, self.uniform)
             case Execute():
                 raise AssertionError(f"{node.statement} is outside every phase")
+
+    def _unrolled_rounds(self, node: For, depth: int, ranges: Ranges) -> For:
+        """A loop over rounds, to be unrolled where it runs over elements that threads keep in registers."""
+        low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+        if low is None or high is None or node.step != 1 or high[1] - low[0] > UNROLLING.longest:
+            return node
+        if any(isinstance(n, Scope) and n.name in self.writer.plan.pipelines for n in walk(node.body)):
+            return node
+        if any(n.name.startswith("turn") for n in walk(node.body) if isinstance(n, Scope)):
+            return node
+        if not indexes_registers(self.writer, node):
+            return node
+        self.writer.put(depth, "#pragma unroll")
+        return guarded(node, low[0], high[1], ranges)
 
     def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
         """In front of a loop whose iterations fetch: ask for what the first one needs."""
@@ -215,5 +230,7 @@ class PhaseWriter:
 def _band_comment(node: For, phases: Mapping[str, Phase]) -> str:
     """What a loop that all threads of a block share runs over."""
     kind = "tiles of steps" if node.iterator.endswith("_tile") else "rounds of elements"
+    if isinstance(node.body, Scope) and node.body.name.startswith("turn"):
+        kind = "turns"
     count = len({n.name for n in walk(node.body) if isinstance(n, Scope) and n.name in phases})
     return kind if count == 1 else f"{kind}, {count} phases in each"

@@ -134,7 +134,7 @@ def _role(mark: str, around: str) -> str:
         return "b_"
     if mark.startswith(("phase", "reduce")):
         return "t_"
-    return "" if mark.startswith(("group", "round", "lanes", "steps")) else around
+    return "" if mark.startswith(("group", "turn", "round", "lanes", "steps")) else around
 
 
 def renamed(expr: LoopExpr, names: Mapping[str, str]) -> LoopExpr:

@@ -1,0 +1,4 @@
+"""Kernels whose blocks take a long reduction in turns: attention, a tile of keys at a time.
+
+What is computed in a turn is said in ``mapping/rescaling/running.py``.  Open ``groups`` first.
+"""

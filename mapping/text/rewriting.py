@@ -1,0 +1,112 @@
+"""The program as passes rewrote it before they scheduled it, from the tables of a plan's text."""
+
+from __future__ import annotations
+
+import islpy as isl
+
+from tcomp.errors import PlanError
+from tcomp.mapping.fusion.inlining import can_inline, inlined
+from tcomp.mapping.fusion.merging import can_merge, merged
+from tcomp.mapping.fusion.outlining import can_outline, outlined
+from tcomp.mapping.plan.values import Plan, Rescaled
+from tcomp.mapping.rescaling.parts import rescaled
+from tcomp.mapping.rescaling.running import can_run, running
+from tcomp.mapping.rescaling.weights import weights_of
+from tcomp.mapping.text.rows import Row
+from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
+from tcomp.mapping.tiles.splitting import split
+from tcomp.model.scop import Scop
+
+
+def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
+    """The program as passes rewrote it before they scheduled it."""
+    outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
+    windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
+    for row in source.rows("unfolded"):
+        scop, window = _unfolded(scop, row)
+        windows.append(window)
+    for row in source.rows("merged"):
+        scop, pair = _merged(scop, row)
+        merged_pairs.append(pair)
+    for row in source.rows("outlined"):
+        scop, part = _outlined(scop, row)
+        outlined_parts.append(part)
+    for row in source.rows("inlined"):
+        scop, name = _inlined(scop, row)
+        inlined_names.append(name)
+    families = list[Rescaled]()
+    for row in source.rows("rescaled"):
+        scop, family = _rescaled(scop, row)
+        families.append(family)
+    for row in source.rows("split"):
+        scop, storage = _split(scop, row)
+        stored.add(storage)
+    apart = list[str]()
+    for row in source.rows("apart"):
+        scop, name = _apart(scop, row)
+        apart.append(name)
+    pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
+    return Plan(
+        scop, scop, tree, (), unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
+        rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
+    )  # fmt: skip
+
+
+def _unfolded(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int, tuple[str, ...]]]:
+    name, place, order = row.text("statement"), row.number("place"), row.texts("order")
+    if name not in scop.by_name or not order or not can_outline(scop, name, place, order):
+        raise PlanError(f"{row.where}: what {name} reads at {place} cannot be copied ahead of it in this order")
+    return outlined(scop, name, place, order), (name, place, order)
+
+
+def _merged(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
+    name, outer, inner = row.text("statement"), row.text("outer"), row.text("inner")
+    if name not in scop.by_name or not can_merge(scop, name, outer, inner):
+        raise PlanError(f"{row.where}: {outer} and {inner} of {name} cannot be one index")
+    return merged(scop, name, (outer, inner)), (name, outer, inner)
+
+
+def _outlined(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int]]:
+    name, place = row.text("statement"), row.number("place")
+    if name not in scop.by_name or not can_outline(scop, name, place):
+        raise PlanError(f"{row.where}: what {name} computes at {place} cannot be computed ahead of it")
+    return outlined(scop, name, place), (name, place)
+
+
+def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_inline(scop, name):
+        raise PlanError(f"{row.where}: {name} cannot be computed where it is read")
+    return inlined(scop, name), name
+
+
+def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
+    name, steps = row.text("statement"), row.number("steps")
+    weights = weights_of(scop, name) if name in scop.by_name else None
+    if weights is None or steps < 1:
+        raise PlanError(f"{row.where}: {name} are no weights that can be computed in parts of {steps} steps")
+    if row.number("running", 0):
+        if not can_run(scop, weights):
+            raise PlanError(f"{row.where}: others than {name} need its maximum, or its scores")
+        made = running(scop, weights, steps)
+        carried = tuple(made.carried.items())
+        return made.scop, Rescaled(name, steps, frozenset(), made.inside, made.last, carried, row.number("row", 0))
+    parted, storages = rescaled(scop, weights, steps)
+    return parted, Rescaled(name, steps, storages)
+
+
+def _split(scop: Scop, row: Row) -> tuple[Scop, str]:
+    statement = scop.by_name.get(row.text("statement"))
+    parts = row.number("parts")
+    if statement is None or statement.kind != "update" or not statement.plain or not statement.reduction_rank:
+        raise PlanError(f"{row.where}: only an update that reduces over an index can be split")
+    if parts < 2:
+        raise PlanError(f"{row.where}: parts must be 2 or more")
+    return split(scop, statement, parts, apart=row.number("apart", 0) > 0)
+
+
+def _apart(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_accumulate_apart(scop, name):
+        raise PlanError(f"{row.where}: {name} cannot accumulate in a storage of its own")
+    return accumulated_apart(scop, name), name
