@@ -1,8 +1,8 @@
 """Arrays of the caller as kernels see them: addresses, shapes and strides, whichever library made them; no copies.
 
 NumPy arrays, torch tensors and CuPy arrays are read directly.  Whatever else speaks DLPack, NumPy's or CUDA's array
-interface or the buffer protocol is first viewed as a NumPy or CuPy array.  Python numbers stand for 0-D arrays of the
-declared type.
+interface or the buffer protocol is first viewed as a NumPy or CuPy array; arrays of pyopencl are mapped.  Python
+numbers stand for 0-D arrays of the declared type.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ _NOT_AN_ARRAY = "pass a NumPy array, a torch tensor or anything with DLPack; num
 
 def _from_protocol(value: Any) -> Any:
     """A view of another library's array, through the first protocol that it speaks."""
+    if _derives(type(value), "pyopencl.array", "Array"):
+        return value.map_to_host()  # in main memory while somebody holds it, and on the device again afterwards
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _from_dlpack(value)
     if hasattr(value, "__array_interface__"):

@@ -113,6 +113,19 @@ def test_layouts() -> None:
     assert (memory == 9).all()
 
 
+def test_arrays_of_pyopencl() -> None:
+    """They are mapped for a call, also parts of them; what was given as the output holds the result."""
+    queue, of = current().queue, opencl_module().array
+    a, b = small((12, 9)), small((9, 7))
+    left, right, out = of.to_device(queue, a), of.to_device(queue, b), of.zeros(queue, (12, 7), np.float32)
+    product = tc.define(PRODUCT).f
+    for target in ("opencl", "cpu"):
+        out.fill(0)
+        assert product(left, right, out=out, target=target) is out
+        np.testing.assert_array_equal(out.get(), a @ b)
+        np.testing.assert_array_equal(product(left[:, 2:5], right[2:5], target=target), a[:, 2:5] @ b[2:5])
+
+
 def test_arrays_without_elements() -> None:
     for shape in ((0, 3), (3, 0)):
         assert_same("def f(float(M,K) A) -> (C) { C(m) +=! A(m,k) }", np.zeros(shape, np.float32))
