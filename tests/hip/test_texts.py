@@ -142,6 +142,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "architectures: gfx906, gfx908, gfx90a" in capsys.readouterr().err
     assert main([*command, "opencl:gpu", "--emit", "sass"]) != 0
     assert "there is no sass for the target opencl:gpu" in capsys.readouterr().err
+    assert main(["compare", *command[1:], "hip", "--options", "naive", "--options", "tile=8x8"]) == 0
+    assert "mm_0: threads of a block" in capsys.readouterr().out
     assert main(["run", *command[1:], "hip"]) != 0
     assert "are not run by tcomp" in capsys.readouterr().err
     assert not tc.targets()["hip"]

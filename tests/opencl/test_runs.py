@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,6 +177,15 @@ def test_tiles_in_global_memory() -> None:
     assert_same(text, small((11, 203)), options=options)
     kernel = tc.define(text).f.compile(small((11, 203)), target="opencl", options=options)
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in kernel.source
+
+
+def test_blocks_that_run_several_tiles() -> None:
+    """With a barrier behind the last statement of such a loop, PoCL's optimiser ended the process."""
+    case = Path(__file__).parent / "barrier-at-the-end-of-a-loop.tc"
+    variables = {name: value for name, value in os.environ.items() if name != "PYOPENCL_BUILD_OPTIONS"}
+    command = [sys.executable, "-m", "tcomp", "fuzz", "--replay", str(case)]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_names() -> None:

@@ -120,5 +120,6 @@ CUDA_C = CudaDialect(
     zeros="uint4{}",
     global_space="",
     from_lowest=False,
+    meets_first=False,
 )
 """CUDA C++ with 32-bit indices; the identifiers are those of each program."""

@@ -59,6 +59,8 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     for loop in mapped:
         for line in loop.lines(program.dialect.index):
             writer.put(depth, line)
+        if loop.repeats and program.dialect.meets_first:
+            writer.put(depth + 1, writer.barrier("block"))
         ranges = ranges.knowing(loop.iterator, loop.low, loop.high)
         depth += loop.opens
     PhaseWriter(writer).uniform(inside, depth, ranges)
@@ -80,7 +82,8 @@ def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
     """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other."""
     for loop in reversed(mapped):
         if loop.opens:
-            if loop.repeats and (writer.shared or writer.plan.barriers):
+            waits = bool(writer.shared or writer.plan.barriers) and not writer.dialect.meets_first
+            if loop.repeats and waits:
                 writer.put(depth, writer.barrier("block"))
             depth -= 1
             writer.put(depth, "}")

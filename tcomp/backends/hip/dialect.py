@@ -80,4 +80,5 @@ def hip_dialect(wave: int) -> HipDialect:
         zeros=CUDA_C.zeros,
         global_space="",
         from_lowest=False,
+        meets_first=False,
     )

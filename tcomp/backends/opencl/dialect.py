@@ -2,7 +2,7 @@
 
 Work groups are blocks, work items threads, local memory is shared memory.  Nothing is said of warps: what CUDA does by
 shuffles goes through local memory.  ``long`` has 64 bits, and ``long long`` is reserved, so texts are respelled when
-they are done.
+they are done.  A barrier at the end of a loop's body would crash PoCL 3.0, so it stands at the head.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ OPENCL_C = OpenClDialect(
     zeros="(uint4)(0)",
     global_space="__global ",
     from_lowest=True,
+    meets_first=True,
     doubles=True,
 )
 """OpenCL C with 32-bit indices; the identifiers are those of each program."""

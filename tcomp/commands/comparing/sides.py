@@ -11,6 +11,7 @@ import numpy as np
 
 from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.cuda.tools.occupancy import occupancy
+from tcomp.backends.hip.compiler import assemble, kernels_in
 from tcomp.backends.simulator.cost import kernel_seconds
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.commands.inputs.programs import Program
@@ -52,7 +53,9 @@ def side_of(name: str, program: Program, sizes: Mapping[str, int], target: str, 
     compilation = specialisation.lower()
     architecture = architecture_of(target)
     facts = [*_of_plan(compilation)]
-    if architecture is None:
+    if specialisation.target.startswith("hip:"):
+        facts += _of_amd(compilation, specialisation.target.partition(":")[2])
+    elif architecture is None:
         facts += [("bytes that tiles touch", _touched(compilation.plan), "B")]
         if timed:
             facts += [("time of a call", _seconds(Kernel(specialisation), program, sizes), "s")]
@@ -96,6 +99,23 @@ def _of_device(compilation: Compilation, architecture: str) -> Iterator[tuple[st
             yield f"{launch.kernel}: bytes spilled", found.spill_stores + found.spill_loads, "B"
             resident = occupancy(gpu, threads, found.registers, shared)
             yield f"{launch.kernel}: occupancy", 100 * resident.fraction, "%"
+
+
+def _of_amd(compilation: Compilation, architecture: str) -> Iterator[tuple[str, float, str]]:
+    """Blocks, threads and, where there is clang, registers and memory of each kernel; no device is here to time it."""
+    source = compilation.source
+    try:
+        found = {kernel.name: kernel for kernel in kernels_in(assemble(source, architecture))}
+    except TargetError:
+        found = {}
+    for launch in source.launches:
+        yield f"{launch.kernel}: blocks", math.prod(launch.grid), ""
+        yield f"{launch.kernel}: threads of a block", math.prod(launch.block), ""
+        if launch.kernel in found:
+            kernel = found[launch.kernel]
+            yield f"{launch.kernel}: vector registers", kernel.vector_registers, ""
+            yield f"{launch.kernel}: shared memory", kernel.shared_bytes + launch.shared_bytes, "B"
+            yield f"{launch.kernel}: registers spilled", kernel.spilled, ""
 
 
 def _simulated(

@@ -47,7 +47,8 @@ class DeviceDialect(Dialect, ABC):
     ``multiplies`` and ``asks_ahead`` say whether it has instructions for matrices, and copies that threads need not
     wait for; ``most_declared`` is how much shared memory kernels may declare, in bytes: for more a launch asks.
     ``zeros`` is a vector of 16 bytes without content, ``global_space`` stands in front of the type of what all blocks
-    see.  ``from_lowest`` says that kernels get pointers to the lowest element of an array, and not to the first.
+    see.  ``from_lowest`` says that kernels get pointers to the lowest element of an array, and not to the first;
+    ``meets_first`` that threads which go on to another tile wait in front of it, and not behind the one before.
     """
 
     lanes: int
@@ -57,6 +58,7 @@ class DeviceDialect(Dialect, ABC):
     zeros: str
     global_space: str
     from_lowest: bool
+    meets_first: bool
 
     @abstractmethod
     def thread(self, axis: int) -> str:
