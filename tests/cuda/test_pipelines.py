@@ -157,6 +157,36 @@ class TestPlan:
             compiled(text.replace("distance = 2", "distance = 0"))
 
 
+class TestDevices:
+    """What a device lacks is told in the words of the plan."""
+
+    @staticmethod
+    def given(text: str, plan: str, target: str, **sizes: int) -> None:
+        (name,) = module = tc.define(text)
+        module[name].compile(sizes=sizes, target=target, plan=plan)
+
+    def test_no_asynchronous_copies(self) -> None:
+        sizes = {"M": 512, "N": 512, "K": 512}
+        plan = tc.define(MM).mm.compile(sizes=sizes, target="cuda:sm_90").stages["barriers"]
+        with pytest.raises(PlanError, match="the pipeline at phase0_1 has 3 stages, but sm_75 has no asynchronous"):
+            self.given(MM, plan, "cuda:sm_75", **sizes)
+
+    def test_no_matrices_of_doubles(self) -> None:
+        text, sizes = MM.replace("float(", "double("), {"M": 256, "N": 256, "K": 256}
+        plan = tc.define(text).mm.compile(sizes=sizes, target="cuda:sm_90").stages["barriers"]
+        with pytest.raises(PlanError, match=r"multiplies by mma.m16n8k16.f64, which sm_80 has not"):
+            self.given(text, plan, "cuda:sm_80", **sizes)
+
+    def test_too_little_shared_memory(self) -> None:
+        sizes = {"M": 512, "N": 512, "K": 512}
+        options = tc.MappingOptions(tile_sizes=(128, 128), max_shared_memory=200_000, stages=8, split_reduction=1)
+        plan = tc.define(MM).mm.compile(sizes=sizes, target="cuda:sm_90", options=options).stages["barriers"]
+        with pytest.raises(
+            PlanError, match=r"group 0 takes \d+ bytes of shared memory, but a block of sm_86 has 101376"
+        ):
+            self.given(MM, plan, "cuda:sm_86", **sizes)
+
+
 class TestMachineCode:
     """What the design asks of the loop of a large product, without a device."""
 

@@ -13,6 +13,7 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, gpu_passes
+from tcomp.mapping.text.devices import check_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,11 @@ class CudaBackend:
         return gpu_passes(self.gpu)
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
-        """CUDA C++ for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
+        """CUDA C++ for the loops of a plan.  ``checked`` guards data-dependent subscripts.
+
+        Raises PlanError where the device cannot run the plan.
+        """
+        check_device(plan, self.gpu)
         return write_program(CUDA_C, function, plan, loops, options, checked, cuda_flags)
 
 

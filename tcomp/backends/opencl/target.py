@@ -15,6 +15,7 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, gpu_passes
+from tcomp.mapping.text.devices import check_device
 
 _DOUBLE = re.compile(r"\bdouble\b")
 
@@ -34,8 +35,10 @@ class OpenClBackend:
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """OpenCL C for the loops of a plan.  ``checked`` guards data-dependent subscripts.
 
-        Raises TargetError where the program needs doubles and the device has none.
+        Raises PlanError where the device cannot run the plan, TargetError where the program needs doubles and the
+        device has none.
         """
+        check_device(plan, self.gpu)
         dialect = replace(OPENCL_C, doubles=self.gpu.float64)
         source = write_program(dialect, function, plan, loops, options, checked, self._flags)
         if not self.gpu.float64 and _DOUBLE.search(source.text):
