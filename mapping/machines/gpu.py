@@ -46,7 +46,8 @@ class Gpu:
     floats by ``mma.sync``; 0 where there is no such instruction) and ``bandwidth`` (bytes per second) are peaks;
     ``doubles`` says whether matrices of doubles are multiplied faster than one by one: then as fast as single floats.
     ``float64`` says whether it computes with doubles at all; ``wave`` threads run in lock step, of which a kernel that
-    asks for nothing more than NVIDIA's devices promise takes ``WARP`` together.
+    asks for nothing more than NVIDIA's devices promise takes ``WARP`` together.  ``shuffles`` says whether these hand
+    values to each other without memory.
     """
 
     architecture: str
@@ -65,6 +66,7 @@ class Gpu:
     registers_per_thread: int = MOST_REGISTERS
     float64: bool = True
     wave: int = WARP
+    shuffles: bool = True
 
     @property
     def version(self) -> int:

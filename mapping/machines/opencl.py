@@ -13,11 +13,11 @@ from tcomp.mapping.machines.gpu import Gpu
 OPENCL_DEVICES: dict[str, Gpu] = {
     g.architecture: g
     for g in (
-        Gpu("cpu", "processor", 16, 1024, 4, 65536, 64 << 10, 32 << 10, 0.5e12, 0.05e12),
-        Gpu("gpu", "GPU", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12, threads_per_block=256),
+        Gpu("cpu", "processor", 16, 1024, 4, 65536, 64 << 10, 32 << 10, 0.5e12, 0.05e12, shuffles=False),
+        Gpu("gpu", "GPU", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12, threads_per_block=256, shuffles=False),
         Gpu(
             "gpu-single", "GPU without doubles", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12,
-            threads_per_block=256, float64=False,
+            threads_per_block=256, float64=False, shuffles=False,
         ),
     )
 }  # fmt: skip

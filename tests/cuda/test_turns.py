@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.opencl.target import OpenClBackend
 from tcomp.driver import Compilation, lower
 from tcomp.errors import LegalityError, PlanError
 from tcomp.grammar import define
+from tcomp.mapping.machines.opencl import opencl_device
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.mapping.rescaling import building, running
@@ -181,6 +183,12 @@ def test_a_plan_says_that_its_parts_run_in_turn() -> None:
 )
 def test_what_does_not_run_in_turns(text: str) -> None:
     assert not made(text, B=1, L=64, S=128, D=16, E=64).plan.rescaled
+
+
+def test_devices_without_shuffles_have_no_turns() -> None:
+    sizes = {"B": 1, "L": 64, "S": 128, "D": 16, "E": 64}
+    backend = OpenClBackend(opencl_device("gpu"))
+    assert not lower(define(ATTENTION)["f"], Sizes(sizes), tc.MappingOptions(), backend).plan.rescaled
 
 
 def refused(plan: Plan) -> bool:
