@@ -14,6 +14,9 @@ from tcomp.backends.source import Source
 from tcomp.errors import TargetError
 from tcomp.storage.cache import store
 
+FAST = "-cl-fast-relaxed-math"
+"""The flag with which results need not be exact."""
+
 FLAGS = ("-cl-std=CL1.2", "-w")
 """What every text is built with, beside its own flags: the language, and no remarks on what is accepted."""
 
@@ -24,7 +27,7 @@ def build(source: Source) -> Any:
     Raises TargetError if there is no device, or its compiler fails on the text.
     """
     opencl, here = devices.opencl_module(), devices.current()
-    flags = [*FLAGS, *source.flags]
+    flags = [*FLAGS, *_precision(opencl, here.device, source), *source.flags]
     key = _key(here.device, source, flags)
     with store().turn("opencl", key):
         kept = store().get("opencl", key)
@@ -46,6 +49,12 @@ def build(source: Source) -> Any:
         debug.log(1, f"opencl {source.entry}: compiled, {len(binary)} bytes")
         store().put("opencl", key, describe(source), binary)
         return built
+
+
+def _precision(opencl: Any, device: Any, source: Source) -> tuple[str, ...]:
+    """Quotients and roots that are rounded correctly, where a device has them: else they may be 2.5 to 3 ulp off."""
+    rounds = device.single_fp_config & opencl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    return ("-cl-fp32-correctly-rounded-divide-sqrt",) if rounds and FAST not in source.flags else ()
 
 
 def _key(device: Any, source: Source, flags: list[str]) -> str:

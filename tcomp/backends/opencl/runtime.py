@@ -138,7 +138,8 @@ class OpenClRun:
                 continue
             key = (address - region.low, region.count)
             if key not in shared:
-                shared[key] = opencl.Buffer(here.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=place)
+                access = flags.READ_WRITE if region.written else flags.READ_ONLY
+                shared[key] = opencl.Buffer(here.context, access | flags.USE_HOST_PTR, hostbuf=place)
             held[argument.name] = shared[key]
             if region.written:
                 written.append((shared[key], region.count))
