@@ -18,6 +18,7 @@ from tcomp.backends.cuda import runtime as cuda_runtime
 from tcomp.backends.cuda.runtime import CudaRuntime, architecture_at
 from tcomp.backends.cuda.tools.images import Image
 from tcomp.backends.source import Launch, Source
+from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.runtime import registry
 from tests.cuda.fake_cupy import FakeCupy, floats, ndarray
 from tests.targets import CPU
@@ -95,7 +96,8 @@ class FakeDevices:
             CudaRuntime,
             Memory.CUDA,
             registry._cuda,
-            architecture_at,
+            architecture=architecture_at,
+            known=gpu_of,
         )
         self._patch.setitem(registry.TARGETS, "cuda", target)
 

@@ -19,6 +19,7 @@ from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.draws import Draw, Drawn
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.rewriting import body
+from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.runtime import registry
 from tests.cuda.fake_cupy import CudaError, FakeCupy
 
@@ -42,7 +43,8 @@ TARGET = registry.Target(
     lambda _: SimulatedRuntime(),
     Memory.CUDA,
     registry._cuda,
-    architecture_at,
+    architecture=architecture_at,
+    known=gpu_of,
 )
 
 
