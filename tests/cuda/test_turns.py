@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.opencl.target import OpenClBackend
 from tcomp.driver import Compilation, lower
-from tcomp.errors import LegalityError, PlanError
+from tcomp.errors import LegalityError, PlanError, TargetError
 from tcomp.grammar import define
 from tcomp.mapping.machines.opencl import opencl_device
 from tcomp.mapping.plan.values import Plan
@@ -147,6 +148,15 @@ def test_scores_and_sums_are_in_registers() -> None:
     for loop in loops:
         assert loop.count("LDG", "STG", "LDL", "STL", "STS") == 0
         assert loop.share("FFMA") > 0.85
+
+
+def test_wide_results_are_not_spilled() -> None:
+    """128 columns are 64 sums of a thread, beside 32 scores."""
+    try:
+        image = compile_image(made(ATTENTION, B=1, L=64, S=128, D=128, E=128).source, "sm_90")
+    except TargetError as error:
+        pytest.skip(error.message)
+    assert [(k.spill_stores, k.spill_loads) for k in image.kernels] == [(0, 0)]
 
 
 def test_a_plan_says_that_its_parts_run_in_turn() -> None:

@@ -51,7 +51,9 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     shapes = [plan.dealt[c].shape for c in plan.groups[number].clusters]
     marks = {n.name for n in walk(node) if isinstance(n, Scope)}
     kept = [registers_of(b) * sums_in_registers(plan, b) for b in plan.buffers.values() if b.mark in marks]
-    writer = KernelWriter(program, number, max(shapes, key=math.prod), is_wide(max(kept, default=0)))
+    # Scores and sums of a turn are there at the same time.
+    most = sum(kept) if plan.groups[number].turns else max(kept, default=0)
+    writer = KernelWriter(program, number, max(shapes, key=math.prod), is_wide(most))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
     loops, inside = block_loops(names.rename(node, {}))
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
