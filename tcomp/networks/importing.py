@@ -12,7 +12,7 @@ import numpy as np
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.grammar.checking.names import is_function
 from tcomp.grammar.parsing.lexer import KEYWORDS
-from tcomp.networks.network import Call, Definition, Network, Number, Role, Value
+from tcomp.networks.network import SPELLED, Call, Definition, Network, Number, Role, Value, retyped
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -64,8 +64,8 @@ class Builder:
 
     fallback: frozenset[str] = frozenset()
     """Operators that run outside of tcomp."""
-    arguments: tuple[str, ...] = ("float32", "int64", "int32")
-    results: tuple[str, ...] = ("float32",)
+    arguments: tuple[str, ...] = ("float32", "int64", "int32", "bool")
+    results: tuple[str, ...] = ("float32", "int64", "bool")
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -86,6 +86,10 @@ class Builder:
         self._weights[value.name] = np.array(array, order="C")
         return value
 
+    def known(self, value: Value) -> Array | None:
+        """The array of a weight."""
+        return self._weights.get(value.name)
+
     def call(
         self,
         node: Node,
@@ -95,8 +99,11 @@ class Builder:
     ) -> Value:
         """Call a def; operands that are None are left out.  The result has the node's shape."""
         given = [value for value in arguments if value is not None]
+        if definition.view and given[0].dtype == node.dtype:
+            definition = retyped(definition, node.dtype)
         for value in given:
-            if value.dtype not in self.arguments:
+            fits = value.dtype in self.arguments and SPELLED.get(value.dtype, value.dtype) in definition.text
+            if not fits:
                 raise node.refuse(f"takes {value.name} of {value.dtype}", f"known are {', '.join(self.arguments)}")
         if node.dtype not in self.results:
             raise node.refuse(f"gives {node.dtype}", f"known are {', '.join(self.results)}")

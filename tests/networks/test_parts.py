@@ -120,11 +120,15 @@ def test_networks_compute_what_eager_does(name: str) -> None:
             assert np.linalg.norm(np.asarray(mine) - wanted) < 1e-5 * np.linalg.norm(wanted)
 
 
-class Reflect(nn.Module):
+class Continued(nn.Module):
     def forward(self, x: Any) -> Any:
-        return f.pad(x, (1, 1, 1, 1), mode="reflect")
+        modes = ("reflect", "replicate", "circular")
+        return tuple(f.pad(x, (1, 2, 3, 0), mode=mode) for mode in modes)
 
 
-def test_other_paddings_are_refused() -> None:
-    with pytest.raises(tc.NetworkError, match="reflect"):
-        tc.networks.from_torch(Reflect().eval(), torch.randn(1, 2, 4, 4))
+def test_padding_that_continues_an_image() -> None:
+    x = torch.randn(1, 2, 4, 4)
+    for found, right in zip(
+        tc.networks.from_torch(Continued().eval(), x).reference(x.numpy()), Continued()(x), strict=True
+    ):
+        assert np.array_equal(found, right)

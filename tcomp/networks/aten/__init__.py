@@ -1,6 +1,7 @@
 """Networks of PyTorch: what ``torch.export`` makes of a module, one rule an operator.
 
-``exporting`` walks the nodes and is the only module that imports torch; ``rules`` and ``parts`` have the rules.
+``exporting`` walks the nodes; it and ``decomposing`` are the only modules that import torch.  ``rules``, ``parts``,
+``choosing`` and ``resizing`` have the rules.
 """
 
-from tcomp.networks.aten import parts, rules  # noqa: F401
+from tcomp.networks.aten import choosing, parts, resizing, rules  # noqa: F401

@@ -13,7 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from tcomp.errors import Diagnostic, NetworkError
-from tcomp.networks.importing import Builder, Node, import_node
+from tcomp.networks.aten.decomposing import constant, simplified
+from tcomp.networks.importing import RULES, Builder, Node, import_node
 from tcomp.networks.network import Network, Value
 
 
@@ -22,8 +23,10 @@ def network_of(
 ) -> Network:
     """The network of a module in evaluation mode, or of what torch has exported.  Raises NetworkError."""
     program = module if isinstance(module, ExportedProgram) else _exported(module, example)
+    outside = frozenset(fallback)
+    program = simplified(program, outside)
     try:
-        return _network(program, name, frozenset(fallback))
+        return _network(program, name, outside)
     except NetworkError:
         raise
     except (ValueError, IndexError, TypeError) as error:
@@ -50,43 +53,77 @@ def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProg
 
 
 def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> Network:
-    builder = Builder(name)
-    known: dict[str, Value] = {}
-    several: dict[str, list[Value]] = {}
+    walk = _Walk(Builder(name), fallback)
     state: Mapping[str, Any] = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
-        argument = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
             continue
         if not isinstance(tensor := state.get(str(spec.target)), torch.Tensor):
             raise NetworkError(f"{spec.target} of the module is no tensor")
-        known[argument] = builder.weight(str(spec.target), tensor.detach().cpu().numpy())
+        walk.parameter(spec.arg.name, str(spec.target), tensor.detach().cpu())
     outputs: list[Value] = []
     for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name not in known:
-            known[node.name] = builder.add(node.name, *_type(node), "input")
-        elif node.op == "call_function" and node.target is operator.getitem and node.args[0].name in several:
-            known[node.name] = several[node.args[0].name][node.args[1]]
-        elif node.op == "call_function" and str(node.target) in fallback:
-            found = _outside(builder, node, known)
-            if isinstance(node.meta.get("val"), (list, tuple)):
-                several[node.name] = found
-            else:
-                known[node.name] = found[0]
+        if node.op == "placeholder" and node.name not in walk.known:
+            walk.known[node.name] = walk.builder.add(node.name, *_type(node), "input")
         elif node.op == "call_function":
-            made = import_node(builder, _node(node, known))
-            if isinstance(made, list):
-                several[node.name] = made
-            else:
-                known[node.name] = made
+            walk.call(node)
         elif node.op == "output":
             kinds = [spec.kind for spec in program.graph_signature.output_specs]
             if any(kind is not OutputKind.USER_OUTPUT for kind in kinds):
                 raise NetworkError("the module changes its buffers")
-            outputs = [known[result.name] for result in node.args[0]]
+            outputs = [walk.known[result.name] for result in node.args[0]]
     if len({value.name for value in outputs}) != len(outputs) or any(value.role != "temporary" for value in outputs):
-        raise NetworkError("an output of the module is one of its inputs, or two are one")
-    return builder.network(outputs)
+        raise NetworkError("an output of the module is one of its inputs, or a constant, or two are one")
+    return walk.builder.network(outputs)
+
+
+class _Walk:
+    """The nodes that were read: values by name, lists of values, and tensors that depend on no input."""
+
+    def __init__(self, builder: Builder, fallback: frozenset[str]) -> None:
+        self.builder = builder
+        self.fallback = fallback
+        self.known: dict[str, Value] = {}
+        self.several: dict[str, list[Value]] = {}
+        self.constants: dict[str, Any] = {}
+
+    def parameter(self, argument: str, name: str, tensor: torch.Tensor) -> None:
+        """Enter a parameter or a buffer."""
+        self.constants[argument] = tensor
+        self.known[argument] = self.builder.weight(name, tensor.numpy())
+
+    def call(self, node: Any) -> None:
+        """Enter the result of an operator."""
+        if (not node.users and node.meta.get("val") is None) or self._is_known(node):
+            return  # an assertion, or a constant
+        if node.target is operator.getitem and node.args[0].name in self.several:
+            self.known[node.name] = self.several[node.args[0].name][node.args[1]]
+            return
+        made: Any
+        if str(node.target) in self.fallback:
+            made = _outside(self.builder, node, self.known)
+            if not isinstance(node.meta.get("val"), (list, tuple)):
+                (made,) = made
+        else:
+            made = import_node(self.builder, _node(node, self.known))
+        if isinstance(made, list):
+            self.several[node.name] = made
+        else:
+            self.known[node.name] = made
+
+    def _is_known(self, node: Any) -> bool:
+        """Whether a node depends on no input and is no call of the network; then its result has become a weight.
+
+        Functions of weights that have a rule are calls, which a pass folds.
+        """
+        found = constant(node, self.constants)
+        if found is None:
+            return False
+        self.constants[node.name] = found
+        if str(node.target) in RULES and node.all_input_nodes and found.dtype == torch.float32:
+            return False
+        self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())
+        return True
 
 
 def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Value]:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from tcomp.networks.aten.choosing import gathered
 from tcomp.networks.aten.rules import conv2d
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -85,11 +88,26 @@ def expand(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
 
 @rule("aten.pad.default", "aten.constant_pad_nd.default")
 def pad(b: Builder, n: Node, *, x: Value, pad: Sequence[int], mode: str = "constant", value: float | None) -> Value:
-    if mode != "constant":
-        raise n.refuse(f"continues the tensor ({mode})", "zeros, or another number, are known")
     pairs = [(pad[k], pad[k + 1]) for k in range(0, len(pad), 2)][::-1]
     amounts = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs
+    if mode != "constant":
+        return _continued(b, n, x, amounts, mode)
     return b.call(n, parts.pad(amounts), [x], v=float(value or 0))
+
+
+_CONTINUED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _continued(b: Builder, n: Node, x: Value, amounts: Sequence[tuple[int, int]], mode: str) -> Value:
+    """The tensor mirrored or repeated beyond its ends: elements in another order along each axis."""
+    for axis, (low, high) in enumerate(amounts):
+        if low or high:
+            places = np.pad(np.arange(x.shape[axis]), (max(low, 0), max(high, 0)), mode=_CONTINUED[mode])  # type: ignore[call-overload]
+            places = places[max(-low, 0) : len(places) - max(-high, 0)]
+            shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+            inner = replace(n, name=f"{n.name}_axis{axis}", shape=shape)
+            x = gathered(b, inner, x, axis, b.weight(f"{n.name}_places{axis}", places))
+    return x
 
 
 @rule("aten.group_norm.default")

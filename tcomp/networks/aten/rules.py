@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from tcomp.networks.aten.resizing import adaptive
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
-from tcomp.networks.texts import elements, layers
+from tcomp.networks.texts import elements, layers, parts, windows
+from tcomp.networks.texts.general import pointwise
+from tcomp.networks.texts.windows import Windows
 
 Pair = Sequence[int]
 
@@ -102,6 +108,30 @@ def batch_norm(
     return b.call(n, definition, [x, running_mean, running_var, weight, bias], eps=eps)
 
 
+@rule("aten._native_batch_norm_legit_no_training.default")
+def native_batch_norm(b: Builder, n: Node, *, x: Value, **given: Any) -> list[Value]:
+    """The first of its three results; the others are those of training."""
+    inner = replace(n, shape=x.shape)
+    return [batch_norm(b, inner, x=x, training=False, cudnn_enabled=False, **given)]
+
+
+@rule("aten.instance_norm.default")
+def instance_norm(
+    b: Builder,
+    n: Node,
+    *,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    use_input_stats: bool,
+    eps: float,
+    **_: Any,
+) -> Value:
+    if not use_input_stats or (weight is None) != (bias is None):
+        raise n.refuse("uses given statistics, or has a scale without a shift")
+    return b.call(n, parts.group_norm(len(x.shape), weight is not None), [x, weight, bias], G=x.shape[1], eps=eps)
+
+
 @rule("aten.layer_norm.default")
 def layer_norm(
     b: Builder,
@@ -181,8 +211,11 @@ def attention(
     rows = {operand.shape[:-2] for operand in (query, key, value)}
     if dropout_p or enable_gqa or len(rows) > 1:
         raise n.refuse("has dropout, or heads that are shared")
-    if attn_mask is not None and attn_mask.dtype != "float32":
-        raise n.refuse(f"has a mask of {attn_mask.dtype}", "give a mask of floats, which is added to the scores")
+    if attn_mask is not None and attn_mask.dtype == "bool":
+        added = pointwise(
+            "added_to_scores", "{a} ? 0.0 : -3.4028234e38", [(attn_mask.shape, "bool")], attn_mask.shape, "float32"
+        )
+        attn_mask = b.call(replace(n, name=f"{n.name}_mask", shape=attn_mask.shape), added, [attn_mask])
     mask = None if attn_mask is None else attn_mask.shape
     lengths = (*query.shape[:-1], key.shape[-2])
     definition = layers.attention(len(query.shape), is_causal, mask, lengths)
@@ -193,11 +226,16 @@ def attention(
 _BINARY = {"add": "add", "mul": "multiply", "sub": "subtract", "div": "divide"}
 
 
-@rule(*(f"aten.{name}{end}.Tensor" for name in _BINARY for end in ("", "_")))
+@rule(*(f"aten.{name}{end}.{kind}" for name in _BINARY for end in ("", "_") for kind in ("Tensor", "Scalar")))
 def binary(b: Builder, n: Node, *, x: Value | float, other: Value | float, alpha: float = 1) -> Value:
     name = _BINARY[n.operator.split(".")[1].rstrip("_")]
-    if alpha != 1 or not isinstance(x, Value):
-        raise n.refuse("has a factor, or a number on its left")
+    if not isinstance(x, Value):
+        raise n.refuse("has a number on its left")
+    if alpha != 1 and isinstance(other, Value):
+        scaled = replace(n, name=f"{n.name}_scaled", shape=other.shape)
+        other = b.call(scaled, elements.with_number("multiply", len(other.shape)), [other], y=float(alpha))
+    elif not isinstance(other, Value):
+        other = alpha * other
     if not isinstance(other, Value):
         return b.call(n, elements.with_number(name, len(x.shape)), [x], y=float(other))
     return b.call(n, elements.binary(name, x.shape, other.shape), [x, other])
@@ -227,7 +265,10 @@ def max_pool2d(
     ceil_mode: bool,
 ) -> Value:
     if _pair(dilation) != (1, 1) or ceil_mode:
-        raise n.refuse("has dilation or ceil_mode")
+        k, p = _pair(kernel_size), _pair(padding)
+        window = Windows(k, _pair(stride or kernel_size), _pair(dilation), p, p)
+        extents = {f"O{c}": extent for c, extent in zip("HW", n.shape[2:], strict=True)}
+        return b.call(n, windows.max_pool(2, window.dilated, x.dtype), [x], **window.numbers("KSDP"), **extents)
     return _pool(b, n, "max", x, kernel_size, stride, padding)
 
 
@@ -244,8 +285,14 @@ def avg_pool2d(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Value:
-    if ceil_mode or divisor_override is not None:
-        raise n.refuse("has ceil_mode or divisor_override")
+    if divisor_override is not None:
+        raise n.refuse("has divisor_override")
+    if ceil_mode:
+        k, p = _pair(kernel_size), _pair(padding)
+        window = Windows(k, _pair(stride or kernel_size), (1, 1), p, p)
+        counts = window.counts(x.shape[2:], n.shape[2:], count_include_pad)
+        count = b.weight(f"{n.name}_count", (counts[0][:, None] * counts[1]).astype(np.float32))
+        return b.call(n, windows.average_pool(2, True), [x, count], **window.numbers("KSDP"))
     inside = any(_pair(padding)) and not count_include_pad
     return _pool(b, n, "avg_inside" if inside else "avg", x, kernel_size, stride, padding)
 
@@ -263,8 +310,10 @@ def adaptive_avg_pool2d(b: Builder, n: Node, *, x: Value, output_size: Pair) -> 
     if tuple(output_size) == (1, 1):
         rank = len(x.shape)
         return b.call(n, elements.mean(rank, [rank - 2, rank - 1], True), [x])
-    if len(x.shape) != 4 or any(e % o for e, o in zip(x.shape[2:], output_size, strict=True)):
-        raise n.refuse("gives windows of several sizes")
+    if len(x.shape) != 4:
+        raise n.refuse(f"takes an image of {len(x.shape)} axes", "add a batch of one image")
+    if any(e % o for e, o in zip(x.shape[2:], output_size, strict=True)):
+        return adaptive(b, n, x)
     window = [e // o for e, o in zip(x.shape[2:], output_size, strict=True)]
     return _pool(b, n, "avg", x, window, window, (0, 0))
 
@@ -298,8 +347,6 @@ def cat(b: Builder, n: Node, *, tensors: Sequence[Value], dim: int) -> Value:
 def reshape(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
     if x.shape == n.shape:
         return x
-    if x.dtype != "float32":
-        raise n.refuse(f"takes {x.name} of {x.dtype}", "networks are of float32 so far")
     return b.call(n, elements.reshape(x.shape, n.shape), [x])
 
 

@@ -1,0 +1,74 @@
+"""Programs of ``torch.export`` made simpler: nothing is written in place, operators without a rule are others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from tcomp.errors import NetworkError
+from tcomp.networks.importing import RULES
+
+_ROUNDS = 4
+"""What operators become may have to be taken apart again."""
+
+
+def simplified(program: ExportedProgram, kept: frozenset[str]) -> ExportedProgram:
+    """The program without operators that have no rule but are others together, as PyTorch's table says.
+
+    Where a tensor is changed in place that something else may read, it is written without such changes.  ``kept`` has
+    operators that are to stay as they are.  Raises NetworkError.
+    """
+    table = torch.export.default_decompositions()
+    try:
+        with torch.no_grad():
+            for turn in range(_ROUNDS):
+                targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
+                missing = {t for t in targets if str(t) not in RULES and str(t) not in kept and t in table}
+                if not missing and (turn or not _changes_in_place(program)):
+                    break
+                program = program.run_decompositions({target: table[target] for target in missing})
+    except Exception as error:
+        raise NetworkError(f"PyTorch cannot take the exported program apart: {error}") from error
+    return program
+
+
+def _changes_in_place(program: ExportedProgram) -> bool:
+    """Whether a tensor is changed that is read elsewhere, or shares its memory with one that is."""
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None or not schema.is_mutable:
+            continue
+        changed = node.args[0]
+        if not isinstance(changed, torch.fx.Node) or len(changed.users) != 1 or not _is_fresh(changed):
+            return True
+    return False
+
+
+def _is_fresh(node: Any) -> bool:
+    """Whether the result of a node has memory of its own."""
+    if node.op != "call_function":
+        return False
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return False
+    if schema.is_mutable:
+        return True  # its own argument was looked at before
+    return not any(result.alias_info is not None for result in schema.returns)
+
+
+def constant(node: Any, known: dict[str, Any]) -> Any:
+    """What a node gives that reads no input, or None: ``known`` has the tensors of those before it."""
+    if str(node.target) == "<built-in function getitem>" or torch.Tag.nondeterministic_seeded in getattr(
+        node.target, "tags", ()
+    ):
+        return None
+    if getattr(getattr(node.target, "_schema", None), "is_mutable", True):
+        return None
+    if any(argument.name not in known for argument in node.all_input_nodes):
+        return None
+    arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: known[n.name])
+    with torch.no_grad():
+        found = node.target(*arguments, **named)
+    return found if isinstance(found, torch.Tensor) else None
