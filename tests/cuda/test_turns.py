@@ -188,8 +188,13 @@ def test_a_plan_says_that_its_parts_run_in_turn() -> None:
         ATTENTION.replace("rsqrt(float(D))", "(0 - 0.5)"),
         ATTENTION.replace("max=! s(b,i,j)", "max=! s(b,i,j) * 2"),
         CAUSAL.replace("-3.4e38", "0.0"),
+        ATTENTION.replace("K(b,j,d)", "K(b,j,d) where j in 0:i+66")
+        .replace("max=! s(b,i,j)", "max=! s(b,i,j) where j in 0:i+66")
+        .replace("* rsqrt(float(D)))", ") where j in 0:i+66")
+        .replace("+=! p(b,i,j)\n", "+=! p(b,i,j) where j in 0:i+66\n")
+        .replace("V(b,j,e)", "V(b,j,e) where j in 0:i+66"),
     ],
-    ids=["the maximum", "scores", "negative", "another maximum", "zeros among scores"],
+    ids=["the maximum", "scores", "negative", "another maximum", "zeros among scores", "a triangle"],
 )
 def test_what_does_not_run_in_turns(text: str) -> None:
     assert not made(text, B=1, L=64, S=128, D=16, E=64).plan.rescaled

@@ -71,6 +71,9 @@ def _suits(scop: Scop, weights: Weights) -> bool:
     if weights.steps[1] < TURNS.least_steps or not can_run(scop, weights):
         return False
     writers = [s for name in scores_of(scop, weights) for s in scop.users[name] if s.target == name]
+    # On a triangle some blocks have turns without scores, and with them no phase that threads could wait in front of.
+    if not all(s.domain.is_box() for s in (weights.statement, weights.maximum, *weights.sums, *writers)):
+        return False
     products = [s for s in writers if s.kind == "update"]
     if not products or any(recognise_contraction(s) is None for s in products):
         return False
