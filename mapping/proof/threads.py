@@ -111,6 +111,9 @@ class _Proof:
         """What has a place in turn is not needed any more when the next one takes it."""
         if not buffer.folded:
             return
+        single = buffer.lower is not None and all(buffer.lower.get_at(d).plain_is_zero() for d in buffer.folded)
+        if not single or any(buffer.shape[d] != 1 for d in buffer.folded):
+            raise LegalityError(f"pass '{step}' folds {buffer.storage}, but not onto one place")
         dates = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(self.plan.tree.get_map())}
         for first, second, pairs in in_one_place(self.plan, self.marks, buffer):
             if first is second:
