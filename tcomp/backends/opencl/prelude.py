@@ -64,18 +64,20 @@ _FIXED = {
   const int away = fabs((double)near) > fabs(value);
   return near < value || near > value ? as_float((as_uint(near) - away) | 1) : near;
 }""",
+    # By way of bytes: a compiler may take it that a pointer to a half points to no number of another type.
     "tc_from_float16": """static inline float tc_from_float16(ushort bits) {
-  return vload_half(0, (const half *)&bits);
+  const uchar2 both = as_uchar2(bits);
+  return vload_half(0, (const half *)&both);
 }""",
     "tc_to_float16": """static inline ushort tc_to_float16(float value) {
-  ushort bits;
-  vstore_half_rte(value, 0, (half *)&bits);
-  return bits;
+  uchar2 both;
+  vstore_half_rte(value, 0, (half *)&both);
+  return as_ushort(both);
 }""",
     "tc_to_float16_double": """static inline ushort tc_to_float16_double(double value) {
-  ushort bits;
-  vstore_half_rte(value, 0, (half *)&bits);
-  return bits;
+  uchar2 both;
+  vstore_half_rte(value, 0, (half *)&both);
+  return as_ushort(both);
 }""",
 }
 """Functions of indices (``$I`` is their type), and conversions that OpenCL spells otherwise than C."""
