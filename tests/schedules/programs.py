@@ -51,6 +51,80 @@ TEXTS = {
     ),
     "acc": ("def acc(float(N,M) A, float(M) v) -> (y) { y(i) += A(i,j) * v(j) }", {"N": 6, "M": 7}),
 }
+"""Those that random schedules are drawn for, too."""
+
+MORE = {
+    "time": (
+        (
+            "def time(float(N) A) -> (T3) { T1(i) = A(i) + A(i+1) + A(i+2)  T2(i) = T1(i) + T1(i+1) + T1(i+2)  "
+            "T3(i) = T2(i) + T2(i+1) + T2(i+2) }"
+        ),
+        {"N": 19},
+    ),
+    "stencil": (
+        ("def stencil(float(H,W) A) -> (C) { B(i,j) = A(i,j) + A(i+2,j+2)  C(i,j) = B(i,j) + B(i+1,j+2) + B(i+2,j) }"),
+        {"H": 11, "W": 12},
+    ),
+    "scan": (
+        (
+            "def scan(float(N,M) A) -> (Y) "
+            "{ S(n,i) +=! A(n,j) where i in 0:M, j in 0:i+1  Y(n,i) = S(n,i) * 2 - S(n,0) }"
+        ),
+        {"N": 4, "M": 7},
+    ),
+    "edges": (
+        (
+            "def edges(float(H,W) A) -> (O) { B(i,j) = A(i,j) * 2  "
+            "O(i,j) = repeat_edge(B)(i-1,j) + repeat_edge(B)(i,j+1) where i in 0:H, j in 0:W }"
+        ),
+        {"H": 7, "W": 8},
+    ),
+    "mirror": (
+        "def mirror(float(N) A) -> (O) { B(i) = A(i) + 1  O(i) = mirror_image(B)(i-2) where i in 0:N }",
+        {"N": 9},
+    ),
+    "ring": ("def ring(float(N) A) -> (O) { B(i) = A(i) * 3  O(i) = repeat_image(B)(i+3) where i in 0:N }", {"N": 9}),
+    "inplace": (
+        (
+            "def inplace(float(N,N) A) -> (B) { B(i,j) = A(i,j) + 1  B(i,j) = B(i,j) * B(i,j)  "
+            "B(i,j) = B(i,j) - B(N-1-j, i) where i in 0:N, j in 0:N }"
+        ),
+        {"N": 5},
+    ),
+    "update": (
+        (
+            "def update(float(N,M) A, float(N) x) -> (y, z) "
+            "{ y(i) = x(i)  y(i) += A(i,j) * x(j)  z(i) max=! y(i) + A(i,j) }"
+        ),
+        {"N": 6, "M": 6},
+    ),
+    "power": (
+        "def power(float(N,N) A) -> (Q) { P(i,j) +=! A(i,k) * A(k,j)  Q(i,j) +=! P(i,k) * A(k,j) }",
+        {"N": 5},
+    ),
+    "pool": (
+        (
+            "def pool(float(H,W) I) -> (P, Q) { R(y,x) = relu(I(y,x))  "
+            "P(y,x) max=! R(2*y+a, 2*x+b) where a in 0:2, b in 0:2  Q(y,x) = R(2*y,2*x) + P(y,x) }"
+        ),
+        {"H": 8, "W": 10},
+    ),
+    "halves": (
+        ("def halves(float(N) A) -> (O) { B(2*i) = A(i)  B(2*i+1) = A(i) + 1  O(i) = B(i) + B(N-1-i) where i in 0:N }"),
+        {"N": 10},
+    ),
+    "attend": (
+        (
+            "def attend(float(L,D) Q, float(S,D) K, float(S,E) V) -> (O) "
+            "{ s(l,t) +=! Q(l,d) * K(t,d)  m(l) max=! s(l,t)  p(l,t) = s(l,t) - m(l)  O(l,e) +=! p(l,t) * V(t,e) }"
+        ),
+        {"L": 4, "S": 5, "D": 3, "E": 3},
+    ),
+    "places": (
+        "def places(float(N,D) X) -> (at, v) { at(n) argmax=! X(n,d)  v(n) = X(n,at(n)) }",
+        {"N": 4, "D": 6},
+    ),
+}
 
 
 @functools.cache
@@ -58,10 +132,10 @@ def operation(name: str) -> tc.Operation:
     """A program of the list, ready to call."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tc.ProgramWarning)
-        return tc.define(TEXTS[name][0])[name]
+        return tc.define((TEXTS | MORE)[name][0])[name]
 
 
 @functools.cache
 def schedule(name: str) -> Schedule:
     """Its schedule, with nothing said yet."""
-    return operation(name).schedule(sizes=TEXTS[name][1], target="cpu")
+    return operation(name).schedule(sizes=(TEXTS | MORE)[name][1], target="cpu")

@@ -10,6 +10,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.schedules import IllegalStepError, Instance, Schedule, ScheduleError
+from tests.schedules.judging import shows
 from tests.schedules.programs import schedule
 
 Steps = Callable[[Schedule], Schedule]
@@ -59,12 +60,71 @@ ILLEGAL: list[tuple[str, Steps, Steps]] = [
     ("mlp", lambda s: s["E"].interchange("m", "n"), lambda s: s["E"].parallel("n")),
     # What another stage reads as well is computed in tiles of one alone.
     ("two", lambda s: s, lambda s: s["B"].compute_at("X", "i")),
+    # Stencils over time: one step of it must not get ahead of what it reads.
+    ("time", lambda s: s, lambda s: s["T2"].compute_at("T3", "i", shift=-1)),
+    ("time", lambda s: s["T2"].compute_at("T3", "i", shift=-2), lambda s: s["T1"].compute_at("T3", "i", shift=-3)),
+    ("time", lambda s: s["T2"].compute_at("T3", "i", shift=-2), lambda s: s["T3"].reverse("i")),
+    ("time", lambda s: s["T1"].compute_at("T2", "i", store_at="root"), lambda s: s["T2"].parallel("i")),
+    ("stencil", lambda s: s, lambda s: s["B"].compute_at("C", "j", shift=-2)),
+    ("stencil", lambda s: s["B"].compute_at("C", "i", shift=-2), lambda s: s["C"].skew("j", "i").interchange("i", "j")),
+    (
+        "stencil",
+        lambda s: s["C"].skew("j", "i", -2).interchange("i", "j"),
+        lambda s: s["B"].compute_at("C", "j", shift=-1),
+    ),
+    # Fused loops that run in step, counted as one loop each.
+    ("stencil", lambda s: s["B"].fuse("i", "j")["C"].fuse("i", "j"), lambda s: s["B"].compute_at("C", "i_j", shift=-9)),
+    # Sums over part of a row: each element needs its own sum, all of it.
+    ("scan", lambda s: s, lambda s: s["S"].compute_at("Y", "i", shift=1)),
+    ("scan", lambda s: s["S"].compute_at("Y", "i", shift=0), lambda s: s["Y"].reverse("i")),
+    ("scan", lambda s: s["S"].reorder("j", "n", "i"), lambda s: s["S"].parallel("j")),
+    # Reads at a border come from further away than those inside.
+    ("edges", lambda s: s, lambda s: s["B"].compute_at("O", "j", shift=0)),
+    ("edges", lambda s: s["O"].reverse("i"), lambda s: s["B"].compute_at("O", "i", shift=0)),
+    ("mirror", lambda s: s, lambda s: s["B"].compute_at("O", "i", shift=-2)),
+    ("ring", lambda s: s, lambda s: s["B"].compute_at("O", "i", shift=-5)),
+    ("ring", lambda s: s["B"].compute_at("O", "i", store_at="root"), lambda s: s["O"].parallel("i")),
+    # A name that is written again: each reads what the one before it left.
+    ("again", lambda s: s, lambda s: s["B#2"].compute_at("B#3", "i", shift=1)),
+    ("again", lambda s: s, lambda s: s["B"].compute_at("B#3", "i", shift=0)),
+    ("inplace", lambda s: s, lambda s: s["B#2"].compute_at("B#3", "i", shift=-3)),
+    ("inplace", lambda s: s["B#2"].compute_at("B#3", "i", store_at="root"), lambda s: s["B#3"].parallel("i")),
+    ("inplace", lambda s: s["B"].interchange("i", "j"), lambda s: s["B"].compute_at("B#2", "i", shift=0)),
+    ("update", lambda s: s, lambda s: s["y"].compute_at("y#2", "i", shift=1)),
+    ("update", lambda s: s["y#2"].interchange("i", "j"), lambda s: s["y#2"].parallel("j")),
+    ("update", lambda s: s, lambda s: s["y#2"].compute_at("z", "i", shift=1)),
+    # A whole row is needed, and only one element of it would be there.
+    ("power", lambda s: s, lambda s: s["P"].compute_at("Q", "j", shift=0)),
+    ("power", lambda s: s["Q"].reorder("k", "i", "j"), lambda s: s["Q"].parallel("k")),
+    ("power", lambda s: s["P"].compute_at("Q", "i", shift=0), lambda s: s["Q"].interchange("i", "j")),
+    # Windows that lie two apart: one row of the result needs two of what it reads.
+    ("pool", lambda s: s, lambda s: s["R"].compute_at("P", "y", shift=-2)),
+    ("pool", lambda s: s["P"].reorder("a", "y", "x", "b"), lambda s: s["P"].parallel("a")),
+    ("pool", lambda s: s, lambda s: s["R"].compute_at("Q", "y")),
+    # Two statements write one tensor, each half of it.
+    ("halves", lambda s: s["B#2"].compute_at("O", "i", store_at="root"), lambda s: s["O"].parallel("i")),
+    # Kept in too small a place, or computed after the first who needs it.
+    ("attend", lambda s: s, lambda s: s["s"].compute_at("p", "l")),
+    ("attend", lambda s: s, lambda s: s["p"].compute_at("O", "e", shift=0)),
+    ("attend", lambda s: s["O"].reorder("t", "l", "e"), lambda s: s["O"].parallel("t")),
+    # Places of extrema are reductions, too.
+    ("places", lambda s: s["at"].interchange("n", "d"), lambda s: s["at"].parallel("d")),
+    ("places", lambda s: s, lambda s: s["at"].compute_at("v", "n", shift=1)),
+    ("scatter", lambda s: s["O"], lambda s: s["O"].parallel("n")),
+    # Copies of a loop that vectors cannot hold: neighbours change one element.
+    ("mm", lambda s: s["C"].fuse("m", "n").fuse("m_n", "k"), lambda s: s["C"].parallel("m_n_k")),
 ]
 
 
-def shown(instance: Instance | None) -> str:
-    assert instance is not None
+def shown(instance: Instance) -> str:
     return f"{instance.statement}[{', '.join(str(v) for _, v in instance.indices)}]"
+
+
+def asked(legal: Schedule, step: Steps) -> Schedule:
+    """The schedule that a step makes, unproved."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Schedule, "_check", lambda self, name: None)
+        return step(legal)
 
 
 @pytest.mark.parametrize("number", range(len(ILLEGAL)))
@@ -77,9 +137,13 @@ def test_illegal_steps_are_refused_with_a_pair_that_shows_it(number: int) -> Non
     assert isinstance(error, IllegalStepError)
     assert "is illegal" in error.message
     # The pair is one of the program's: the second needs the first, or both change one element.
+    assert error.first is not None and error.second is not None
     pair = isl.UnionMap(f"{{ {shown(error.first)} -> {shown(error.second)} }}")
     scop = legal.state.scop
     assert pair.is_subset(scop.dependences.union(scop.reduction_dependences))
+    # Listed one by one, without isl's dependences: the schedule that was asked for runs them in the wrong order.
+    assert shows(asked(legal, step), error.first, error.second)
+    assert not shows(legal, error.first, error.second)
 
 
 def test_what_the_passes_cannot_do_says_so() -> None:

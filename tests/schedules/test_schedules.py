@@ -255,7 +255,7 @@ def drawn(rng: random.Random, made: Schedule) -> Schedule:
             return stage.tensorize()
 
 
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n < 2 else pytest.mark.long) for n in range(12)])
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=() if n < 2 else pytest.mark.long) for n in range(13)])
 def test_random_schedules_that_are_accepted_are_right(seed: int) -> None:
     rng = random.Random(seed)
     kernels = 0
