@@ -34,6 +34,15 @@ from tcomp.values.operators import (
 )
 
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_REDUCING = {
+    name: f"reductions are statements: write `S(i) {operator} ...`, over the indices that stand on the right alone"
+    for name, operator in (
+        ("sum", "+=!"), ("mean", "+=!"), ("prod", "*=!"), ("reduce", "+=!"), ("amax", "max=!"), ("amin", "min=!"),
+        ("argmax", "argmax=!"), ("argmin", "argmin=!"), ("dot", "+=!"),
+    )
+}  # fmt: skip
+"""What functions of other languages are here."""
+
 _ON_BOOLS = {"+": "||", "*": "&&", "max": "||", "min": "&&"}
 
 
@@ -167,7 +176,7 @@ class ExpressionChecker:
         elif name in self.environment.written_later:
             self.report.error(f"`{name}` is read here, before any statement writes it", expr.function.span)
         else:
-            hint = self.report.did_you_mean(name, self.environment.callables())
+            hint = _REDUCING.get(name) or self.report.did_you_mean(name, self.environment.callables())
             self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
         return self._failed(expr.span)
 
@@ -345,7 +354,9 @@ class ExpressionChecker:
     def _expect_bool(self, typed: Typed, span: Span) -> bool:
         """True for a bool; reports anything else, unless an error has been reported for it already."""
         if typed.nominal not in (None, BOOL):
-            self.report.error(f"expected boolean but found {typed.nominal}", span)
+            is_word = isinstance(typed.expr, Index) and typed.expr.name.lower() in ("true", "false")
+            hint = "there is no such word: write a comparison that holds, or does not, as `0 == 0`" if is_word else None
+            self.report.error(f"expected boolean but found {typed.nominal}", span, hint)
         return typed.nominal == BOOL
 
     def _no_arithmetic(self, op: str, span: Span) -> Typed:

@@ -1,4 +1,4 @@
-"""Warning of numbers that are not what was meant: quotients such as ``1/2``, which are 0, and floats that overflow."""
+"""Warning of what is not what was meant: ``1/2``, which is 0, floats that overflow, and ``0 < i < 2``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from tcomp.errors import Span
+from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Select, Size, Unary, children, walk
 from tcomp.values.operators import FLOAT32
@@ -79,3 +80,26 @@ def warn_of_infinities(expr: Expr, report: Report) -> None:
     for node in walk(expr):
         if isinstance(node, Constant) and node.dtype == FLOAT32 and node.value == math.inf:
             report.warn("this number is too large for float32 and becomes infinity", node.span)
+
+
+_ORDER = ("<", "<=", ">", ">=")
+
+
+def warn_of_chains(expr: syntax.Expr, report: Report) -> None:
+    """Warn of ``0 < i < 2``, which compares a truth value, unless it is written with parentheses."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        stack += syntax.children(node)
+        if not isinstance(node, syntax.Binary) or node.op not in _ORDER:
+            continue
+        first = node.lhs
+        text = report.source.text
+        if (
+            isinstance(first, syntax.Binary)
+            and first.op in _ORDER
+            and text[first.span.start : first.span.start + 1] != "("
+        ):
+            whole, inner = (text[n.span.start : n.span.end] for n in (node, first))
+            message = f"comparisons do not chain: `{whole}` compares the truth value `{inner}`"
+            report.warn(message, node.span, f"write `{first} && {first.rhs} {node.op} {node.rhs}`")

@@ -8,7 +8,7 @@ from tcomp.grammar.checking.dataranges import check_outside, guarded, outside_of
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
-from tcomp.grammar.checking.quotients import warn_of_infinities, warn_of_lost_fractions
+from tcomp.grammar.checking.quotients import warn_of_chains, warn_of_infinities, warn_of_lost_fractions
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
@@ -133,6 +133,8 @@ class StatementChecker:
         reduction, accumulator, expr = typed
         warn_of_lost_fractions(expr, self.report)
         warn_of_infinities(expr, self.report)
+        for part in (statement.value, *(c.value for c in statement.clauses if isinstance(c, syntax.Let))):
+            warn_of_chains(part, self.report)
         if chosen_ranges:
             element = Read(entry.name, subscripts, accumulator, statement.span)
             outside = outside_of(entry, element, reduction)

@@ -10,7 +10,7 @@ from lark import Token
 from tcomp.grammar.parsing.lexer import KEYWORDS, MAX_WORD, PUNCTUATION
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.syntax import PRECEDENCE
-from tcomp.values.operators import TYPE_KEYWORDS
+from tcomp.values.operators import REDUCTIONS, TYPE_KEYWORDS
 
 _OPERATORS = frozenset(PUNCTUATION[op] for op in PRECEDENCE)
 _SPELLING = {kind: mark for mark, kind in PUNCTUATION.items()} | {
@@ -34,7 +34,22 @@ _WORDS = {
     "for": "there are no loops over indices: an index on the right-hand side alone is summed by `+=!`",
     "if": "write `condition ? a : b`",
     "else": "write `condition ? a : b`",
+    "when": "a condition stands in the value: write `condition ? a : b`",
+    "while": "there is no `while`: `for t in a:b { ... }` repeats statements, so often as its range says",
+    "parallel": "nothing says what runs in parallel: tcomp finds that out",
+    "over": "a sum is written `S(i) +=! A(i, j)`, over the indices that stand on the right alone",
 }
+
+_OUTSIDE = {
+    "import": 'write `use "file.tc"`, or `use library:softmax`',
+    "include": 'write `use "file.tc"`, or `use library:softmax`',
+    "fn": "did you mean `def`?",
+    "func": "did you mean `def`?",
+    "function": "did you mean `def`?",
+    "kernel": "did you mean `def`?",
+}
+
+_FOREIGN_TYPES = frozenset({"string", "complex", "complex64", "complex128", "char", "long", "short", "auto", "void"})
 
 
 def expected(accepted: Collection[str]) -> str:
@@ -85,6 +100,7 @@ def hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> str | No
     return (
         _assignment_hint(found, before, after, accepted)
         or _header_hint(found, before, accepted)
+        or _range_hint(tokens, k, accepted)
         or _clause_hint(tokens, k, accepted)
         or _expression_hint(found, before, accepted)
     )
@@ -144,6 +160,12 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
             return f"there is no `{found.value}=`: use `{'+=' if found.type == 'MINUS' else '*='}` on the changed value"
         if found.value in ("argmin", "argmax") and after is not None and after.type == "EQUAL":
             return f"the place of an extremum has no value to go on from: did you mean `{found.value}=!`?"
+        if found.type in ("AMPERSAND", "PIPE", "CARET") and after is not None and after.type == "EQUAL":
+            known = [f"{symbol}=!" for symbol in REDUCTIONS]
+            return f"there is no reduction by `{found.value}`: the reductions are {', '.join(known)}"
+        if found.type == "WORD" and after is not None and after.type == "EQUAL" and found.end_pos == after.start_pos:
+            known = [*(f"{r}=!" for r in REDUCTIONS), "argmin=!", "argmax=!"]
+            return did_you_mean(f"{found.value}=!", known) or f"the reductions are {', '.join(known)}"
         if found.type == "EQUALS" or (found.type == "COLON" and after is not None and after.type == "EQUAL"):
             return "did you mean `=`?"
         if found.type == "IN":
@@ -164,11 +186,13 @@ def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) 
         return "only `const` parameters have a default, as in `const int S = 1`"
     if {"GREATER", "COMMA"} == set(accepted):
         return "element types as parameters stand in `<...>`, as in `def f<T>(T(N) X) -> (Y)`"
-    if set(accepted) == {"ARROW"} and found.type == "EQUAL":
-        return "did you mean `->`?"
+    if set(accepted) == {"ARROW"}:
+        return "did you mean `->`?" if found.type == "EQUAL" else "outputs follow, as in `def f(...) -> (Y) { ... }`"
     if before is not None and before.type == "ARROW":
         return f"outputs stand in parentheses: did you mean `-> ({found.value})`?" if found.type == "WORD" else None
     if "TYPE" in accepted and "NUMBER" not in accepted and found.type == "WORD":
+        if found.value in _FOREIGN_TYPES:
+            return f"there is no element type `{found.value}`; there are {', '.join(TYPE_KEYWORDS)}"
         return did_you_mean(found.value, TYPE_KEYWORDS) or f"an input needs a type, as in `float(N) {found.value}`"
     if set(accepted) == {"WORD"} and found.type in ("COMMA", "RPAR") and before is not None:
         return "the parameter needs a name"
@@ -180,9 +204,26 @@ def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) 
         return "dimensions stand after the type, as in `float(N) A`"
     if "DEF" in accepted:
         return (
-            did_you_mean(found.value, ["def"])
+            _OUTSIDE.get(found.value)
+            or did_you_mean(found.value, ["def"])
             or "a program is a list of `def name(inputs) -> (outputs) { statements }`"
         )
+    return None
+
+
+def _range_hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> str | None:
+    """Ranges in other languages: ``range(N)``, slices, and ``for`` behind a value or with parentheses."""
+    found, nearby = tokens[k], [token.value for token in tokens[max(0, k - 8) : k]]
+    if "COLON" in accepted and "range" in nearby:
+        return "a range is written with a colon, as in `i in 0:N`"
+    if found.type == "COLON" and "RPAR" in accepted and "where" not in nearby:
+        return "there are no slices: write an index, and give its range by `where i in 0:N`"
+    if "LBRACE" in accepted and found.type == "RBRACE" and "for" in nearby:
+        return "the range of an index is written `where i in 0:N`; `for` begins a block of steps"
+    if "for" in nearby[-3:] and "IN" not in accepted:
+        return "steps are written `for t in a:b { ... }`"
+    if "IN" in accepted and found.type in ("LESS", "LESSEQUAL", "GREATER", "GREATEREQUAL"):
+        return "a range is written `where i in lower:upper`, half-open"
     return None
 
 

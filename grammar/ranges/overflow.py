@@ -1,16 +1,32 @@
-"""Index arithmetic is proved in unbounded integers and done in 64 bits: where these differ, a program is refused."""
+"""Integers that do not fit: index arithmetic that leaves 64 bits is refused, and values of sizes that wrap are told.
+
+Index arithmetic is proved in unbounded integers and done in 64 bits.  Values are computed in their type, which is
+``int32`` for sizes and indices.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tcomp.errors import Diagnostic
+from tcomp.errors import Diagnostic, Span
 from tcomp.grammar.ranges.domains import StatementDomain
 from tcomp.grammar.ranges.products import bounds_of
 from tcomp.grammar.ranges.sizes import LARGEST
 from tcomp.grammar.ranges.wording import text_of
 from tcomp.grammar.tree.forms import Interval
-from tcomp.grammar.tree.function import Binary, Constant, Expr, Function, Index, Read, Statement, walk
+from tcomp.grammar.tree.function import (
+    Binary,
+    Cast,
+    Constant,
+    Expr,
+    Function,
+    Index,
+    Read,
+    Size,
+    Statement,
+    children,
+    walk,
+)
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -52,3 +68,48 @@ def _reach(expr: Expr, sizes: Mapping[str, int], domain: StatementDomain) -> Int
     if isinstance(expr, (Index, Constant)) or not expr.dtype.is_integer:
         return None
     return bounds_of(expr, sizes, domain.hull)
+
+
+def wrapped(
+    function: Function, sizes: Mapping[str, int], domains: tuple[StatementDomain, ...]
+) -> Iterator[Diagnostic]:  # fmt: skip
+    """Warnings of sums, differences and products of sizes and indices, as values, that leave their type."""
+    told: set[Span] = set()
+    for statement, domain in zip(function.statements, domains, strict=True):
+        if domain.is_empty:
+            continue
+        for expr in _sized_values(statement.value):
+            reach = bounds_of(expr, sizes, domain.hull)
+            if reach is None or any(expr.span.start <= t.start and t.end <= expr.span.end for t in told):
+                continue
+            if reach[0] < expr.dtype.lowest or reach[1] > expr.dtype.highest:
+                told.add(expr.span)
+                text, far = text_of(function, expr.span), reach[1] if reach[1] > expr.dtype.highest else reach[0]
+                message = f"{text} reaches {far}, which {expr.dtype} cannot hold, so that it wraps"
+                first = text_of(function, expr.lhs.span)
+                hint = f"convert an operand, as in `int64({first.strip('`')})` or `float(...)`"
+                yield Diagnostic(message, function.source, expr.span, hint, "warning")
+
+
+def _sized_values(value: Expr) -> Iterator[Binary]:
+    """Sums and products of sizes of an integer type, innermost first, outside of subscripts and conditions."""
+    match value:
+        case Read():
+            return
+        case Binary(op="+" | "-" | "*") if value.dtype.kind == "int" and _is_sized(value):
+            yield from _sized_values(value.lhs)
+            yield from _sized_values(value.rhs)
+            yield value
+        case Binary() if value.dtype.kind == "bool":
+            return
+        case _:
+            for child in children(value):
+                yield from _sized_values(child)
+
+
+def _is_sized(expr: Expr) -> bool:
+    """Whether an expression is made of sizes, indices and numbers, some of them no numbers."""
+    parts = list(walk(expr))
+    return all(isinstance(e, (Binary, Cast, Constant, Index, Size)) for e in parts) and any(
+        isinstance(e, (Index, Size)) for e in parts
+    )

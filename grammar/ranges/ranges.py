@@ -13,7 +13,7 @@ from tcomp.errors import CompileError, Diagnostic, ShapeError
 from tcomp.grammar.ranges.bounds import Program, prove
 from tcomp.grammar.ranges.domains import Box, StatementDomain, statement_domain
 from tcomp.grammar.ranges.inference import Inference
-from tcomp.grammar.ranges.overflow import overflows
+from tcomp.grammar.ranges.overflow import overflows, wrapped
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes, extents
 from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Function
@@ -80,7 +80,8 @@ def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tup
         raise ShapeError(*misfits)
     if mistakes:
         raise CompileError(*mistakes)
-    return Ranges(sizes, boxes, domains, tuple(inference.warnings))
+    told = (*inference.warnings, *wrapped(function, sizes, domains))
+    return Ranges(sizes, boxes, domains, told)
 
 
 def _with_calls(diagnostic: Diagnostic, function: Function) -> Diagnostic:
