@@ -9,6 +9,7 @@ from tcomp.errors import CompileError, Diagnostic, SourceText
 from tcomp.grammar.checking.names import Environment, TensorEntry, is_function
 from tcomp.grammar.checking.parameters import declare_parameters
 from tcomp.grammar.checking.places import Places, is_place
+from tcomp.grammar.checking.rows import Rows
 from tcomp.grammar.checking.statements import check_statement
 from tcomp.grammar.checking.steps import Blocks
 from tcomp.grammar.tree import syntax
@@ -40,6 +41,7 @@ class Checker:
         self.environment = Environment(written_later=frozenset(written), defs=defs)
         self.statements: list[Statement] = []
         self._places = Places(definition, self.environment, self.report)
+        self._rows = Rows(self.environment, self.report, self._places.fresh)
         self._blocks = Blocks(self.environment, self.report, self._inside)
         declare_parameters(definition, self.environment, self.report)
 
@@ -65,6 +67,7 @@ class Checker:
         """What a statement stands for, and where errors in that go: nowhere, if the statement is wrong already."""
         errors = len(self.report.errors)
         items = self._places.expanded(item) if is_place(item) else (item,)
+        items = tuple(each for one in items for each in self._rows.expanded(one))
         return items, self.report if len(self.report.errors) == errors else Report(self.report.source)
 
     def _without_places(self, loop: syntax.Loop) -> syntax.Loop:

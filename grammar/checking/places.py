@@ -146,10 +146,11 @@ class Places:
 
     def _element(self, wanted: str, subscripts: tuple[Expr, ...] | None, statement: Statement) -> Apply | Name:
         """An element of a tensor of its own, with a name that means nothing here."""
-        name = Name(self._fresh(wanted), statement.target.span)
+        name = Name(self.fresh(wanted), statement.target.span)
         return name if subscripts is None else Apply(name, subscripts, statement.value.span)
 
-    def _fresh(self, wanted: str) -> str:
+    def fresh(self, wanted: str) -> str:
+        """A name that means nothing here, the one that is wanted if it does not."""
         if not self._words:
             for expr in syntax.expressions(self.definition):
                 self._words.update(node.name for node in _walk(expr) if isinstance(node, Name))

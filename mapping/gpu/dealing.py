@@ -22,6 +22,7 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.strides import access_stride, coefficient
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement
 
 
@@ -100,6 +101,8 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
     positions = reduction_positions(cluster, main)
     if main.kind != "update" or not positions:
         return "pointwise"
+    if ranges_of(main.value):
+        return "serial"  # threads would share steps that are mostly outside of the range
     sizes = main.extents
     if (
         not options.match_reductions

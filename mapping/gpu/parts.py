@@ -13,6 +13,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.splitting import PART_MULTIPLE, split_clusters
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop
 
 
@@ -31,6 +32,8 @@ def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) ->
     statement = main_statement(scop, cluster)
     positions = reduction_positions(cluster, statement)
     if statement.kind != "update" or not statement.plain or not positions or statement.domain.is_empty():
+        return 1
+    if ranges_of(statement.value):
         return 1
     sizes = statement.extents
     longest = max(sizes[p] for p in positions)

@@ -27,7 +27,8 @@ from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree
 from tcomp.mapping.plan.values import Cluster, Dealt, Footprint, Group, Phase, Plan, Share
 from tcomp.mapping.tiles.expand import tile_rows
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.mapping.tiles.sizes import reduction_positions
+from tcomp.mapping.tiles.sizes import indices_of_ends, reduction_positions
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, maps_of, union_map, union_set
 
 
@@ -188,7 +189,10 @@ class _Dealer:
         at = self.at[statement.name]
         tiled = self._reduction_tiles(statement, steps)
         rows = [at.index(p) for p in steps]
-        rows += [row for d in range(self.cluster.rank) for row in self._serial_rows(at, d)]
+        around, ends = list[isl.PwAff](), indices_of_ends(statement)
+        for d, position in enumerate(self.cluster.coordinates[statement.name]):
+            (around if statement.indices[position] in ends else rows).extend(self._serial_rows(at, d))
+        rows = around + rows
         phase = self._phase([statement], _band([(statement, rows)], 0))
         if not tiled:
             return phase
@@ -196,7 +200,7 @@ class _Dealer:
 
     def _reduction_tiles(self, statement: ScopStatement, steps: list[int]) -> list[tuple[int, int]]:
         """(position, size) of the reduction indices that are tiled, outermost first."""
-        if not self.options.use_shared_memory:
+        if not self.options.use_shared_memory or ranges_of(statement.value):
             return []
         sides = sides_of(self.scop, self.cluster)
         if sides is None and self.options.reduction_tile is None:

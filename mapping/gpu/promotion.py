@@ -22,6 +22,7 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride, coefficient
+from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8
@@ -50,6 +51,8 @@ def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Co
     form = plan.dealt[number].form
     for name in plan.clusters[number].statements:
         statement = plan.scop.by_name[name]
+        if ranges_of(statement.value):
+            continue  # what is read is where data say
         if form == "serial" and statement.kind == "update":
             phase = next(p for p in plan.phases.values() if p.mark in marks and name in marks[p.mark].prefixes)
             prefix = marks[phase.mark].prefixes[name]

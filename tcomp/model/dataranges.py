@@ -27,6 +27,8 @@ def describe_range(kind: str, text: str, value: int, box: tuple[int, int], place
     """What is wrong with a range: ``value`` is its end, or its length, ``place`` has the indices that it belongs to."""
     at = "".join(f"{', ' * bool(n)}{name} = {index}" for n, (name, index) in enumerate(place.items()))
     where = f" at {at}" if at else ""
+    if ":" in text:  # the length of a range, up to which its entries are counted
+        kind = "turns"
     if kind == "turns" and value < 0:
         return f"the range {text} ends {-value} before it starts{where}"
     if kind == "turns":

@@ -34,6 +34,7 @@ from tcomp.grammar.tree.function import (
     is_indirect,
     walk,
 )
+from tcomp.model.dataranges import inside_ranges, ranges_of
 from tcomp.model.evaluation import (
     Array,
     Frame,
@@ -268,7 +269,7 @@ class StatementRun:
         """The factors of the value if the statement sums products over a box, else nothing."""
         statement = self.statement
         masked = any(_indices_of(clause.lower) | _indices_of(clause.upper) for clause in statement.ranges)
-        if statement.reduction != "+" or masked or statement.scatters:
+        if statement.reduction != "+" or masked or statement.scatters or ranges_of(statement.value):
             return []
         return _factors_of(statement.value)
 
@@ -298,7 +299,10 @@ class StatementRun:
         frame = self.frame(ranges, statement.indices)
         with np.errstate(all="ignore"):
             mask = self.mask(frame)
-            value = evaluate(statement.value, frame if mask is None else frame.where(mask))
+            for within in ranges_of(statement.value):
+                inside = evaluate(within, frame if mask is None else frame.where(mask))
+                mask = inside if mask is None else mask & inside
+            value = evaluate(inside_ranges(statement.value), frame if mask is None else frame.where(mask))
             if statement.reduction is None:
                 self.store(content, ranges, value, mask, None)
                 return

@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcomp.grammar.ranges.domains import StatementDomain
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Statement, with_indices
+from tcomp.model.dataranges import ranges_of
 from tcomp.values.operators import INT64
 
 MOST_SHARES = 16
@@ -70,8 +71,11 @@ class Shares:
 
 
 def shares_of(statement: Statement, instances: StatementDomain, elements: int) -> Shares | None:
-    """The shares of a reduction into so many elements; None where one is enough, or copies would cost more."""
+    """The shares of a reduction into so many elements; None where one is enough, copies would cost more,
+    or data say how many instances there are."""
     if not (statement.scatters and statement.reduction_indices) or instances.domain.is_empty():
+        return None
+    if ranges_of(statement.value):
         return None
     extents = {name: high - low + 1 for name, (low, high) in instances.hull.items()}
     longest = max(statement.reduction_indices, key=lambda name: extents[name])

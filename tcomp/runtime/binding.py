@@ -360,6 +360,8 @@ def describe_failure(function: Function, check: IndexCheck, value: int, place: M
         )
     tensor, dimension = _accessed(function, check)
     value = value % (1 << 64) if check.unsigned else value
+    if value == -1 and check.subscript.isidentifier() and check.subscript not in function.tensors:
+        return f"no range that data give holds {at or 'it'}: there is no {check.subscript} to subscript {tensor} with"
     subscript = f"indirect subscript {check.subscript} of {tensor} in dimension {dimension} is {value}"
     subscript += f" at {at}" if at else ""
     if check.extent <= 0:

@@ -161,3 +161,53 @@ def test_text_is_printed_and_read_back() -> None:
     again = tc.define(str(f.function)).f
     assert str(again.function) == str(f.function)
     assert "where e in row(i):row(i + 1)" in str(f.function)
+
+
+ENTRIES = """
+def sampled(int32(R1) row, int32(E) col, float(N,K) A, float(M,K) B) -> (P) {
+  P(e) +=! A(i,k) * B(col(e),k) where e in row(i):row(i+1)
+}
+def softmax(int32(R1) row, float(E,H) S) -> (P) {
+  most(i,h)  max=! S(e,h) where e in row(i):row(i+1)
+  total(i,h) +=!   exp(S(e,h) - most(i,h)) where e in row(i):row(i+1)
+  P(e,h)     =     exp(S(e,h) - most(i,h)) / total(i,h) where e in row(i):row(i+1)
+}
+def numbered(int32(R1) row, const int E) -> (int32(E) P) {
+  P(e) = 100 * i + e - first where e in row(i):row(i+1), e in 0:E, first = row(i)
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_entries_on_the_left_know_their_row(target: str) -> None:
+    """Entries run side by side, and look up the row that they are in."""
+    generator, row = np.random.default_rng(0), rows(9, 50)
+    own = np.repeat(np.arange(9), np.diff(row))
+    ops, col = tc.define(ENTRIES), generator.integers(0, 7, 50).astype(np.int32)
+    a, b = (generator.integers(-3, 4, shape).astype(np.float32) for shape in ((9, 5), (7, 5)))
+    np.testing.assert_array_equal(ops.sampled(row, col, a, b, target=target), (a[own] * b[col]).sum(1))
+    np.testing.assert_array_equal(ops.sampled.reference(row, col, a, b), (a[own] * b[col]).sum(1))
+    s = generator.standard_normal((50, 2)).astype(np.float32)
+    found = ops.softmax(row, s, target=target)
+    exact = np.exp(s) / np.stack([np.exp(s[own == i]).sum(0) for i in own])
+    np.testing.assert_allclose(found, exact, rtol=1e-5)
+    np.testing.assert_array_equal(ops.numbered(row, 50, target=target), 100 * own + np.arange(50) - row[own])
+
+
+@pytest.mark.parametrize("target", [*TARGETS[:1], "reference"])
+def test_each_entry_must_be_in_a_row(target: str) -> None:
+    ops = tc.define(ENTRIES)
+    for position, value, message in (
+        (-1, 49, "no range that data give holds e = 49|subscript -1 of dimension 0 of 'row' is outside"),
+        (4, -5, r"the range row\(i\):row\(i\+1\) ends \d+ before it starts at i = 3"),
+    ):
+        row = rows(9, 50)
+        row[position] = value
+        with pytest.raises(tc.ShapeError, match=message):
+            (ops.numbered.reference(row, 50)) if target == "reference" else ops.numbered(row, 50)
+
+
+def test_what_entries_stand_for_is_printed_and_read_back() -> None:
+    ops = tc.define(ENTRIES)
+    text = str(ops.softmax.function)
+    assert "i_of_e(row(i) + e_of_i) max= i where e_of_i in 0:row(i + 1) - row(i), exists S(e_of_i, 0)" in text
+    assert str(tc.define(text).softmax.function) == text

@@ -50,6 +50,7 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_volume
+from tcomp.model.dataranges import inside_ranges, ranges_of
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import FLOAT32
 
@@ -440,14 +441,17 @@ class Emitter:
         speller = self._speller(statement.name, bound)
         dtype = self.scop.storages[statement.target].dtype
         target = speller.written(statement.target, statement.subscripts)
-        expr = statement.value
+        expr, asked = statement.value, ""
+        if statement.scatters and ranges_of(expr):
+            asked = " && ".join(map(speller.value, ranges_of(expr)))
+            expr = inside_ranges(expr)
         if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
             expr = expr.operand  # storing it is the conversion
         value = speller.value(expr)
         if statement.kind == "update":
             assert statement.reduction is not None
             value = combine(statement.reduction, load(target, dtype), value, dtype)
-        text = f"{target} = {store(value, dtype)};"
+        text = f"{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{target} = {store(value, dtype)};"
         if declared:
             text = f"{{ {' '.join(declared)} {text} }}"
         self._put(depth, text)

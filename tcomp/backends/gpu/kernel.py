@@ -55,7 +55,7 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     most = sum(kept) if plan.groups[number].turns else max(kept, default=0)
     writer = KernelWriter(program, number, max(shapes, key=math.prod), is_wide(most))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
-    loops, inside = block_loops(names.rename(node, {}))
+    loops, inside = block_loops(writer.narrow(names.rename(node, {})))
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
     ranges, depth = Ranges({}), 1
     for loop in mapped:

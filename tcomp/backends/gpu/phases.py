@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcomp.backends.gpu.dataranges import range_loop
 from tcomp.backends.gpu.fetches.boxes import fetch
 from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipeline_of
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
@@ -28,6 +29,7 @@ from tcomp.loops.ir import (
     LoopNode,
     Operation,
     Scope,
+    Variable,
     walk,
 )
 from tcomp.mapping.gpu.barriers import COPIED
@@ -171,6 +173,9 @@ class PhaseWriter:
 
     def _point_loop(self, node: For, depth: int, ranges: Ranges) -> None:
         """A loop in one thread; unrolled with its guard inside where it runs over elements that the thread keeps."""
+        if isinstance(node.lower, Variable) and node.lower.name in self.writer.ranges:
+            range_loop(self.writer, node, self.writer.ranges[node.lower.name], depth, ranges, self._serial)
+            return
         node = from_zero(self.writer, node, ranges)
         low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
         if low is not None and high is not None and node.step == 1:

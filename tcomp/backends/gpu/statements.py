@@ -7,6 +7,7 @@ from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expres
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
+from tcomp.model.dataranges import inside_ranges, ranges_of
 
 
 def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpeller:
@@ -31,16 +32,22 @@ def _index_text(writer: KernelWriter, index: str, argument: LoopExpr, ranges: Ra
     return writer.program.indices[index]
 
 
-def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, value: str, statement: str) -> None:
-    """An assignment behind the declarations of those indices that it names and that are not declared yet."""
+def named_indices(writer: KernelWriter, own: DeviceSpeller) -> dict[str, LoopExpr]:
+    """The values of those indices that a speller has named and that are no iterators."""
     indices = own.indices
     assert isinstance(indices, UsedIndices)
-    index_type = writer.program.dialect.index
     fresh: dict[str, LoopExpr] = {}
     for index in indices.asked:
         name, argument = dict.__getitem__(indices, index), own.ranges.simplify(own.arguments[index])
         if name == writer.program.indices[index] and argument != Variable(name):
             fresh[name] = argument
+    return fresh
+
+
+def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, value: str, statement: str) -> None:
+    """An assignment behind the declarations of those indices that it names and that are not declared yet."""
+    index_type = writer.program.dialect.index
+    fresh = named_indices(writer, own)
     clash = any(writer.declared.get(name, argument) != argument for name, argument in fresh.items())
     if clash:
         writer.put(depth, "{")
@@ -63,10 +70,17 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     dtype = writer.plan.scop.storages[statement.target].dtype
     target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
     value = own.value(statement.value)
+    if statement.scatters and ranges_of(statement.value):
+        # What is outside of a range has no place to go to.
+        writer.put(depth, f"if ({' && '.join(map(own.value, ranges_of(statement.value)))}) {{")
+        value = own.value(inside_ranges(statement.value))
+        depth += 1
     if statement.kind == "update":
         assert statement.reduction is not None
         value = combine(statement.reduction, load(target, dtype, writer.dialect), value, dtype)
     assign(writer, depth, own, target, store(bare(value), dtype, writer.dialect), statement.name)
+    if statement.scatters and ranges_of(statement.value):
+        writer.put(depth - 1, "}")
 
 
 def assignment(target: str, value: str) -> str:

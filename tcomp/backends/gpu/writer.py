@@ -16,6 +16,7 @@ from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, Let, LoopExpr, LoopNode, walk
+from tcomp.loops.narrowing import Narrowing, narrow
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Phase, Plan
 
@@ -73,10 +74,18 @@ class KernelWriter:
         self.redirected: dict[str, str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
         self.exchanged: dict[str, str] = {}
+        self.ranges: Mapping[str, Narrowing] = {}
 
     def barrier(self, level: str) -> str:
         """Where the threads of a ``level`` wait for each other."""
         return self.dialect.barrier(level, self.everywhere)
+
+    def narrow(self, node: LoopNode) -> LoopNode:
+        """The loops of the kernel, those cut to ranges that data give that can be; ``ranges`` then has these."""
+        narrowed = narrow(self.plan, node)
+        self.plan, self.ranges = narrowed.plan, narrowed.ranges
+        self.statements = self.plan.scop.by_name
+        return narrowed.loops
 
     def put(self, depth: int, text: str) -> None:
         """Add a line."""
