@@ -23,6 +23,7 @@ from tcomp.operation import Operation
 from tcomp.runtime.arguments import is_scalar
 from tcomp.runtime.calls import ordered
 from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.sparse import has_sparse, with_parts
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo
 from tcomp.tuner.policy import FROM_CACHE, Policy
@@ -101,7 +102,14 @@ class GenericOperation(Operation):
         return Diagnostic(message, self.function.source, parameter.span, f"convert one of them to {first[0]}")
 
     def _of(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Operation:
+        if has_sparse(arguments, named):
+            arguments, named = with_parts(self.function, arguments, named, self._free)
         return self.chosen(ordered(self.function, arguments, named) if named else arguments)
+
+    @property
+    def _free(self) -> frozenset[str]:
+        """The parameters whose types are those of what is given."""
+        return frozenset(self.generic.definition.inputs[k].name.name for k in self._typed)
 
     def __call__(
         self,
@@ -118,6 +126,8 @@ class GenericOperation(Operation):
             ShapeError: as a call of any operation, and where two arrays give different types to one parameter.
             CompileError: the def is wrong for these types.
         """
+        if has_sparse(arguments, named):
+            arguments, named = with_parts(self.function, arguments, named, self._free)
         if named:
             arguments, named = ordered(self.function, arguments, named), {}
         try:

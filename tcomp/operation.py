@@ -29,6 +29,7 @@ from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.openkernel import OpenKernel, open_sizes
 from tcomp.runtime.registry import memory_of, resolve
+from tcomp.runtime.sparse import has_sparse, with_parts
 from tcomp.runtime.specialisation import Specialisation, checked_choices
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo, Recent
@@ -89,7 +90,8 @@ class Operation(Differentiable):
         """Run on arrays, which are read in place whatever their strides; only inputs that are misaligned are copied.
 
         Args:
-            arguments, named: one per parameter, in order or by name.
+            arguments, named: one per parameter, in order or by name.  A sparse matrix of SciPy, CuPy or torch stands
+                for three parameters: ends of rows, columns and values, or rows, columns and values for COO.
             out: where results go: an array for a single output, a tuple with one per output or None, or a dict by
                 name.  Required for outputs whose previous content the program reads.
             target: where to run; see ``targets``.  None means ``cuda`` where the arrays lie on a CUDA device, else
@@ -108,6 +110,8 @@ class Operation(Differentiable):
             TargetError: the target is not available here.
         """
         if named:
+            if has_sparse(arguments, named):
+                arguments, named = with_parts(self.function, arguments, named)
             arguments = self._in_order(arguments, named)
         if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
             return _traced_call(self, self.function.completed(arguments), out, Choices(target, options, unchecked))
@@ -116,6 +120,9 @@ class Operation(Differentiable):
                 result = direct(arguments, out)
                 if result is not None:
                     return result
+        if has_sparse(arguments, {}):
+            parts, _ = with_parts(self.function, arguments, {})
+            return self(*parts, out=out, target=target, options=options, unchecked=unchecked)
         given, options, unchecked = options, checked_choices(target, options), bool(unchecked)
         passed, arguments = arguments, self.function.completed(arguments)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))
@@ -211,7 +218,7 @@ class Operation(Differentiable):
         options = checked_choices(target, options)
         if plan is not None and not isinstance(plan, str):
             raise PlanError(f"plan must be the text of a plan, not {type(plan).__name__}")
-        arguments = ordered(self.function, arguments, named) if named else arguments
+        arguments = self._ordered(arguments, named)
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
             return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
@@ -283,7 +290,7 @@ class Operation(Differentiable):
             KeyboardInterrupt: Ctrl-C; the best so far is kept.
         """
         checked_choices(target, None)
-        arguments = ordered(self.function, arguments, named) if named else arguments
+        arguments = self._ordered(arguments, named)
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
             values, place = sizes_of(call), call.place
@@ -311,7 +318,7 @@ class Operation(Differentiable):
 
         Takes and returns the same as a call; raises ShapeError.
         """
-        call = check_call(self.function, ordered(self.function, arguments, named) if named else arguments, out)
+        call = check_call(self.function, self._ordered(arguments, named), out)
         tensors = zip(self.function.inputs, call.arrays, strict=True)
         inputs = {t.name: a if t.role == "const" else kind_of(a).to_numpy(a) for t, a in tensors}
         given = {t.name: a for t, a in zip(self.function.outputs, call.outputs, strict=True) if a is not None}
@@ -329,6 +336,12 @@ class Operation(Differentiable):
         for name, array in given.items():
             kind_of(array).assign(array, results[name])
         return call.finish(tuple(results[t.name] for t in self.function.outputs))
+
+    def _ordered(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments in the order of the parameters, the parts of sparse matrices among them."""
+        if has_sparse(arguments, named):
+            arguments, named = with_parts(self.function, arguments, named)
+        return ordered(self.function, arguments, named) if named else arguments
 
     def result_types(self, *arguments: Any) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
         """The shape and the type of each output of a call, without computing it or compiling a kernel.

@@ -14,7 +14,7 @@ import tcomp
 from tcomp import debug
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.tolerance import Model, error_bounds
-from tests.library import convolution, elements, linear, normalization, onebit
+from tests.library import convolution, elements, linear, normalization, onebit, sparse
 from tests.library.case import Array, Case, Cases, Draw
 
 pytestmark = pytest.mark.sweep(6)
@@ -44,6 +44,7 @@ FAMILIES: dict[str, type[Any]] = {
     "reduction": elements.Reduction,
     "scatter": elements.Scatter,
     "softmax": normalization.Softmax,
+    "sparse": sparse.Sparse,
     "vector": linear.Vector,
 }
 """For each file of the library a class with one method per def, which yields cases."""

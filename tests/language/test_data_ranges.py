@@ -211,3 +211,47 @@ def test_what_entries_stand_for_is_printed_and_read_back() -> None:
     text = str(ops.softmax.function)
     assert "i_of_e(row(i) + e_of_i) max= i where e_of_i in 0:row(i + 1) - row(i), exists S(e_of_i, 0)" in text
     assert str(tc.define(text).softmax.function) == text
+
+
+SPARSE = """
+def product(int32(R1) row, int32(E) col, float(E) V, float(N,D) X) -> (Y) {
+  Y(i,d) +=! V(e) * X(col(e),d) where e in row(i):row(i+1)
+}
+def entry_by_entry(int32(E) row, int32(E) col, float(E) V, float(N) X, const int R) -> (float(R) Y) {
+  Y(row(e)) +=! V(e) * X(col(e))
+}"""
+
+
+def test_sparse_matrices_are_arguments() -> None:
+    """They stand for three parameters, in every format that has three arrays."""
+    scipy = pytest.importorskip("scipy.sparse")
+    generator, ops = np.random.default_rng(0), tc.define(SPARSE)
+    dense = generator.integers(-3, 4, (9, 7)).astype(np.float32)
+    x = generator.integers(-3, 4, (7, 5)).astype(np.float32)
+    for matrix in (scipy.csr_matrix(dense), scipy.csr_array(dense), scipy.csc_array(dense.T.copy()).T):
+        np.testing.assert_array_equal(ops.product(matrix, x), dense @ x)
+        np.testing.assert_array_equal(ops.product(row=matrix, X=x), dense @ x)
+    wide = scipy.csr_array(dense)
+    wide.indptr, wide.indices = wide.indptr.astype(np.int64), wide.indices.astype(np.int64)
+    np.testing.assert_array_equal(ops.product(wide, x), dense @ x)
+    np.testing.assert_array_equal(ops.product.reference(wide, x), dense @ x)
+    assert "R1 = 10" in ops.product.compile(wide, x).source
+    np.testing.assert_array_equal(ops.entry_by_entry(scipy.coo_array(dense), x[:, 0].copy(), R=9), dense @ x[:, 0])
+    with pytest.raises(tc.ShapeError, match=r"row is given a sparse matrix in the format 'lil'"):
+        ops.product(scipy.lil_array(dense), x)
+    with pytest.raises(tc.ShapeError, match="V is given a sparse matrix, which stands for 3 parameters, but 2"):
+        ops.product(wide.indptr, wide.indices, wide, x)
+    with pytest.raises(tc.ShapeError, match="expected type float32 but found float64"):
+        ops.product(scipy.csr_array(dense.astype(np.float64)), x)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_sparse_tensors_of_torch_are_arguments() -> None:
+    torch = pytest.importorskip("torch")
+    ops, dense = tc.define(SPARSE), torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])
+    x = torch.arange(6.0).reshape(3, 2)
+    found = ops.product(dense.to_sparse_csr(), x)
+    assert isinstance(found, torch.Tensor)
+    assert torch.equal(found, dense @ x)
+    assert torch.equal(ops.product(dense.T.contiguous().to_sparse_csc(), x), dense @ x)
+    assert torch.equal(ops.entry_by_entry(dense.to_sparse_coo(), x[:, 1].contiguous(), R=3), dense @ x[:, 1])

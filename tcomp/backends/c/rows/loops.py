@@ -17,6 +17,7 @@ from tcomp.backends.c.rows.folds import RowFolds, one_reduction
 from tcomp.backends.c.rows.gathers import all_gathers, steady_gathers
 from tcomp.backends.c.rows.halves import HalfRow
 from tcomp.backends.c.rows.nextrows import next_rows
+from tcomp.backends.c.rows.parts import in_parts
 from tcomp.backends.c.rows.reductions import Reduction
 from tcomp.backends.c.rows.short import ShortRows
 from tcomp.backends.c.rows.steady import steady_values
@@ -42,6 +43,7 @@ from tcomp.loops.ir import (
     variables,
     walk,
 )
+from tcomp.loops.narrowing import end_of
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import VECTOR_ROWS
 from tcomp.mapping.plan.operations import indices_in
@@ -344,7 +346,8 @@ class RowLoops:
     def _reduction(self, loop: For, call: Execute) -> list[str]:
         """In vectors if all iterations reduce one element; if that is in memory, it goes through a register."""
         statement = self.scop.by_name[call.statement]
-        if loop.step != 1 or moves_target(loop, call, statement) or not all_gathers(statement) <= self.known.keys():
+        gathers = not all_gathers(statement) <= self.known.keys()
+        if loop.step != 1 or moves_target(loop, call, statement) or (gathers and not self._is_cut(loop, statement)):
             return self.plain(loop)
         dtype = self.scop.storages[statement.target].dtype
         spellers = functools.partial(self._speller, statement)
@@ -353,11 +356,19 @@ class RowLoops:
         register = element if self._in_register(statement) else f"{mangle(statement.target)}_element"
         ahead = next_rows(self.plan, self.machine, loop, call)
         width = self.machine.vector_bytes
-        lines = [*Reduction(loop, call, statement, dtype, register, width, spellers, ahead).lines()]
+        if gathers:
+            lines = in_parts(loop, call, statement, dtype, register, spellers)
+        else:
+            lines = [*Reduction(loop, call, statement, dtype, register, width, spellers, ahead).lines()]
         if register == element:
             return lines
         before = f"{C_STORAGE_TYPES[dtype.name]} {register} = {element};"
         return ["{", *("  " + line for line in (before, *lines, f"{element} = {register};")), "}"]
+
+    def _is_cut(self, loop: For, statement: ScopStatement) -> bool:
+        """Whether a loop runs over a range that data give, and what it reduces may be reduced in parts."""
+        dtype = self.scop.storages[statement.target].dtype
+        return isinstance(loop.lower, Variable) and loop.upper == Variable(end_of(loop.lower.name)) and dtype.bits >= 32
 
     def _with_known(self, loop: For, call: Execute, inner: Callable[[For, Execute], list[str]]) -> list[str]:
         """A loop with the data-dependent subscripts that it does not change computed in front of it."""

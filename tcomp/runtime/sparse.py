@@ -1,0 +1,58 @@
+"""Sparse matrices among the arguments of a call: each stands for three parameters, its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tcomp.arrays.kinds import ArrayError
+from tcomp.arrays.sparse import PARTS, is_sparse, parts_of
+from tcomp.errors import Diagnostic, ShapeError
+from tcomp.grammar.tree.function import Function
+
+
+def has_sparse(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    """Whether a sparse matrix is among the arguments."""
+    return any(map(is_sparse, arguments)) or any(map(is_sparse, named.values()))
+
+
+def with_parts(
+    function: Function, arguments: tuple[Any, ...], named: Mapping[str, Any], free: Collection[str] = ()
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with the parts of each sparse matrix in its place.
+
+    Indices are converted to the type of their parameter, unless that is ``free`` to have any.  Parts go to the
+    parameter where the matrix stands, or whose name it has, and to the two behind that.  Raises ShapeError where it
+    has no such parts, or there are too few parameters.
+    """
+    order = [tensor.name for tensor in function.inputs]
+    given: list[Any] = []
+    for value in arguments:
+        if not is_sparse(value):
+            given.append(value)
+        elif len(given) < len(order):
+            given += _parts(function, value, order[len(given)], free)
+        else:
+            given += [value]  # too many arguments, as the check of their number says
+    found: dict[str, Any] = {}
+    for name, value in named.items():
+        if is_sparse(value) and name in order:
+            first = order.index(name)
+            found |= dict(zip(order[first : first + PARTS], _parts(function, value, name, free), strict=True))
+        else:
+            found[name] = value
+    return tuple(given), found
+
+
+def _parts(function: Function, value: Any, name: str, free: Collection[str]) -> tuple[Any, ...]:
+    names = [tensor.name for tensor in function.inputs]
+    first = names.index(name)
+    tensors = function.inputs[first : first + PARTS]
+    span = tensors[0].span
+    if len(tensors) < PARTS:
+        message = f"{name} is given a sparse matrix, which stands for {PARTS} parameters, but {len(tensors)} are left"
+        raise ShapeError(Diagnostic(message, function.source, span, "as in `int32(R1) row, int32(E) col, float(E) V`"))
+    try:
+        return parts_of(value, [None if tensor.name in free else tensor.dtype for tensor in tensors])
+    except ArrayError as error:
+        raise ShapeError(Diagnostic(f"{name} is given {error.found}", function.source, span, error.hint)) from None
