@@ -26,14 +26,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a sweep, one case in so many of each test is for everybody; the others are long."""
+    """Of a sweep, one case in so many of each test is for everybody; the others are long, or the ``rest``-th of them.
+
+    Those left over are exhaustive: only those who ask for them run them.
+    """
     seen: Counter[str] = Counter()
     for item in items:
         sweep = item.get_closest_marker("sweep")
         if sweep is not None:
             test = item.nodeid.partition("[")[0]
-            if seen[test] % sweep.args[0]:
-                item.add_marker("long")
+            number, keep = seen[test], sweep.args[0]
+            if number % keep:
+                left_over = (number - number // keep) % sweep.kwargs.get("rest", 1)
+                item.add_marker("exhaustive" if left_over else "long")
             seen[test] += 1
 
 
