@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathering.gathers import Place, range_of
-from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, constant, element, name, names_in, to_syntax
+from tcomp.derivatives.text import (
+    SPELLINGS,
+    ZERO,
+    Expr,
+    constant,
+    element,
+    name,
+    names_in,
+    shortest,
+    substitute,
+    to_syntax,
+    with_short_subscripts,
+)
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic
@@ -16,7 +29,6 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import (
     Cast,
     Constant,
@@ -68,13 +80,61 @@ def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, .
     return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A block of steps in derived text; ``backwards`` if its last step comes first."""
+
+    index: str
+    span: Span
+    number: int
+    backwards: bool = False
+
+    def loop(self, statements: Sequence[syntax.Statement], times: Sequence[int]) -> syntax.Loop:
+        """The block of some statements, each with the dimension that the step subscripts."""
+        body = [self._within(s, time) for s, time in zip(statements, times, strict=True)]
+        own = range_text(self.index, self.span)
+        return syntax.Loop(own.index, own.lower, own.upper, tuple(body))
+
+    def _within(self, statement: syntax.Statement, time: int) -> syntax.Statement:
+        subscripts = statement.subscripts or ()
+        at = subscripts[time]
+        assert isinstance(at, syntax.Name)
+        clauses = tuple(c for c in statement.clauses if not isinstance(c, syntax.Range) or c.index.name != at.name)
+        now: Expr = name(self.index)
+        if self.backwards:
+            total = (self.span[0] + self.span[1]).syntax()
+            now = syntax.Binary("-", total, now)
+        places = {at.name: now}
+        return replace(
+            statement,
+            subscripts=tuple(shortest(substitute(s, places)) for s in subscripts),
+            value=with_short_subscripts(substitute(statement.value, places)),
+            clauses=tuple(_moved_clause(c, places) for c in clauses),
+        )
+
+
+def _moved_clause(clause: syntax.Clause, places: Mapping[str, Expr]) -> syntax.Clause:
+    match clause:
+        case syntax.Range():
+            return replace(clause, lower=substitute(clause.lower, places), upper=substitute(clause.upper, places))
+        case syntax.Let():
+            return replace(clause, value=with_short_subscripts(substitute(clause.value, places)))
+        case _:
+            return clause
+
+
 @dataclass(slots=True)
 class Group:
-    """Statements that belong together, and what they come from; adjoints may be rearranged."""
+    """Statements that belong together, and what they come from; adjoints may be rearranged.
+
+    ``steps`` is the block in which they stand, and ``time`` the dimension that the step subscripts.
+    """
 
     comment: str
     statements: list[syntax.Statement] = field(default_factory=list)
     is_adjoint: bool = False
+    steps: Steps | None = None
+    time: int = 0
 
 
 class Derivation:
@@ -83,7 +143,6 @@ class Derivation:
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         if ties not in ("even", "first"):
             raise DerivativeError(f"ties are shared as 'even' or 'first', not {ties!r}")
-        refuse_steps(function, "there are no derivatives of that yet", "write the derivative as a def", DerivativeError)
         self.function = function
         self.first_wins = ties == "first"
         self.wrt = wrt
@@ -101,12 +160,24 @@ class Derivation:
     def _active(self) -> set[str]:
         """The versions of tensors of floats that depend on what gradients are wanted for."""
         active = set(self.wrt)
-        for version, statement in zip(self.versions, self.function.statements, strict=True):
-            if not self.function.tensors[version.tensor].dtype.is_float:
-                continue
-            if version.base in active or any(version.reads[read] in active for read in tensors_read(statement)):
-                active.add(version.name)
-        return active
+        while True:
+            before = len(active)
+            for version, statement in zip(self.versions, self.function.statements, strict=True):
+                if not self.function.tensors[version.tensor].dtype.is_float:
+                    continue
+                if version.base in active or any(version.reads[read] in active for read in tensors_read(statement)):
+                    active.add(version.name)
+            if len(active) == before or not self.function.recurs:
+                return active
+
+    def steps_of(self, position: int, *, backwards: bool = False) -> tuple[Steps, int] | None:
+        """The block in which a statement stands, and the dimension of its target that the step subscripts."""
+        statement = self.function.statements[position]
+        if not statement.steps:
+            return None
+        step = statement.steps[0]
+        time = next(d for d, s in enumerate(statement.subscripts) if isinstance(s, Index) and s.name == step.index)
+        return Steps(step.index, self.symbolic.ranges[position][step.index], step.number, backwards), time
 
     def rule(self, position: int, version: Version) -> ChainRule:
         statement = self.function.statements[position]
@@ -176,15 +247,20 @@ class Derivation:
     def forward(self, saved: Collection[str] = ()) -> list[Group]:
         """The statements whose values the adjoints read, and what those read, but for versions that are saved."""
         wanted = {n for g in self.groups for s in g.statements for n in names_of(s)}
-        kept: list[Group] = []
-        for position in reversed(range(len(self.versions))):
-            version = self.versions[position]
-            if version.name not in wanted or version.name in saved:
-                continue
-            statements = self.statements_of(position)
-            wanted = wanted.union(*map(names_of, statements))
-            kept.append(Group("", statements))
-        return kept[::-1]
+        kept: dict[int, Group] = {}
+        again = True
+        while again:
+            again = False
+            for position in reversed(range(len(self.versions))):
+                version = self.versions[position]
+                if version.name not in wanted or version.name in saved or position in kept:
+                    continue
+                statements = self.statements_of(position)
+                wanted = wanted.union(*map(names_of, statements))
+                steps, time = self.steps_of(position) or (None, 0)
+                kept[position] = Group("", statements, steps=steps, time=time)
+                again = self.function.recurs
+        return [kept[position] for position in sorted(kept)]
 
     def statements_of(self, position: int) -> list[syntax.Statement]:
         """A statement of the forward pass, behind a copy of what it leaves as it was."""
@@ -266,13 +342,12 @@ class Derivation:
             for g in self.groups
         ]
         groups = (*forward, *named)
-        body = tuple(statement for group in groups for statement in group.statements)
-        tidy = iter(without_inferred_ranges(replace(head, body=body)).body)
+        body = with_blocks(groups)
+        tidy = iter(without_inferred_ranges(replace(head, body=tuple(item for _, item in body))).body)
         lines = [str(head).removesuffix("\n}")]
-        for group in groups:
-            if group.comment:
-                lines.append(f"{syntax.INDENT}# {group.comment}")
-            lines += [textwrap.indent(str(next(tidy)), syntax.INDENT) for _ in group.statements]
+        for comments, _ in body:
+            lines += [f"{syntax.INDENT}# {comment}" for comment in comments]
+            lines.append(textwrap.indent(str(next(tidy)), syntax.INDENT))
         text = "\n".join([*lines, "}"]) + "\n"
         return Derivative(
             text=text,
@@ -288,7 +363,11 @@ class Derivation:
     def saving(self, own: str, extra: Sequence[str]) -> str:
         """The def itself, which hands out some of its temporaries, too."""
         definition = self.function.definition
-        statements = [s for position in range(len(self.versions)) for s in self.statements_of(position)]
+        groups: list[Group] = []
+        for position in range(len(self.versions)):
+            steps, time = self.steps_of(position) or (None, 0)
+            groups.append(Group("", self.statements_of(position), steps=steps, time=time))
+        statements = [item for _, item in with_blocks(groups)]
         outputs = (*definition.outputs, *(syntax.Parameter(name(e)) for e in extra))
         whole = syntax.Definition(name(own), definition.inputs, outputs, tuple(statements))
         return f"{without_inferred_ranges(whole)}\n"
@@ -311,6 +390,24 @@ class Derivation:
     def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
         dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))
         return syntax.Parameter(name(own), spelling(tensor), dims or None)
+
+
+def with_blocks(groups: Sequence[Group]) -> list[tuple[list[str], syntax.Statement | syntax.Loop]]:
+    """The statements of groups and the comments before them; those of neighbours in one block stand in it."""
+    found: list[tuple[list[str], syntax.Statement | syntax.Loop]] = []
+    for steps, together in itertools.groupby(groups, key=lambda group: group.steps):
+        members = list(together)
+        if steps is None:
+            for group in members:
+                for number, statement in enumerate(group.statements):
+                    found.append(([group.comment] if group.comment and not number else [], statement))
+            continue
+        statements = [s for group in members for s in group.statements]
+        times = [group.time for group in members for _ in group.statements]
+        comments = list(dict.fromkeys(group.comment for group in members if group.comment))
+        if statements:
+            found.append((comments, steps.loop(statements, times)))
+    return found
 
 
 def _is_double_as_text(expr: FunctionExpr) -> bool:

@@ -6,15 +6,17 @@ side by the chain rule, to an adjoint of each tensor that is read there.  Values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
 from tcomp.derivatives.derivation import (
     Derivative,
     Group,
+    Steps,
     chosen_inputs,
     dependent_ranges,
+    names_of,
     range_text,
     spelling,
     statement_of,
@@ -27,14 +29,28 @@ from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.simplify import simplified
-from tcomp.derivatives.text import ZERO, Expr, element, name, negated, product, to_syntax, total
-from tcomp.derivatives.versions import Version, writes_all
+from tcomp.derivatives.text import (
+    ZERO,
+    Expr,
+    element,
+    name,
+    negated,
+    product,
+    shortest,
+    substitute,
+    to_syntax,
+    total,
+    with_short_subscripts,
+)
+from tcomp.derivatives.unrolled import with_steps_as_subscripts
+from tcomp.derivatives.versions import Version, tensors_read, writes_all
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import Linear, linear
-from tcomp.grammar.ranges.polynomials import greatest, least
+from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, walk
+from tcomp.values.operators import INT32
 
 
 def gradient_text(
@@ -51,6 +67,7 @@ def gradient_text(
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
+    function = with_steps_as_subscripts(function)
     if save == "auto":
         if sizes is None:
             raise DerivativeError("save='auto' decides by sizes: pass sizes=")
@@ -61,10 +78,12 @@ def gradient_text(
 class _Reverse(Reductions):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
-        self.active -= shifts_that_cancel(function, self.versions)
+        if not self.function.recurs:
+            self.active -= shifts_that_cancel(self.function, self.versions)
         self.adjoints: dict[str, str] = {}
         self.sums: dict[str, list[Contribution]] = {}
         self.left_over: dict[str, int] = {}
+        self.inside: dict[str, int] = {}
         self.cotangents = {version: self.fresh(f"d_{tensor.name}") for version, tensor in self.outputs.items()}
         for given in wrt:
             self.adjoints[given] = self.fresh(f"d_{given}")
@@ -72,7 +91,11 @@ class _Reverse(Reductions):
     def run(self, wanted: str, save: Save) -> Derivative:
         may_save = saveable(self.function, self.versions, self.symbolic, save)
         for position in reversed(range(len(self.versions))):
-            version = self.versions[position]
+            version, steps = self.versions[position], self.function.statements[position].steps
+            if steps:
+                if position + 1 == len(self.versions) or self.function.statements[position + 1].steps[:1] != steps:
+                    self._block([p for p in range(position + 1) if self.function.statements[p].steps[:1] == steps])
+                continue
             if version.name not in self.active or not self._has_adjoint(version.name):
                 continue
             if all(later.name != version.name for later in self.versions[position + 1 :]):
@@ -93,6 +116,56 @@ class _Reverse(Reductions):
             return derivative
         own = self.fresh(f"{self.function.name}_saving")
         return replace(derivative, text=f"{derivative.text}\n{self.saving(own, extra)}", forward=own)
+
+    def _block(self, positions: Sequence[int]) -> None:
+        """The adjoints of what a block writes, in a block that takes its steps from the last to the first.
+
+        An element of a step is read in that step and in later ones, so its adjoint is a sum over what is known by then.
+        """
+        own = [p for p in positions if self.versions[p].name in self.active]
+        reached = {self.versions[p].name for p in own if self._has_adjoint(self.versions[p].name)}
+        while True:
+            more = {
+                self.versions[q].name
+                for p in own
+                if self.versions[p].name in reached
+                for q in own
+                if self.versions[q].tensor in tensors_read(self.function.statements[p])
+            }
+            if more <= reached:
+                break
+            reached |= more
+        own = [p for p in own if self.versions[p].name in reached]
+        inner = {self.versions[q].name for p in own for q in own if self._reads(p, q)}
+        for p in own:
+            version = self.versions[p]
+            copies = version.name in self.outputs and version.name not in self.sums and version.name not in inner
+            self.adjoints[version.name] = (
+                self.cotangents[version.name] if copies else self.fresh(self._adjoint_name(version))
+            )
+        self.inside = {self.versions[p].name: p for p in own}
+        for p in reversed(own):
+            self._push(p, self.versions[p])
+        groups: list[Group] = []
+        self.groups, before = groups, self.groups
+        for p in reversed(own):
+            version = self.versions[p]
+            if self.adjoints[version.name] not in self.cotangents.values():
+                self._settle(version, self.adjoints[version.name])
+                steps, groups[-1].time = self.steps_of(p, backwards=True) or (None, 0)
+                groups[-1].steps = steps
+        for number, group in enumerate(groups):
+            targets = {s.target.name for s in group.statements}
+            earlier = [n for g in groups[: number + 1] for s in g.statements for n in names_of(s)]
+            group.is_adjoint = not targets & set(earlier)
+        self.inside = {}
+        self.groups = [*before, *groups]
+
+    def _adjoint_name(self, version: Version) -> str:
+        return f"all_d_{version.tensor}" if version.name in self.outputs else f"d_{version.name}"
+
+    def _reads(self, reader: int, written: int) -> bool:
+        return self.versions[written].tensor in tensors_read(self.function.statements[reader])
 
     def _is_output(self, version: Version) -> bool:
         return version.name == version.tensor and self.function.tensors[version.tensor].role == "output"
@@ -130,15 +203,16 @@ class _Reverse(Reductions):
     def _has_adjoint(self, version: str) -> bool:
         return version in self.outputs or version in self.sums
 
-    def _settle(self, version: Version) -> None:
+    def _settle(self, version: Version, wanted: str | None = None) -> None:
         """Write down the adjoint of a version, all of whose readers have been gone through."""
         tensor = self.function.tensors[version.tensor]
-        if version.name not in self.sums:
+        if version.name not in self.sums and wanted is None:
             self.adjoints[version.name] = self.cotangents[version.name]
             return
+        self.sums.setdefault(version.name, [])
         box = self.box(version.tensor)
         if version.name in self.outputs:
-            own = self.fresh(f"all_d_{version.tensor}")
+            own = wanted or self.fresh(f"all_d_{version.tensor}")
             indices = self._indices(version.name, len(box))
             shifted = tuple(self._rebased(name(i), span) for i, span in zip(indices, box, strict=True))
             ranges = tuple(range_text(i, span) for i, span in zip(indices, box, strict=True))
@@ -147,7 +221,7 @@ class _Reverse(Reductions):
             )
             self.sums[version.name].insert(0, copied)
         else:
-            own = self.fresh(f"d_{version.name}")
+            own = wanted or self.fresh(f"d_{version.name}")
         self.adjoints[version.name] = own
         self._write_sum(own, tensor, box, version.name)
 
@@ -156,7 +230,12 @@ class _Reverse(Reductions):
         return index if not span[0].terms else syntax.Binary("-", index, span[0].syntax())
 
     def _indices(self, version: str, rank: int) -> tuple[str, ...]:
-        """Names for the dimensions: those of the first gather, where there is one."""
+        """Names for the dimensions: those of the first gather, where there is one, in blocks those of the statement."""
+        if version in self.inside:
+            subscripts = self.function.statements[self.inside[version]].subscripts
+            plain = tuple(s.name for s in subscripts if isinstance(s, Index))
+            if len(set(plain)) == rank:
+                return plain
         for part in self.sums.get(version, ()):
             if part.gathered and len(set(part.indices)) == rank:
                 return part.indices
@@ -283,10 +362,54 @@ class _Reverse(Reductions):
             if boundary is not None and boundary.kind in FOLDS:
                 self._fold(boundary.kind, adjoint, place, read)
                 continue
-            left, where = self._summed_first(adjoint, place)
-            part = contribution(left, where, self.box(adjoint.read.tensor), frozenset(self.taken))
+            forms = None
+            if read in self.inside:
+                adjoint = self._at_the_step(adjoint, place, read)
+            elif self._is_in_a_block(read):
+                forms, place = self._forms_to_compare(adjoint, read), replace(place, boxes={})
+            left, where = (adjoint, place) if self.function.recurs else self._summed_first(adjoint, place)
+            part = contribution(left, where, self.box(adjoint.read.tensor), frozenset(self.taken), forms)
             self.positive |= part.positive
             self.sums.setdefault(read, []).append(part)
+
+    def _is_in_a_block(self, read: str) -> bool:
+        return any(v.name == read and s.steps for v, s in zip(self.versions, self.function.statements, strict=True))
+
+    def _forms_to_compare(self, adjoint: Adjoint, read: str) -> list[Linear | None]:
+        """The forms of subscripts; what reads one step of a block, from outside, is compared with all steps."""
+        position = next(p for p, v in enumerate(self.versions) if v.name == read)
+        _, time = self.steps_of(position) or (None, 0)
+        forms = [linear(subscript) for subscript in adjoint.read.subscripts]
+        return [None if d == time and form is not None and not form.terms else form for d, form in enumerate(forms)]
+
+    def _at_the_step(self, adjoint: Adjoint, place: Place, read: str) -> Adjoint:
+        """What a read in a later step adds, told by the step that wrote what it reads: `t - 1` becomes `t`."""
+        steps, time = self.steps_of(self.inside[read]) or (None, 0)
+        assert steps is not None
+        form = linear(adjoint.read.subscripts[time])
+        lag = None if form is None or form.terms != ((steps.index, Polynomial.of(1)),) else -form.constant
+        if lag is None or not lag.is_nonnegative():
+            message = f"{adjoint.read.tensor} is read at a step that is no number of steps before: no derivative yet"
+            raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
+        if not lag.terms:
+            return adjoint
+        later: dict[str, Expr] = {steps.index: syntax.Binary("+", name(steps.index), lag.syntax())}
+        move: Callable[[Expr], Expr] = lambda expr: with_short_subscripts(substitute(expr, later))  # noqa: E731
+        runs = syntax.Binary("<", later[steps.index], (steps.span[1] + 1).syntax())
+        subscripts = [shortest(move(s)) for s in adjoint.subscripts]
+        subscripts[time] = name(steps.index)
+        of_read = list(adjoint.read.subscripts)
+        of_read[time] = Index(steps.index, INT32, adjoint.read.span)
+        guards = (runs, *(move(guard) for guard in adjoint.guards if not self._holds_later(guard, steps, lag)))
+        moved = replace(adjoint.read, subscripts=tuple(of_read))
+        return replace(adjoint, read=moved, subscripts=tuple(subscripts), value=move(adjoint.value), guards=guards)
+
+    def _holds_later(self, guard: Expr, steps: Steps, lag: Polynomial) -> bool:
+        """Whether a condition says that a step is not one of the first, which it is not so many steps later."""
+        first = steps.span[0].syntax()
+        earlier = syntax.Binary("-", name(steps.index), lag.syntax())
+        tests = (syntax.Binary("==", name(steps.index), first), syntax.Binary("<", earlier, first))
+        return guard in [syntax.Unary("!", test) for test in tests]
 
     def _summed_first(self, adjoint: Adjoint, place: Place) -> tuple[Adjoint, Place]:
         """What an adjoint adds once the sums that may come first are written down, and where from."""

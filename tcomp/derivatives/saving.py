@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tcomp.derivatives.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version, versions_of
 from tcomp.errors import DerivativeError
 from tcomp.grammar.ranges.polynomials import Polynomial
@@ -55,6 +56,7 @@ class CheapToSave:
     """
 
     def __init__(self, function: Function) -> None:
+        function = with_steps_as_subscripts(function)
         self.function = function
         self.symbolic = symbolic_ranges(function)
         self.versions = versions_of(function, self.symbolic)

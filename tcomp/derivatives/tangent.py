@@ -20,6 +20,7 @@ from tcomp.derivatives.derivation import (
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
+from tcomp.derivatives.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError
 from tcomp.grammar.tree import syntax
@@ -35,6 +36,7 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     """
     if not any(tensor.dtype.is_float for tensor in function.outputs):
         raise DerivativeError(f"{function.name} has no output of floats that could move")
+    function = with_steps_as_subscripts(function)
     return _Forward(function, chosen_inputs(function, wrt), ties).run()
 
 
@@ -96,7 +98,8 @@ class _Forward(Reductions):
             value = syntax.Cast(spelling(tensor), value)
         operator = "=" if not adds_up else "+=!" if statement.initialise else "+="
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        group = Group(f"{self.tangents[version.name]}: how {version.name} moves")
+        steps, time = self.steps_of(position) or (None, 0)
+        group = Group(f"{own}: how {version.name} moves", steps=steps, time=time)
         if statement.scatters and adds_up:
             zero = syntax.Cast(spelling(tensor), ZERO)
             group.statements += self.reduced(position, own, subscripts, operator, value, zero)

@@ -163,6 +163,32 @@ def _polynomial(expr: Expr) -> Polynomial | None:
             return None
 
 
+def with_short_subscripts(expr: Expr) -> Expr:
+    """An expression whose reads have subscripts without what cancels."""
+    expr = with_children(expr, [with_short_subscripts(child) for child in syntax.children(expr)])
+    match expr:
+        case syntax.Apply() if expr.function.name not in INTRINSICS:
+            return replace(expr, arguments=tuple(map(shortest, expr.arguments)))
+        case syntax.Boundary():
+            return replace(expr, subscripts=tuple(map(shortest, expr.subscripts)))
+        case syntax.Binary(op="==" | "<" | "<=" | ">" | ">="):
+            return _short_comparison(expr)
+        case _:
+            return expr
+
+
+def _short_comparison(expr: syntax.Binary) -> Expr:
+    """`N - t < N` as `0 < t`."""
+    lhs, rhs = _polynomial(expr.lhs), _polynomial(expr.rhs)
+    if lhs is None or rhs is None:
+        return expr
+    terms = (rhs - lhs).terms
+    left = Polynomial.total((monomial, -factor) for monomial, factor in terms if factor < 0)
+    right = Polynomial.total((monomial, factor) for monomial, factor in terms if factor > 0)
+    short = replace(expr, lhs=left.syntax(), rhs=right.syntax())
+    return short if len(str(short)) < len(str(expr)) else expr
+
+
 def conjunction(tests: Sequence[Expr]) -> Expr:
     """Whether all of some tests hold."""
     first, *others = tests

@@ -1,0 +1,127 @@
+"""Derivatives of blocks of steps: they run backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.fuzzing.gradients import check, in_doubles
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "recurrences"
+
+SIZES: Mapping[str, Mapping[str, int]] = {
+    "lstm": {"T": 4, "B": 2, "E": 3, "D": 2},
+    "gru": {"T": 4, "B": 2, "E": 3, "D": 2},
+    "state_space": {"B": 2, "L": 4, "D": 3, "N": 2},
+    "cumulative_product": {"N": 3, "M": 5},
+    "cumulative_maximum": {"N": 3, "M": 5},
+}
+
+PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "smoothing": (
+        (
+            "def f(double(N,T) X, double a) -> (S) {"
+            " for t in 0:T { S(n,t) = t == 0 ? X(n,t) : a * X(n,t) + (1.0 - a) * S(n,t-1) where n in 0:N } }"
+        ),
+        {"N": 3, "T": 5},
+    ),
+    "a first element, and a state of two steps before": (
+        (
+            "def f(double(T) X, double u, double v) -> (F) { F(0) = u  F(1) = u * v"
+            " for t in 2:T { F(t) = X(t) * F(t-1) + F(t-2) * F(t-1) } }"
+        ),
+        {"T": 6},
+    ),
+    "a part of a state": (
+        (
+            "def f(double(N) A, const int T) -> (U) { U(i) = A(i)"
+            " for t in 0:T { U(i) = 0.3 * (U(i-1) * U(i) + U(i+1)) where i in 1:N-1 } }"
+        ),
+        {"N": 6, "T": 4},
+    ),
+    "sums and maxima that go on": (
+        (
+            "def f(double(T,N) X) -> (s, m) { s(n) = 0.1 * X(0,n)  m(n) = X(0,n)"
+            " for t in 0:T { s(n) += X(t,n) * s(n)  m(n) max= X(t,n) * s(n) } }"
+        ),
+        {"T": 4, "N": 3},
+    ),
+    "two states that see each other, and a value behind": (
+        (
+            "def f(double(T,N) X, double(N) p) -> (loss) { a(n) = p(n)  b(n) = 0.5 * p(n)"
+            " for t in 0:T { a(n) = a(n) + 0.1 * b(n) * X(t,n)  b(n) = b(n) - 0.1 * sin(a(n))  a(n) = a(n) * b(n) }"
+            " loss +=! a(n) * a(n) * b(n) }"
+        ),
+        {"T": 3, "N": 3},
+    ),
+    "two blocks, and sums between": (
+        (
+            "def f(double(T,N) X) -> (y) { h(n) = X(0,n) for t in 1:T { h(n) = sin(h(n)) * X(t,n) }"
+            " g(n) = h(n) * h(n) for t in 0:T { r +=! g(n) * X(t,n)  g(n) = g(n) * 0.5 + r * h(n) } y(n) = g(n) * h(n) }"
+        ),
+        {"T": 3, "N": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_examples(name: str) -> None:
+    text = (EXAMPLES / f"{'cumulative' if name.startswith('cumulative') else name}.tc").read_text()
+    f = tc.define(in_doubles(text).replace("= 0.0 where", "= double(0.0) where"))[name]
+    verdict = check(f, SIZES[name], 1, depth=1)
+    assert (verdict.kind, verdict.detail) == ("passed", "")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    text, sizes = PROGRAMS[name]
+    verdict = check(tc.define(text).f, sizes, 0)
+    assert (verdict.kind, verdict.detail) == ("passed", "")
+
+
+def test_the_text_is_the_textbooks_sweep_backwards() -> None:
+    f = tc.define("def f(float(T) X, float a) -> (S) { for t in 0:T { S(t) = X(t) + (t == 0 ? 0.0 : a * S(t-1)) } }").f
+    assert "all_d_S(T - 1 - t) = d_S(T - 1 - t) + (0 < t ? all_d_S(T - t) * a : 0.0)" in f.gradient().text
+
+
+def test_kernels_beside_torch() -> None:
+    torch = pytest.importorskip("torch")
+    f = tc.define((EXAMPLES / "lstm.tc").read_text()).lstm
+    t, b, e, d = 5, 3, 4, 6
+    layer = torch.nn.LSTM(e, d)
+    weights = [layer.weight_ih_l0.view(4, d, e), layer.weight_hh_l0.view(4, d, d)]
+    bias = (layer.bias_ih_l0 + layer.bias_hh_l0).view(4, d)
+    x, h0, c0 = (torch.rand(*shape, requires_grad=True) for shape in ((t, b, e), (b, d), (b, d)))
+    inputs = [x, *weights, bias, h0, c0]
+    ours, cell = f(*inputs)
+    theirs, (_, last) = layer(x, (h0[None], c0[None]))
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    leaves = [x, layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, h0, c0]
+    expected = torch.autograd.grad((theirs * theirs).sum() + last.sin().sum(), leaves)
+    found = torch.autograd.grad((ours * ours).sum() + cell.sin().sum(), leaves)
+    for own, other in zip(found, expected, strict=True):
+        assert torch.allclose(own, other, atol=1e-5)
+
+
+def test_no_steps_at_all() -> None:
+    f = tc.define(PROGRAMS["a part of a state"][0]).f
+    d_a = f.gradient()(np.ones(4), 0, np.arange(4.0))
+    assert d_a.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("D(0,j) = X(j) for i in 1:N { for j in 1:N { D(i,j) = X(j) * X(i) } }", "blocks in blocks"),
+        ("D(0) = X(0) for t in 1:N { D(N-t) = X(t) }", "subscripted by a formula of `t`"),
+        ("D(0) = X(0) for t in 1:N { D(t) = X(t) * D(0) }", "no number of steps before"),
+    ],
+)
+def test_refusals(body: str, message: str) -> None:
+    f = tc.define(f"def f(float(N) X) -> (D) {{ {body} }}").f
+    with pytest.raises(tc.DerivativeError, match=message):
+        f.gradient()
