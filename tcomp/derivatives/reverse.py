@@ -456,7 +456,7 @@ class _Reverse(Reductions):
         for d, (span, (first, last)) in enumerate(zip(spans, box, strict=True)):
             if span is not None and (span[0] - first).is_nonnegative() and (last - span[1]).is_nonnegative():
                 continue
-            subscripts[d], kept[d] = read_inside(kind, subscripts[d], last + 1), None
+            subscripts[d], kept[d] = read_inside(kind, subscripts[d], (first, last)), None
         plain = replace(adjoint, read=replace(adjoint.read, boundary=None), subscripts=tuple(subscripts))
         found = contribution(plain, place, box, frozenset(self.taken), kept)
         self.positive |= found.positive

@@ -1,8 +1,8 @@
 """A def with blocks of steps, as one in which all that a block writes has the step as a subscript.
 
 ``h(b,d) = f(h(b,d))`` in a block of ``t`` becomes ``all_h(t,b,d) = f(t == 0 ? h(b,d) : all_h(t-1,b,d))``, and behind
-the block ``h(b,d) = T > 0 ? all_h(T-1,b,d) : h(b,d)``.  Then each element is written once, so that adjoints are those of
-a program without an order, and only their own order is that of the steps, backwards.
+the block ``h(b,d) = T > 0 ? all_h(T-1,b,d) : h(b,d)``.  Then each element is written once, so that adjoints are those
+of a program without an order, and only their own order is that of the steps, backwards.
 """
 
 from __future__ import annotations

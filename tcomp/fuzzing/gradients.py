@@ -12,6 +12,7 @@ import multiprocessing
 import random
 import re
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,6 +113,8 @@ def try_seed(seed: int) -> tuple[str, Verdict]:
         except TcompError as error:
             kind = "" if isinstance(error, DerivativeError) else f"{type(error).__name__}: "
             return text, Verdict("refused", f"{kind}{_kind(error.diagnostics[0].message)}")
+        except Exception:  # noqa: BLE001 - whatever is raised is what is looked for
+            return text, Verdict("failed", traceback.format_exc(limit=-6))
 
 
 def _drawn(seed: int) -> tuple[Program, str]:
@@ -165,13 +168,16 @@ def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int 
     if abs(forward - reverse) > AGREEMENT * scale + 1e-12:
         return Verdict("failed", f"<w, J v> is {forward}, <J^T w, v> is {reverse}\n{gradient.text}\n{tangent}")
     if is_smooth(operation.function) and is_exact(operation.function):
-        sides = []
-        for sign in (1, -1):
-            there = [a + sign * STEP * moves[n] if n in moves else a for n, a in given.items()]
-            sides.append(_dot(cotangents, _floats(operation.function, _tuple(operation.reference(*there)))))
-        (high, size), (low, _) = sides
-        difference = (high - low) / (2 * STEP)
-        if abs(difference - forward) > DIFFERENCES * scale + 1e-8 * size + 1e-6:
+        for step in (STEP, STEP / 10, STEP / 100):
+            sides = []
+            for sign in (1, -1):
+                there = [a + sign * step * moves[n] if n in moves else a for n, a in given.items()]
+                sides.append(_dot(cotangents, _floats(operation.function, _tuple(operation.reference(*there)))))
+            (high, size), (low, _) = sides
+            difference = (high - low) / (2 * step)
+            if abs(difference - forward) <= DIFFERENCES * scale + 1e-14 / step * size + 1e-6:
+                break
+        else:
             return Verdict("failed", f"<w, J v> is {forward}, the difference {difference}\n{tangent}")
     if depth > 1 and len(gradient.text) <= LONGEST:
         try:
@@ -200,7 +206,7 @@ def arguments_for(function: Function, sizes: Mapping[str, int], seed: int) -> li
 
 
 def is_smooth(function: Function) -> bool:
-    """Whether no value jumps where another one moves: kinks, as of ``max``, are rarely hit."""
+    """Whether no value jumps where another one moves; kinks, as of ``max``, are not hit by each length of step."""
     return not any(_jumps(e) for s in function.statements for x in s.expressions() for e in walk(x))
 
 

@@ -56,6 +56,23 @@ CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 3},
     ),
+    "boundaries of a tensor that does not begin at 0, anywhere outside": (
+        (
+            "def f(double(N) A) -> (T, U, V, W) { B(i) = A(i-2) * A(0) where i in 2:N+2"
+            " T(i) = mirror_image(B)(i*i - 4) where i in 0:5  U(i) = mirror_interior(B)(7 - i*i) where i in 0:5"
+            " V(i) = repeat_edge(B)(i*i) where i in 0:5  W(i) = repeat_image(B)(i*i - 9) where i in 0:5 }"
+        ),
+        {"N": 4},
+    ),
+    "boundaries of a tensor that begins below 0, near and far": (
+        (
+            "def f(double(N) A) -> (T, U, V, W) { B(i) = A(i+3) * A(i+3) where i in -3:N-3"
+            " T(i) = mirror_image(B)(i) where i in -5:N  U(i) = mirror_interior(B)(3*i) where i in -5:N"
+            " V(i) = repeat_edge(B)(2*i) where i in -3:4"
+            " W(i) = repeat_image(B)(i) + mirror_image(B)(2*i) where i in -9:9 }"
+        ),
+        {"N": 6},
+    ),
 }
 
 

@@ -61,7 +61,8 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "two blocks, and sums between": (
         (
             "def f(double(T,N) X) -> (y) { h(n) = X(0,n) for t in 1:T { h(n) = sin(h(n)) * X(t,n) }"
-            " g(n) = h(n) * h(n) for t in 0:T { r +=! g(n) * X(t,n)  g(n) = g(n) * 0.5 + r * h(n) } y(n) = g(n) * h(n) }"
+            " g(n) = h(n) * h(n) for t in 0:T { r +=! g(n) * X(t,n)  g(n) = g(n) * 0.5 + r * h(n) }"
+            " y(n) = g(n) * h(n) }"
         ),
         {"T": 3, "N": 3},
     ),

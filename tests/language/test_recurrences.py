@@ -197,10 +197,8 @@ def test_blocks_print_as_they_are_read() -> None:
     assert str(definition) == text
 
 
-def test_derivatives_and_batches_refuse_steps() -> None:
+def test_batches_refuse_steps() -> None:
     f = tc.define(IN_PLACE).jacobi
-    with pytest.raises(tc.TcompError, match="runs step by step"):
-        f.gradient()
     with pytest.raises(tc.TcompError, match="runs step by step"):
         f.batched((0, None))
 

@@ -1,8 +1,8 @@
 """What a boundary read outside a tensor adds to elements inside it.
 
 The adjoint is gathered at logical coordinates first, outside the tensor, too.  Then each dimension is folded: what lies
-below 0 or behind the end goes to the element that the boundary reads there.  A mirror that is read further away than a
-few elements, which may be more than a period, is a sum over periods.
+before the beginning or behind the end goes to the element that the boundary reads there.  A mirror that is read further
+away than a few elements, which may be more than a period, is a sum over periods.
 """
 
 from __future__ import annotations
@@ -29,11 +29,21 @@ FOLDS: Mapping[str, tuple[_Fold, _Fold]] = {
     "mirror_interior": (lambda x, n: syntax.Unary("-", x), lambda x, n: _minus((n * 2 - 2).syntax(), x)),
     "repeat_image": (lambda x, n: syntax.Binary("%", x, n.syntax()), lambda x, n: syntax.Binary("%", x, n.syntax())),
 }
-"""Below 0, and behind the end; mirrors within one period."""
+"""Before the beginning, from which coordinates are counted, and behind the end; mirrors within one period."""
 
 
-def read_inside(kind: str, subscript: Expr, extent: Polynomial) -> Expr:
-    """The element that a boundary reads at a subscript, which may be anything."""
+def _plus(expr: Expr, offset: Polynomial) -> Expr:
+    return syntax.Binary("+", expr, offset.syntax()) if offset.terms else expr
+
+
+def read_inside(kind: str, subscript: Expr, inside: Span) -> Expr:
+    """The element of a dimension that a boundary reads at a subscript, which may be anything."""
+    origin = inside[0]
+    return _plus(_counted(kind, _plus(subscript, -origin), inside[1] - origin + 1), origin)
+
+
+def _counted(kind: str, subscript: Expr, extent: Polynomial) -> Expr:
+    """The same where elements are counted from 0."""
     n = extent.syntax()
     if kind == "repeat_edge":
         first = syntax.Apply(name("max"), (subscript, syntax.Number("0")))
@@ -55,19 +65,20 @@ def folded(
 ) -> list[Contribution]:
     """What the elements of the tensor ``wide`` add to one that in a dimension is only as long as ``inside``."""
     value, (first, last) = element(wide, tuple(map(name, indices))), box[dimension]
-    extent = inside[1] + 1
-    if kind.startswith("mirror") and not _is_near(box[dimension], extent):
+    origin, end = inside[0], inside[1] + 1
+    if kind.startswith("mirror") and not _is_near(box[dimension], inside):
         return [_periods(kind, wide, indices, box, dimension, inside)]
     below, behind = FOLDS[kind]
     x = name(indices[dimension])
+    counted = _plus(x, -origin)
     parts = [
         (x, inside, True),
-        (below(x, extent), (first, Polynomial.of(-1)), False),
-        (behind(x, extent), (extent, last), False),
+        (_plus(below(counted, end - origin), origin), (first, origin - 1), False),
+        (_plus(behind(counted, end - origin), origin), (end, last), False),
     ]
     found: list[Contribution] = []
     for place, span, gathered in parts:
-        if span in ((Polynomial(), Polynomial.of(-1)), (extent, extent - 1)):
+        if span in ((origin, origin - 1), (end, end - 1)):
             continue
         spans = [*box[:dimension], span, *box[dimension + 1 :]]
         ranges = tuple(
@@ -79,8 +90,8 @@ def folded(
     return found
 
 
-def _is_near(span: Span, extent: Polynomial) -> bool:
-    reaches = (-span[0]).constant, (span[1] - extent + 1).constant
+def _is_near(span: Span, inside: Span) -> bool:
+    reaches = (inside[0] - span[0]).constant, (span[1] - inside[1]).constant
     return all(reach is not None and reach <= _NEAR for reach in reaches)
 
 
@@ -88,13 +99,15 @@ def _periods(
     kind: str, wide: str, indices: Sequence[str], box: Sequence[Span], dimension: int, inside: Span
 ) -> Contribution:
     """An element as the sum over all periods ``p`` of what is read there and, mirrored, in front of there."""
-    extent, (first, last) = inside[1] + 1, box[dimension]
+    origin, (first, last) = inside[0], box[dimension]
+    extent = inside[1] + 1 - origin
     interior = kind == "mirror_interior"
     period = greatest([extent * 2 - 2, Polynomial.of(1)]) if interior else extent * 2
     own, p = indices[dimension], "p" + "_" * sum(index.rstrip("_") == "p" for index in indices)
     x = name(own)
     step = syntax.Binary("*", period.syntax(), name(p))
-    mirrored = _minus(step, x) if interior else _minus(_minus(step, x), syntax.Number("1"))
+    around = _plus(step, origin * 2)
+    mirrored = _minus(around, x) if interior else _minus(_minus(around, x), syntax.Number("1"))
     straight, reflected = (
         syntax.Boundary(
             name("constant_exterior"),
@@ -107,11 +120,11 @@ def _periods(
     if interior:
         # The ends are mirrored onto themselves.
         between = (
-            syntax.Binary("<", syntax.Number("0"), x),
-            syntax.Binary("<", x, (extent - 1).syntax()),
+            syntax.Binary("<", origin.syntax(), x),
+            syntax.Binary("<", x, inside[1].syntax()),
         )
         other = syntax.Conditional(conjunction(between), reflected, ZERO)
     spans = [*zip(indices, [*box[:dimension], inside, *box[dimension + 1 :]], strict=True)]
-    spans.append((p, (first // period, last // period + 1)))
+    spans.append((p, ((first - origin) // period, (last - origin) // period + 1)))
     ranges = tuple(syntax.Range(name(i), low.syntax(), (high + 1).syntax()) for i, (low, high) in spans)
     return Contribution(tuple(map(name, indices)), syntax.Binary("+", straight, other), ranges, gathered=True)

@@ -48,7 +48,8 @@ class Contribution:
 
     @property
     def is_pointwise(self) -> bool:
-        return self.gathered and {r.index.name for r in self.ranges} == set(self.indices)
+        named = set(self.indices)
+        return self.gathered and len(named) == len(self.subscripts) and {r.index.name for r in self.ranges} == named
 
     def renamed(self, indices: Sequence[str]) -> Contribution:
         """The same of a pointwise gather with other names of its indices."""
