@@ -224,6 +224,8 @@ class Operation(Differentiable):
             return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
+        if not isinstance(sizes, Mapping):
+            raise ShapeError(f"{self.name}: sizes= must be a mapping of names to numbers, not {type(sizes).__name__}")
         ranges = {name: own for name, own in sizes.items() if isinstance(own, SizeRange)}
         values = {name: own.last if isinstance(own, SizeRange) else own for name, own in sizes.items()}
         given = given_sizes(self.function, values)

@@ -30,7 +30,6 @@ _LARGEST_EXACT = 1 << 24
 
 EXPECTED_ERRORS: dict[int, tuple[type[TcompError], str]] = {
     105: (CompileError, "expected integral type but found float32"),
-    106: (CompileError, "tensor accesses cannot be used in this context"),
     107: (CompileError, "tensor accesses cannot be used in this context"),
     113: (CompileError, "undefined variable foo used here"),
     167: (CompileError, "Free variable m is unconstrained"),

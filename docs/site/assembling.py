@@ -24,6 +24,9 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "Plans as text": "plans.md",
         "Pictures": "pictures.md",
         "Kernels to take away": "export.md",
+        "Other processors": "processors.md",
+        "OpenCL": "opencl.md",
+        "AMD's GPUs": "hip.md",
         "Look inside": "debugging.md",
     },
     "Reference": {

@@ -16,6 +16,7 @@ from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
 from tcomp.mapping.machines.cpu import PAGE, Machine
 from tcomp.mapping.machines.fitted.cpucontractions import TURNING
+from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, SHARING, VECTORS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -35,9 +36,6 @@ from tcomp.mapping.tiles.sizes import (
 from tcomp.mapping.tiles.strides import coefficient, strides_of
 from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, extents
-
-RANGED_TILES = 256
-"""Tiles of a reduction over ranges that data give, whose work differs."""
 
 
 def tile_sizes(
@@ -308,7 +306,7 @@ def _tiles_of_ranges(
     """Tiles of elements for which data say over what they are reduced: many, since some take far longer than others."""
     vector = lane_position(scop, main)
     sizes = [extent if position == vector else 1 for extent, position in zip(full, positions, strict=True)]
-    left = -(-math.prod(e for e, p in zip(full, positions, strict=True) if p != vector) // RANGED_TILES)
+    left = -(-math.prod(e for e, p in zip(full, positions, strict=True) if p != vector) // THREADS.ranged_tiles)
     for d in reversed(range(len(full))):
         if positions[d] != vector:
             sizes[d] = max(1, min(full[d], left))

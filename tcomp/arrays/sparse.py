@@ -21,13 +21,14 @@ _LIBRARIES = ("scipy", "cupyx")
 
 def is_sparse(value: Any) -> bool:
     """Whether a value is a sparse matrix, or a tensor that is no plain block of memory."""
-    cls = type(value)
-    if cls is np.ndarray:
+    if isinstance(value, np.ndarray | int | float):
         return False
-    if cls.__module__.partition(".")[0] in _LIBRARIES:
-        return hasattr(value, "format") and hasattr(value, "nnz")
     torch: Any = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and value.layout is not torch.strided
+    if torch is not None and isinstance(value, torch.Tensor):
+        return bool(value.layout is not torch.strided)
+    if type(value).__module__.partition(".")[0] in _LIBRARIES:
+        return hasattr(value, "format") and hasattr(value, "nnz")
+    return False
 
 
 def parts_of(value: Any, dtypes: Sequence[DType | None]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from tcomp.derivatives.text import (
     Expr,
     constant,
     element,
+    inside_ranges,
     name,
     names_in,
     shortest,
@@ -303,8 +304,9 @@ class Derivation:
         statement = self.function.statements[position]
         operator = f"{statement.reduction or ''}={'!' if statement.initialise and statement.reduction else ''}"
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        value = to_syntax(statement.value, version.reads)
-        if statement.value.dtype.name == "float64" and not _is_double_as_text(statement.value):
+        computed, given = inside_ranges(statement.value) if statement.scatters else (statement.value, ())
+        value = to_syntax(computed, version.reads)
+        if computed.dtype.name == "float64" and not _is_double_as_text(computed):
             value = syntax.Cast("double", value)
         tensor = self.function.tensors[version.tensor]
         neutral: Expr = ZERO
@@ -313,7 +315,14 @@ class Derivation:
             neutral = constant(identity, tensor.dtype)
             if tensor.dtype.name not in ("float32", "int32"):
                 neutral = syntax.Cast(spelling(tensor), neutral)
-        return self.reduced(position, version.name, subscripts, operator, value, neutral)
+        *begun, update = self.reduced(position, version.name, subscripts, operator, value, neutral)
+        # Outside of a range that data give, nothing says that the element which they choose is one.
+        ranges = tuple(
+            syntax.Range(name(w.index.name), to_syntax(w.lower, version.reads), to_syntax(w.upper, version.reads))
+            for w in given
+            if isinstance(w.index, Index)
+        )
+        return [*begun, replace(update, clauses=(*ranges, *update.clauses))]
 
     def assemble(
         self,

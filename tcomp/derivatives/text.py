@@ -63,12 +63,24 @@ def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
             return syntax.Cast(SPELLINGS.get(expr.dtype.name, expr.dtype.name), text(expr.operand))
 
 
+def inside_ranges(value: function.Expr) -> tuple[function.Expr, tuple[function.Within, ...]]:
+    """What a statement computes inside of ranges that data give, and these ranges."""
+    ranges: list[function.Within] = []
+    while isinstance(value, function.Select) and isinstance(value.condition, function.Within):
+        ranges.append(value.condition)
+        value = value.then
+    return value, tuple(ranges)
+
+
 def constant(value: float | int | bool, dtype: DType) -> Expr:
     """A literal; the shortest that gives the value."""
     if dtype.kind == "bool":
         return syntax.Cast("bool", syntax.Number(str(int(value))))
     if value < 0:
-        return syntax.Unary("-", constant(-value, dtype))
+        negated = syntax.Unary("-", constant(-value, dtype))
+        # A literal of 2147483648 is an int64, also behind a minus.
+        is_wider = not dtype.is_float and dtype.bits <= 32 and -value >= 1 << 31
+        return syntax.Cast(SPELLINGS.get(dtype.name, dtype.name), negated) if is_wider else negated
     if not dtype.is_float:
         return syntax.Number(str(value))
     if not np.isfinite(value):

@@ -34,6 +34,7 @@ ACCEPTED: dict[int, str] = {
     101: "a program may have no inputs",
     103: "the wrong number of inputs is an error of the call",
     104: "the wrong type is an error of the call",
+    106: "data may give the ends of a range",
     146: "0-D tensors work without inputs",
     176: "what the original could not prove without sizes is proved with them",
     177: "what the original could not prove without sizes is proved with them",

@@ -318,7 +318,7 @@ def test_options_change_the_kernel_not_the_result(ops: tc.Module) -> None:
 def test_targets(ops: tc.Module) -> None:
     found = tc.targets()
     assert found["cpu"] and "OpenMP" in str(found["cpu"])
-    assert set(found) == {"cpu", "cuda", "simulator"}
+    assert set(found) == {"cpu", "cuda", "hip", "opencl", "simulator"}
     with pytest.raises(tc.TargetError, match="no target 'tpu'"):
         ops.mm(A, B, target="tpu")
     with pytest.raises(tc.TargetError, match="must be a name"):

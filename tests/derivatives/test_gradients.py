@@ -102,7 +102,11 @@ def made_up(function: Any, sizes: Mapping[str, int], seed: int, lowest: float) -
             result.append(sizes[tensor.name])
             continue
         shape = boxes[tensor.name].extent
-        if tensor.dtype.is_float:
+        if tensor.name == "row":
+            # The ends of the rows of all entries.
+            entries = sizes["E"]
+            result.append(np.linspace(0, entries, shape[0]).astype(numpy_dtype(tensor.dtype)))
+        elif tensor.dtype.is_float:
             result.append(rng.uniform(lowest, 1, shape).astype(numpy_dtype(tensor.dtype)))
         else:
             result.append(rng.integers(0, 2, shape).astype(numpy_dtype(tensor.dtype)))

@@ -19,8 +19,14 @@ pytestmark = pytest.mark.sweep(40, rest=3)
 SMALL = {**SIZES, "N": 3, "C": 2, "F": 2, "H": 6, "W": 5, "D": 3}
 """Sizes of which all elements can be moved, each by itself."""
 
-DIVIDED = {"space_to_depth": {"H": 6, "W": 4}, "depth_to_space": {"C": 4}}
-"""Sizes that must be multiples of another."""
+SPARSE = ("csr_transposed_mm", "csr_to_dense", "sddmm", "segment_softmax", "conv2d_pruned")
+
+DIVIDED = {
+    **{name: {"R1": 4, "F1": 4, "H": 4, "W": 4} for name in SPARSE},
+    "space_to_depth": {"H": 6, "W": 4},
+    "depth_to_space": {"C": 4},
+}
+"""Sizes that must be multiples of another, or one more."""
 
 
 def arguments_of(name: str) -> tuple[tc.Operation, tuple[Any, ...]]:

@@ -18,6 +18,7 @@ from tcomp.backends.cuda import runtime as cuda_runtime
 from tcomp.backends.cuda.runtime import CudaRuntime, architecture_at
 from tcomp.backends.cuda.tools.images import Image
 from tcomp.backends.source import Launch, Source
+from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.runtime.registry import TARGETS, Availability, Target
 from tests.cuda.fake_cupy import CudaError, FakeCupy, floats
@@ -74,5 +75,10 @@ CUPY.bodies.update(sound=_sound, spoils_inputs=_spoils_inputs, fails=_fails, abo
 sys.modules["cupy"] = CUPY
 cuda_runtime.compile_image = _compiled
 TARGETS["cuda"] = Target(
-    lambda _: _Backend(), CudaRuntime, Memory.CUDA, lambda: Availability(True, "for tests"), architecture_at
+    lambda _: _Backend(),
+    CudaRuntime,
+    Memory.CUDA,
+    lambda _: Availability(True, "for tests"),
+    architecture=architecture_at,
+    known=gpu_of,
 )

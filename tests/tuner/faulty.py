@@ -140,6 +140,6 @@ FAULTY = Target(
     lambda _: FaultyBackend(CpuBackend(this_machine())),
     lambda _: HostRuntime(native.load),
     Memory.MAIN,
-    lambda: Availability(True, "for tests"),
+    lambda _: Availability(True, "for tests"),
 )
 """A row of the registry, as for any target of one's own."""

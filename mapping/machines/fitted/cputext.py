@@ -42,6 +42,13 @@ class Threads:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    ranged_tiles: int = fitted(
+        256,
+        "tiles",
+        "Tiles of a reduction over ranges that data give: the work of each differs, and threads take them in turns.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
 
 
 THREADS = Threads()
