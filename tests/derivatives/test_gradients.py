@@ -30,6 +30,7 @@ SIZES = {
     "D": 6,
     "B": 2,
     "P": 1,
+    "R1": 4,
 }
 
 PROGRAMS = {
@@ -119,6 +120,8 @@ def check(operation: tcomp.Operation, sizes: Mapping[str, int], seed: int = 0, l
     known = {n: sizes.get(n, 3) for n in (*function.sizes, *(t.name for t in function.inputs if t.role == "const"))}
     gradient = operation.gradient()
     arguments, rng = made_up(function, known, seed, lowest), np.random.default_rng(seed + 1)
+    # Where types are parameters, those made up are floats; differences want doubles.
+    arguments = [a.astype(np.float64) if getattr(a, "dtype", None) == np.float32 else a for a in arguments]
     outputs = operation(*arguments)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     floats = [o for o, t in zip(outputs, function.outputs, strict=True) if t.dtype.is_float]

@@ -394,7 +394,12 @@ def _small(name: str, size: int, target: str) -> bool:
             operation.compile(sizes=sizes, target=target)
         return False
     arguments = random_arguments(function, ranges, 1)
-    found = operation(*arguments.values, out=arguments.fresh_contents() or None, target=target)
+    try:
+        found = operation(*arguments.values, out=arguments.fresh_contents() or None, target=target)
+    except tc.ShapeError:  # an entry that is in no row
+        with pytest.raises(tc.ShapeError):
+            operation.reference(*arguments.values, out=arguments.fresh_contents() or None)
+        return False
     expected = operation.reference(*arguments.values, out=arguments.fresh_contents() or None)
     for result, right in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, expected)), strict=True):
         assert result.shape == right.shape, name
