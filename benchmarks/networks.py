@@ -134,6 +134,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+_WARM_SECONDS = 0.06
+"""How long a network runs before it is timed."""
+
+
 def made(name: str) -> tuple[nn.Module, torch.Tensor]:
     """A network in evaluation mode, the same each time, with statistics that are not those of a new one."""
     torch.manual_seed(0)
@@ -160,6 +164,8 @@ def onnx_runtime(module: nn.Module, x: torch.Tensor) -> Callable[[], Any] | None
         return None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    # Its threads go on spinning after a run, on the processors that the next network needs.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: x.numpy()}
     return lambda: session.run(None, given)[0]
@@ -187,7 +193,10 @@ def measure(name: str, compiled: bool, rounds: int) -> None:
         times: dict[str, list[float]] = {label: [] for label in runs}
         for _ in range(rounds):
             for label, run in runs.items():
-                run()  # the threads of the one before may still be waiting for work
+                # The threads of the one before may still be waiting for work, and take a processor meanwhile.
+                ready = time.perf_counter() + _WARM_SECONDS
+                while time.perf_counter() < ready:
+                    run()
                 start = time.perf_counter()
                 run()
                 times[label].append(time.perf_counter() - start)
