@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.contraction.blocking import (
     panel_loads,
@@ -45,7 +46,6 @@ from tcomp.mapping.tiles.sizes import (
     runs_in_long_rows,
 )
 from tcomp.mapping.tiles.strides import strides_along
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, union_set
 
 

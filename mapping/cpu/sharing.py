@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.contraction.columns import columns_of
 from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.machines.cpu import Machine
@@ -17,7 +18,6 @@ from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.mapping.tiles.splitting import split_clusters
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, extents
 
 

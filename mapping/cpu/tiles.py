@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
 from tcomp.mapping.contraction.columns import Columns, column_position, columns_of, depends_on, operands_of
@@ -34,7 +35,6 @@ from tcomp.mapping.tiles.sizes import (
     runs_of,
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, extents
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.gpu.atoms import deal_to_atoms, sides_of_atom
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
@@ -22,7 +23,6 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.strides import access_stride, coefficient
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.gpu.atoms import atom_of
 from tcomp.mapping.gpu.dealing import Sides, sides_of
 from tcomp.mapping.gpu.model import Work, parts_of_contraction
@@ -13,7 +14,6 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.splitting import PART_MULTIPLE, split_clusters
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop
 
 

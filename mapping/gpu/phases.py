@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
@@ -28,7 +29,6 @@ from tcomp.mapping.plan.values import Cluster, Dealt, Footprint, Group, Phase, P
 from tcomp.mapping.tiles.expand import tile_rows
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import indices_of_ends, reduction_positions
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement, maps_of, union_map, union_set
 
 

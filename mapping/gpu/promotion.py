@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
 from tcomp.mapping.gpu.joining import joined
@@ -22,7 +23,6 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride, coefficient
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import ScopStatement, Storage
 
 SHORTEST_RUN = 8

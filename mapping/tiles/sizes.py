@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
-from tcomp.model.dataranges import ranges_of
 from tcomp.model.scop import Scop, ScopStatement
 
 

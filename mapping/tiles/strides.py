@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tcomp.grammar.tree.dataranges import inside_ranges
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
-from tcomp.model.dataranges import inside_ranges
 from tcomp.model.scop import Scop, ScopStatement
 
 

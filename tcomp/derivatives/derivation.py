@@ -15,7 +15,6 @@ from tcomp.derivatives.text import (
     Expr,
     constant,
     element,
-    inside_ranges,
     name,
     names_in,
     shortest,
@@ -30,6 +29,7 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import (
     Cast,
     Constant,
@@ -304,7 +304,7 @@ class Derivation:
         statement = self.function.statements[position]
         operator = f"{statement.reduction or ''}={'!' if statement.initialise and statement.reduction else ''}"
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        computed, given = inside_ranges(statement.value) if statement.scatters else (statement.value, ())
+        computed = inside_ranges(statement.value)
         value = to_syntax(computed, version.reads)
         if computed.dtype.name == "float64" and not _is_double_as_text(computed):
             value = syntax.Cast("double", value)
@@ -316,10 +316,9 @@ class Derivation:
             if tensor.dtype.name not in ("float32", "int32"):
                 neutral = syntax.Cast(spelling(tensor), neutral)
         *begun, update = self.reduced(position, version.name, subscripts, operator, value, neutral)
-        # Outside of a range that data give, nothing says that the element which they choose is one.
         ranges = tuple(
             syntax.Range(name(w.index.name), to_syntax(w.lower, version.reads), to_syntax(w.upper, version.reads))
-            for w in given
+            for w in ranges_of(statement.value)
             if isinstance(w.index, Index)
         )
         return [*begun, replace(update, clauses=(*ranges, *update.clauses))]

@@ -63,15 +63,6 @@ def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
             return syntax.Cast(SPELLINGS.get(expr.dtype.name, expr.dtype.name), text(expr.operand))
 
 
-def inside_ranges(value: function.Expr) -> tuple[function.Expr, tuple[function.Within, ...]]:
-    """What a statement computes inside of ranges that data give, and these ranges."""
-    ranges: list[function.Within] = []
-    while isinstance(value, function.Select) and isinstance(value.condition, function.Within):
-        ranges.append(value.condition)
-        value = value.then
-    return value, tuple(ranges)
-
-
 def constant(value: float | int | bool, dtype: DType) -> Expr:
     """A literal; the shortest that gives the value."""
     if dtype.kind == "bool":

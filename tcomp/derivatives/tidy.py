@@ -9,7 +9,7 @@ from tcomp.errors import SourceText, TcompError
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.ranges.symbolic import SymbolicPass
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Index, Statement
+from tcomp.grammar.tree.function import Function, Index, Statement
 from tcomp.values.operators import INTRINSICS
 
 _NO_TEXT = SourceText("")
@@ -31,7 +31,8 @@ def without_inferred_ranges(definition: syntax.Definition) -> syntax.Definition:
     for item, statement in zip(definition.body, function.statements, strict=True):
         assert isinstance(item, syntax.Statement)
         spare = _spare(item, statement, found)
-        body.append(replace(item, clauses=tuple(c for c in item.clauses if _index_of(c) not in spare)))
+        kept = (c for c in item.clauses if _index_of(c) not in spare or _is_given_by_data(c, function))
+        body.append(replace(item, clauses=tuple(kept)))
         found.add(statement)
     return replace(definition, body=tuple(body))
 
@@ -63,6 +64,16 @@ def _spare(item: syntax.Statement, statement: Statement, found: SymbolicPass) ->
 
 def _index_of(clause: syntax.Clause) -> str | None:
     return clause.index.name if isinstance(clause, syntax.Range) else None
+
+
+def _is_given_by_data(clause: syntax.Clause, function: Function) -> bool:
+    """Whether data give an end of a range, which says more than the interval that its index goes through."""
+    if not isinstance(clause, syntax.Range):
+        return False
+    return any(
+        name in function.tensors and function.tensors[name].role != "const"
+        for name in names_in(clause.lower) | names_in(clause.upper)
+    )
 
 
 def _reads_under_guard(expr: Expr, *, guarded: bool) -> bool:

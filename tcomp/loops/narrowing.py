@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast, Expr, Index, Within, walk
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Operation, Variable, variables
 from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.dataranges import inside_ranges, ranges_of
 from tcomp.model.scop import Scop
 
 

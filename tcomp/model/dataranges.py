@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.errors import SourceText, Span
-from tcomp.grammar.tree.function import Expr, Select, Within
+from tcomp.grammar.tree.function import Within
 
 
 def range_ends(low: int, high: int) -> dict[str, tuple[int, int]]:
@@ -34,19 +34,3 @@ def describe_range(kind: str, text: str, value: int, box: tuple[int, int], place
     if kind == "turns":
         return f"the range {text} has {value} values{where}, more than there are"
     return f"the range {kind} at {text}, which is {value}{where}, but must lie in {box[0]}..{box[1]}"
-
-
-def ranges_of(value: Expr) -> tuple[Within, ...]:
-    """The ranges that data give in which alone a statement computes a value, the one that is asked first in front."""
-    found: list[Within] = []
-    while isinstance(value, Select) and isinstance(value.condition, Within):
-        found.append(value.condition)
-        value = value.then
-    return tuple(found)
-
-
-def inside_ranges(value: Expr) -> Expr:
-    """What a statement computes inside of its ranges."""
-    while isinstance(value, Select) and isinstance(value.condition, Within):
-        value = value.then
-    return value

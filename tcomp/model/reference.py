@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.ranges.ranges import Box, bind_sizes, infer
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import (
     Binary,
     Cast,
@@ -34,7 +35,6 @@ from tcomp.grammar.tree.function import (
     is_indirect,
     walk,
 )
-from tcomp.model.dataranges import inside_ranges, ranges_of
 from tcomp.model.evaluation import (
     Array,
     Frame,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.grammar.ranges.domains import StatementDomain
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Statement, with_indices
-from tcomp.model.dataranges import ranges_of
 from tcomp.values.operators import INT64
 
 MOST_SHARES = 16

@@ -29,6 +29,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
 from tcomp.grammar.ranges.affine import step_parameter
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast, Function, Read
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.ir import (
@@ -50,7 +51,6 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_volume
-from tcomp.model.dataranges import inside_ranges, ranges_of
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import FLOAT32
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tcomp.backends.dialect import bare, combine, load, store
 from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
-from tcomp.model.dataranges import inside_ranges, ranges_of
 
 
 def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpeller:
