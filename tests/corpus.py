@@ -19,6 +19,8 @@ from tcomp.grammar.ranges.ranges import Ranges, infer
 from tcomp.grammar.tree.function import Binary, Call, Function, Read, Tensor, walk
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
+from tcomp.operation import Operation
+from tests.agreement import assert_agrees
 
 CATALOGUE = Path(__file__).parents[1] / ".." / "shared" / "corpus" / "tc_catalogue.json"
 
@@ -219,3 +221,13 @@ def _values(tensor: Tensor, ranges: Ranges, rng: np.random.Generator, exact: boo
         return np.asarray(rng.uniform(0.25, 1.25, shape)).astype(dtype)
     low = -magnitude if tensor.dtype.kind in ("float", "int") else 0
     return np.asarray(rng.integers(low, magnitude + 1, shape)).astype(dtype)
+
+
+def check_call(case: Case, target: str) -> None:
+    """Raises AssertionError where a call on a target does not give what the reference gives."""
+    out = None
+    if case.contents:
+        out = tuple(case.contents.get(n, np.zeros_like(a)).copy() for n, a in case.expected.items())
+    made = Operation(case.function)(*case.inputs.values(), out=out, target=target)
+    found = dict(zip(case.expected, made if isinstance(made, tuple) else (made,), strict=True))
+    assert_agrees(case.function, case.inputs, found, case.contents)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from tcomp.calibration.trials import FACTORS, TRIALS, Trial
-from tcomp.mapping.machines.fitted.replacing import Number, replace_numbers, replaced, shipped
+from tcomp.mapping.machines.fitted.replacing import FARTHEST, Number, replace_numbers, replaced, shipped
 
 Kernel = TypeVar("Kernel")
 
@@ -23,6 +23,9 @@ LEAST_GAIN = 0.03
 
 MOST_LOSS = 0.03
 """What no program may lose by it."""
+
+MOST_CHANGED = FARTHEST // 2
+"""How many times more or less than the shipped one a number may become."""
 
 
 class Workshop(Protocol[Kernel]):
@@ -127,7 +130,7 @@ def _changed(number: str, found: Mapping[str, Number], factor: float) -> Number 
     original = shipped()[number]
     current = found.get(number, original)
     value = type(original)(current * factor)
-    near = original / 8 <= value <= original * 8
+    near = original / MOST_CHANGED <= value <= original * MOST_CHANGED
     return value if near and value != current and value > 0 else None
 
 

@@ -124,14 +124,20 @@ def runs_emulated(target: str) -> bool:
 
     Raises TargetError.
     """
-    row, architecture = _row(target)
-    return row.known is processor_of and bool(architecture) and bool(processor_of(architecture).missing)
+    processor = _processor(target)
+    return processor is not None and bool(processor.missing)
 
 
 def machine_of(target: str) -> Machine:
     """The processor of a target such as ``cpu:neoverse-v1``; this machine's for others.  Raises TargetError."""
-    row, name = _row(target)
-    return processor_of(name).machine if name and row.known is processor_of else this_machine()
+    processor = _processor(target)
+    return this_machine() if processor is None else processor.machine
+
+
+def _processor(target: str) -> Processor | None:
+    """The processor that a target names; None for this machine's, and for devices.  Raises TargetError."""
+    _, name = _row(target)
+    return processor_of(name) if name and target.partition(":")[0] == DEFAULT_TARGET else None
 
 
 def _row(target: str) -> tuple[Target, str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tcomp import grammar
-from tcomp.operation import Operation
 from tests import corpus
-from tests.agreement import assert_agrees
 from tests.corpus import EXPECTED_ERRORS, Program
 from tests.opencl.here import NEEDS_DEVICE
 
@@ -25,9 +23,4 @@ SOME = list({p.family: p for p in reversed(PROGRAMS)}.values())[::-2]
 @pytest.mark.parametrize("program", SOME, ids=str)
 def test_program(program: Program) -> None:
     case = corpus.make_case(program, grammar.define(program.text)[program.name])
-    arguments = [case.inputs[t.name] for t in case.function.inputs]
-    out = {name: array.copy() for name, array in case.contents.items()} or None
-    results = Operation(case.function)(*arguments, out=out, target=f"opencl:{('cpu', 'gpu')[program.number % 2]}")
-    made = results if isinstance(results, tuple) else (results,)
-    found = {t.name: array for t, array in zip(case.function.outputs, made, strict=True)}
-    assert_agrees(case.function, case.inputs, found, case.contents)
+    corpus.check_call(case, f"opencl:{('cpu', 'gpu')[program.number % 2]}")
