@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import range_text, spelling, statement_of
-from tcomp.derivatives.text import element, name
+from tcomp.derivatives.derivation import spelling, statement_of
+from tcomp.derivatives.text import element, name, range_text
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.symbolic import symbolic_ranges
 from tcomp.grammar.tree import syntax

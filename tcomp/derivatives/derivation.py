@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathering.gathers import Place, range_of
+from tcomp.derivatives.steps.blocks import Steps
 from tcomp.derivatives.text import (
     SPELLINGS,
     ZERO,
@@ -17,10 +18,8 @@ from tcomp.derivatives.text import (
     element,
     name,
     names_in,
-    shortest,
-    substitute,
+    range_text,
     to_syntax,
-    with_short_subscripts,
 )
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
@@ -79,49 +78,6 @@ def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, .
             message = f"{function.name} has no gradient with respect to {given}"
             raise DerivativeError(Diagnostic(message, function.source, hint=hint))
     return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """A block of steps in derived text; ``backwards`` if its last step comes first."""
-
-    index: str
-    span: Span
-    number: int
-    backwards: bool = False
-
-    def loop(self, statements: Sequence[syntax.Statement], times: Sequence[int]) -> syntax.Loop:
-        """The block of some statements, each with the dimension that the step subscripts."""
-        body = [self._within(s, time) for s, time in zip(statements, times, strict=True)]
-        own = range_text(self.index, self.span)
-        return syntax.Loop(own.index, own.lower, own.upper, tuple(body))
-
-    def _within(self, statement: syntax.Statement, time: int) -> syntax.Statement:
-        subscripts = statement.subscripts or ()
-        at = subscripts[time]
-        assert isinstance(at, syntax.Name)
-        clauses = tuple(c for c in statement.clauses if not isinstance(c, syntax.Range) or c.index.name != at.name)
-        now: Expr = name(self.index)
-        if self.backwards:
-            total = (self.span[0] + self.span[1]).syntax()
-            now = syntax.Binary("-", total, now)
-        places = {at.name: now}
-        return replace(
-            statement,
-            subscripts=tuple(shortest(substitute(s, places)) for s in subscripts),
-            value=with_short_subscripts(substitute(statement.value, places)),
-            clauses=tuple(_moved_clause(c, places) for c in clauses),
-        )
-
-
-def _moved_clause(clause: syntax.Clause, places: Mapping[str, Expr]) -> syntax.Clause:
-    match clause:
-        case syntax.Range():
-            return replace(clause, lower=substitute(clause.lower, places), upper=substitute(clause.upper, places))
-        case syntax.Let():
-            return replace(clause, value=with_short_subscripts(substitute(clause.value, places)))
-        case _:
-            return clause
 
 
 @dataclass(slots=True)
@@ -445,10 +401,6 @@ def dependent_ranges(statement: Statement) -> Mapping[str, tuple[Linear, Linear]
         if low is not None and high is not None and low.indices() | high.indices():
             found[given.index] = low, high + Linear.of(Polynomial.of(-1))
     return found
-
-
-def range_text(index: str, span: Span) -> syntax.Range:
-    return syntax.Range(name(index), span[0].syntax(), (span[1] + 1).syntax())
 
 
 def statement_of(

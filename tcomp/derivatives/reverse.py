@@ -6,18 +6,16 @@ side by the chain rule, to an adjoint of each tensor that is read there.  Values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
 from tcomp.derivatives.derivation import (
     Derivative,
     Group,
-    Steps,
     chosen_inputs,
     dependent_ranges,
     names_of,
-    range_text,
     spelling,
     statement_of,
 )
@@ -29,6 +27,8 @@ from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.simplify import simplified
+from tcomp.derivatives.steps.blocks import at_the_step
+from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import (
     ZERO,
     Expr,
@@ -36,21 +36,17 @@ from tcomp.derivatives.text import (
     name,
     negated,
     product,
-    shortest,
-    substitute,
+    range_text,
     to_syntax,
     total,
-    with_short_subscripts,
 )
-from tcomp.derivatives.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version, tensors_read, writes_all
 from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import Linear, linear
-from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
+from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, walk
-from tcomp.values.operators import INT32
 
 
 def gradient_text(
@@ -364,7 +360,9 @@ class _Reverse(Reductions):
                 continue
             forms = None
             if read in self.inside:
-                adjoint = self._at_the_step(adjoint, place, read)
+                steps, time = self.steps_of(self.inside[read]) or (None, 0)
+                assert steps is not None
+                adjoint = at_the_step(adjoint, steps, time, self.function.source)
             elif self._is_in_a_block(read):
                 forms, place = self._forms_to_compare(adjoint, read), replace(place, boxes={})
             left, where = (adjoint, place) if self.function.recurs else self._summed_first(adjoint, place)
@@ -381,35 +379,6 @@ class _Reverse(Reductions):
         _, time = self.steps_of(position) or (None, 0)
         forms = [linear(subscript) for subscript in adjoint.read.subscripts]
         return [None if d == time and form is not None and not form.terms else form for d, form in enumerate(forms)]
-
-    def _at_the_step(self, adjoint: Adjoint, place: Place, read: str) -> Adjoint:
-        """What a read in a later step adds, told by the step that wrote what it reads: `t - 1` becomes `t`."""
-        steps, time = self.steps_of(self.inside[read]) or (None, 0)
-        assert steps is not None
-        form = linear(adjoint.read.subscripts[time])
-        lag = None if form is None or form.terms != ((steps.index, Polynomial.of(1)),) else -form.constant
-        if lag is None or not lag.is_nonnegative():
-            message = f"{adjoint.read.tensor} is read at a step that is no number of steps before: no derivative yet"
-            raise DerivativeError(Diagnostic(message, self.function.source, adjoint.read.span))
-        if not lag.terms:
-            return adjoint
-        later: dict[str, Expr] = {steps.index: syntax.Binary("+", name(steps.index), lag.syntax())}
-        move: Callable[[Expr], Expr] = lambda expr: with_short_subscripts(substitute(expr, later))  # noqa: E731
-        runs = syntax.Binary("<", later[steps.index], (steps.span[1] + 1).syntax())
-        subscripts = [shortest(move(s)) for s in adjoint.subscripts]
-        subscripts[time] = name(steps.index)
-        of_read = list(adjoint.read.subscripts)
-        of_read[time] = Index(steps.index, INT32, adjoint.read.span)
-        guards = (runs, *(move(guard) for guard in adjoint.guards if not self._holds_later(guard, steps, lag)))
-        moved = replace(adjoint.read, subscripts=tuple(of_read))
-        return replace(adjoint, read=moved, subscripts=tuple(subscripts), value=move(adjoint.value), guards=guards)
-
-    def _holds_later(self, guard: Expr, steps: Steps, lag: Polynomial) -> bool:
-        """Whether a condition says that a step is not one of the first, which it is not so many steps later."""
-        first = steps.span[0].syntax()
-        earlier = syntax.Binary("-", name(steps.index), lag.syntax())
-        tests = (syntax.Binary("==", name(steps.index), first), syntax.Binary("<", earlier, first))
-        return guard in [syntax.Unary("!", test) for test in tests]
 
     def _summed_first(self, adjoint: Adjoint, place: Place) -> tuple[Adjoint, Place]:
         """What an adjoint adds once the sums that may come first are written down, and where from."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tcomp.derivatives.unrolled import with_steps_as_subscripts
+from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version, versions_of
 from tcomp.errors import DerivativeError
 from tcomp.grammar.ranges.polynomials import Polynomial

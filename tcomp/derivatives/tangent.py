@@ -13,14 +13,13 @@ from tcomp.derivatives.derivation import (
     Derivative,
     Group,
     chosen_inputs,
-    range_text,
     spelling,
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
-from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax, total
-from tcomp.derivatives.unrolled import with_steps_as_subscripts
+from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
+from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, range_text, to_syntax, total
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError
 from tcomp.grammar.tree import syntax

@@ -12,6 +12,7 @@ import numpy as np
 from tcomp.grammar.parsing.parser import parse
 from tcomp.grammar.ranges.linear import Linear, Rounded
 from tcomp.grammar.ranges.polynomials import Polynomial
+from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import function, syntax
 from tcomp.values.operators import FLOAT32, FLOAT64, INTRINSICS, DType
 
@@ -29,6 +30,11 @@ def name(text: str) -> syntax.Name:
 def element(tensor: str, subscripts: tuple[Expr, ...]) -> Expr:
     """``tensor(subscripts)``, or the bare name of a 0-D tensor."""
     return syntax.Apply(name(tensor), subscripts) if subscripts else name(tensor)
+
+
+def range_text(index: str, span: Span) -> syntax.Range:
+    """The range of an index that goes through an interval."""
+    return syntax.Range(name(index), span[0].syntax(), (span[1] + 1).syntax())
 
 
 def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
