@@ -82,7 +82,7 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "product-memory.svg": Caption(
         "Memories of a GPU",
-        "Tiles of a matrix product in shared memory, sums in registers.",
+        "When the sums of a matrix product on a GPU are in registers. Copies in shared memory are not shown yet.",
         'product.draw("memory")',
     ),
     "product-banks.svg": Caption(
