@@ -17,6 +17,7 @@ from tcomp.mapping.cpu.nests import nest_clusters
 from tcomp.mapping.cpu.packing import pack_panels
 from tcomp.mapping.cpu.rescaling import rescale_weights
 from tcomp.mapping.cpu.sharing import share_reductions
+from tcomp.mapping.fusion.distributing import distribute_terms
 from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.merging import merge_indices
@@ -33,6 +34,7 @@ from tcomp.mapping.gpu.tiles import gpu_tiling
 from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.memory.overhang import overhang_diagonals
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 
@@ -52,6 +54,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("distribute", distribute_terms, plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
@@ -61,6 +64,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", functools.partial(place_buffers, machine)),
         Pass("pack", functools.partial(pack_panels, machine)),
+        Pass("overhang", overhang_diagonals),
     )
 
 

@@ -48,10 +48,7 @@ def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) ->
     scop = plan.scop
     done: list[tuple[str, int]] = []
     for name in plan.scop.by_name:
-        trial, parts = scop, list[tuple[str, int]]()
-        for part in _operands(scop, scop.by_name[name]):
-            found = place_of(trial.by_name[name], part)
-            trial, parts = outlined(trial, name, found), [*parts, (name, found)]
+        trial, parts = _operands_ahead(scop, name)
         if parts and recognise_contraction(trial.by_name[name]) is not None:
             scop, done = trial, done + parts
         while (place := _scattered(machine, scop, scop.by_name[name])) is not None:
@@ -59,6 +56,19 @@ def outline_invariants(machine: Machine, plan: Plan, options: MappingOptions) ->
         while (place := _expensive(scop, scop.by_name[name])) is not None:
             scop, done = outlined(scop, name, place), [*done, (name, place)]
     return plan if not done else replace(scheduled_anew(plan, scop), outlined=tuple(done))
+
+
+def operands_ahead(scop: Scop, name: str) -> Scop:
+    """The program in which factors of a sum of products that are no elements are, where each of them is used often."""
+    return _operands_ahead(scop, name)[0]
+
+
+def _operands_ahead(scop: Scop, name: str) -> tuple[Scop, list[tuple[str, int]]]:
+    trial, parts = scop, list[tuple[str, int]]()
+    for part in _operands(scop, scop.by_name[name]):
+        found = place_of(trial.by_name[name], part)
+        trial, parts = outlined(trial, name, found), [*parts, (name, found)]
+    return trial, parts
 
 
 def can_outline(scop: Scop, name: str, place: int, order: Sequence[str] = ()) -> bool:

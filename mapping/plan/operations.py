@@ -38,7 +38,8 @@ class TileOperation:
     handed on what the one before has reduced) or "contract" (a register tile of a sum of products).
 
     ``mark`` names the subtree, ``statement`` the update that runs in it, ``atom`` the instruction of a GPU that
-    multiplies matrices (``machines/atoms.py``).
+    multiplies matrices (``machines/atoms.py``).  With ``overhang`` register tiles are whole where a diagonal cuts them
+    (``memory/overhang.py``).
     """
 
     mark: str
@@ -46,10 +47,14 @@ class TileOperation:
     statement: str
     contraction: Contraction | None = None
     atom: str = ""
+    overhang: bool = False
 
     def __str__(self) -> str:
+        beyond = ", whole on diagonals" if self.overhang else ""
         by = f" by {self.atom}" if self.atom else ""
-        return f"{self.mark}: {self.kind} {self.statement}{f' {self.contraction}' if self.contraction else ''}{by}"
+        return (
+            f"{self.mark}: {self.kind} {self.statement}{f' {self.contraction}' if self.contraction else ''}{by}{beyond}"
+        )
 
 
 def recognise_contraction(statement: ScopStatement) -> Contraction | None:

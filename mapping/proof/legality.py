@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.errors import LegalityError
+from tcomp.mapping.memory.overhang import may_overhang
 from tcomp.mapping.memory.places import Place, named_space, own_element, places
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
@@ -34,6 +35,12 @@ def prove(plan: Plan, step: str) -> None:
     for buffer in plan.buffers.values():
         _prove_room(plan, buffer, marks.get(buffer.mark), step)
     prove_memories(plan, step)
+    for operation in plan.operations.values():
+        if operation.overhang and not may_overhang(plan, operation):
+            raise LegalityError(
+                f"pass '{step}' runs instances of {operation.statement} in {operation.mark} that the program lacks, "
+                "which may touch what others need, or what is not there"
+            )
 
 
 def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import islpy as isl
 
 from tcomp.errors import PlanError
+from tcomp.mapping.fusion.distributing import can_distribute, distributed
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
@@ -22,6 +23,10 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     """The program as passes rewrote it before they scheduled it."""
     outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
     windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
+    terms = list[str]()
+    for row in source.rows("distributed"):
+        scop, name = _distributed(scop, row)
+        terms.append(name)
     for row in source.rows("unfolded"):
         scop, window = _unfolded(scop, row)
         windows.append(window)
@@ -47,9 +52,16 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
         apart.append(name)
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
-        scop, scop, tree, (), unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
-        rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
+        scop, scop, tree, (), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs, outlined=parts,
+        inlined=names, rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
     )  # fmt: skip
+
+
+def _distributed(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_distribute(scop, name):
+        raise PlanError(f"{row.where}: {name} is no sum of products whose terms can be added up one after another")
+    return distributed(scop, name), name
 
 
 def _unfolded(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int, tuple[str, ...]]]:

@@ -40,6 +40,7 @@ def tree_text(tree: isl.Schedule) -> str:
 
 def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
     return {
+        "distributed": [{"statement": name} for name in plan.distributed],
         "unfolded": [{"statement": name, "place": place, "order": order} for name, place, order in plan.unfolded],
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
@@ -74,6 +75,8 @@ def _split(plan: Plan, storage: str) -> dict[str, Value]:
 
 def _operation(operation: TileOperation) -> dict[str, Value]:
     row: dict[str, Value] = {"mark": operation.mark, "kind": operation.kind, "statement": operation.statement}
+    if operation.overhang:
+        row["overhang"] = 1
     return row | {"atom": operation.atom} if operation.atom else row
 
 

@@ -8,6 +8,7 @@ import islpy as isl
 
 from tcomp.loops.fulltiles import separate_full_tiles
 from tcomp.loops.ir import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
+from tcomp.mapping.memory.overhang import overhanging
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import union_map
@@ -50,7 +51,7 @@ def generate_loops(plan: Plan) -> LoopNode:
     tree = build.node_from_schedule(plan.tree)
     if places.failure is not None:
         raise places.failure
-    return separate_full_tiles(_Reader(places.found).node(tree))
+    return separate_full_tiles(_Reader(places.found).node(tree), sides=overhanging(plan))
 
 
 class _Places:

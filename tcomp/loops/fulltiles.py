@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from tcomp.loops.indexing import Ranges, constant_extent
 from tcomp.loops.ir import (
@@ -24,6 +25,7 @@ from tcomp.loops.ir import (
     flattened,
     variables,
 )
+from tcomp.loops.overhang import Sides, filled_tile
 from tcomp.loops.slanted import at_worst, with_whole_steps
 
 INNER_TILES = ("cluster", "steps")
@@ -32,31 +34,51 @@ INNER_TILES = ("cluster", "steps")
 _OUTSIDE = Ranges({})
 
 
-def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE) -> LoopNode:
+def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE, sides: Sides = MappingProxyType({})) -> LoopNode:
     """Below every mark of an inner tile: one version for full tiles, chosen by a test, and the general one.
 
-    ``around`` is what is known of the iterators around the node.
+    ``around`` is what is known of the iterators around the node; statements of ``sides`` may fill their tiles.
     """
+
+    def below(child: LoopNode, known: Ranges = around) -> LoopNode:
+        return separate_full_tiles(child, known, sides)
+
     match node:
         case Scope() if node.name.startswith(INNER_TILES):
-            body = with_whole_steps(node.body, OPERATION)
-            found = _Separation(_bound_below(body), around)
-            full = found.full(body)
-            if not found.conditions:
-                return replace(node, body=body)
-            condition = conjunction(tuple(found.conditions))
-            return replace(node, body=If(condition, full, found.torn(body)))
+            filled = filled_tile(node.body, sides, around)
+            if filled is None:
+                return replace(node, body=_separated(node.body, around))
+            children = tuple(c if done else _separated(c, around, by_rows=True) for c, done in filled.children)
+            if not filled.tests:
+                return replace(node, body=Block(children))
+            return replace(node, body=If(conjunction(filled.tests), Block(children), _torn(node.body, around)))
         case For():
-            return replace(node, body=separate_full_tiles(node.body, around.inside(node)))
+            return replace(node, body=below(node.body, around.inside(node)))
         case Scope() | Let():
-            return replace(node, body=separate_full_tiles(node.body, around))
+            return replace(node, body=below(node.body))
         case Block():
-            return Block(tuple(separate_full_tiles(c, around) for c in node.children))
+            return Block(tuple(below(c) for c in node.children))
         case If():
-            otherwise = None if node.otherwise is None else separate_full_tiles(node.otherwise, around)
-            return If(node.condition, separate_full_tiles(node.then, around), otherwise)
+            otherwise = None if node.otherwise is None else below(node.otherwise)
+            return If(node.condition, below(node.then), otherwise)
         case Execute():
             return node
+
+
+def _separated(tile: LoopNode, around: Ranges, by_rows: bool = False) -> LoopNode:
+    """An inner tile in two versions; ``by_rows`` is that of ``_Separation``."""
+    body = with_whole_steps(tile, OPERATION)
+    found = _Separation(_bound_below(body), around, by_rows)
+    full = found.full(body)
+    return If(conjunction(tuple(found.conditions)), full, found.torn(body)) if found.conditions else body
+
+
+def _torn(tile: LoopNode, around: Ranges) -> LoopNode:
+    """An inner tile that is not full."""
+    body = with_whole_steps(tile, OPERATION)
+    found = _Separation(_bound_below(body), around)
+    found.full(body)
+    return found.torn(body)
 
 
 OPERATION = "contract"
@@ -69,6 +91,8 @@ class _Separation:
 
     inside: frozenset[str]
     around: Ranges
+    by_rows: bool = False
+    """Whether two loops may be full where bounds of the inner one depend on the outer one, as those of operations."""
     conditions: dict[LoopExpr, set[str]] = field(default_factory=dict)
     """The tests, with the iterators of the loops that they are for."""
     operations: dict[int, _Separation] = field(default_factory=dict)
@@ -79,6 +103,8 @@ class _Separation:
     def full(self, node: LoopNode) -> LoopNode:
         """The node with every loop that has a constant trip count in full tiles given that count."""
         match node:
+            case For(body=For()) if self.by_rows:
+                return self._sides(node)
             case For():
                 return self._loop(replace(node, body=self.full(node.body)))
             case Scope() if node.name.startswith(OPERATION):

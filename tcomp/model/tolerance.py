@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tcomp.grammar.tree.function import Binary, Function, Read, walk
+from tcomp.grammar.tree.terms import products_of
 from tcomp.model.errorbounds import (
     ANY_GRID,
     Bounded,
@@ -253,15 +254,18 @@ class _Analysis:
             self._add_products(sums, ranges, [bound(f, self._around(frame)) for f in factors])
             return
         mask = run.mask(frame)
-        term = bound(statement.value, self._around(frame if mask is None else frame.where(mask)))
-        sums.grid = _least(sums.grid, term.grid)
-        value = term.value
+        where = self._around(frame if mask is None else frame.where(mask))
         ones = np.ones((1,) * len(statement.indices))
-        for content, values in (
-            (sums.total, value), (sums.magnitude, np.abs(value)), (sums.squares, value * value),
-            (sums.inherited, term.error), (sums.count, ones),
-        ):  # fmt: skip
-            run.fold(content, ranges, values, mask, np.add, 0.0)
+        # Products whose sum is a term may be added up one after another.
+        for sign, product in products_of(statement.value) or ((1, statement.value),):
+            term = bound(product, where)
+            sums.grid = _least(sums.grid, term.grid)
+            value = sign * term.value
+            for content, values in (
+                (sums.total, value), (sums.magnitude, np.abs(value)), (sums.squares, value * value),
+                (sums.inherited, term.error), (sums.count, ones),
+            ):  # fmt: skip
+                run.fold(content, ranges, values, mask, np.add, 0.0)
 
     def _add_products(self, sums: _Sums, ranges: Mapping[str, range], factors: list[Bounded]) -> None:
         """The same for terms that are products, which are not computed one by one."""

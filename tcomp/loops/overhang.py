@@ -1,0 +1,108 @@
+"""Inner tiles that a diagonal cuts, filled: loops run over all of a tile, as ``mapping/memory/overhang.py`` allows.
+
+Only what starts and updates sums is filled, not what stores results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tcomp.loops.indexing import Ranges, constant_extent
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    Variable,
+    flattened,
+    variables,
+)
+
+Sides = Mapping[str, tuple[tuple[int, int], ...]]
+"""For a statement the least value of each index, and the one behind the greatest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The nodes of a tile in order, with whether each is filled, and what must hold for that."""
+
+    children: tuple[tuple[LoopNode, bool], ...]
+    tests: tuple[LoopExpr, ...]
+
+
+def filled_tile(tile: LoopNode, sides: Sides, around: Ranges) -> Filled | None:
+    """A tile with nests of ``sides`` filled; None if there is nothing to fill."""
+    children = tile.children if isinstance(tile, Block) else (tile,)
+    filling = _Filling(sides, around)
+    found = tuple(_filled(child, filling) for child in children)
+    return Filled(found, tuple(filling.tests)) if any(done for _, done in found) else None
+
+
+def _filled(node: LoopNode, filling: _Filling) -> tuple[LoopNode, bool]:
+    inside = node.body if isinstance(node, Scope) else node
+    nest = filling.nest(inside)
+    if nest is None or nest == inside:
+        return node, False
+    return (replace(node, body=nest) if isinstance(node, Scope) else nest), True
+
+
+@dataclass(slots=True)
+class _Filling:
+    sides: Sides
+    around: Ranges
+    tests: dict[LoopExpr, None] = field(default_factory=dict)
+
+    def nest(self, node: LoopNode) -> LoopNode | None:
+        """A nest of one statement that may be filled, with all values of its tile; None for any other."""
+        loops = list(_chain(node))
+        call = loops.pop() if loops else None
+        if not isinstance(call, Execute) or call.statement not in self.sides:
+            return None
+        limits = dict(zip(call.arguments, self.sides[call.statement], strict=True))
+        iterators = frozenset(loop.iterator for loop in loops if isinstance(loop, For))
+        tests: list[LoopExpr] = []
+        result: LoopNode = call
+        for loop in reversed(loops):
+            assert isinstance(loop, For)
+            bounds = _of_tile(loop, iterators)
+            limit = limits.get(Variable(loop.iterator))
+            if bounds is None or limit is None:
+                if (variables(loop.lower) | variables(loop.upper)) & iterators:
+                    return None
+                result = replace(loop, body=result)
+                continue
+            tests += self._tests(bounds, limit)
+            result = replace(loop, lower=bounds[0], upper=bounds[1], body=result)
+        self.tests.update(dict.fromkeys(tests))
+        return result
+
+    def _tests(self, bounds: tuple[LoopExpr, LoopExpr], limit: tuple[int, int]) -> Iterator[LoopExpr]:
+        """What must hold for a loop over the tile to stay among the values that its index has."""
+        for test in (Operation(">=", (bounds[0], Number(limit[0]))), Operation("<=", (bounds[1], Number(limit[1])))):
+            if not self.around.decide(test):
+                yield test
+
+
+def _chain(node: LoopNode) -> Iterator[LoopNode]:
+    """Loops that are nested in each other, and what is inside."""
+    while isinstance(node, For):
+        yield node
+        node = node.body
+    yield node
+
+
+def _of_tile(loop: For, iterators: frozenset[str]) -> tuple[LoopExpr, LoopExpr] | None:
+    """The bounds of a loop that a tile gives it: so far apart wherever the tile is, whatever other loops are at."""
+    lowers, uppers = flattened(loop.lower, "max"), flattened(loop.upper, "min")
+    found = [
+        (lower, upper)
+        for lower in lowers
+        for upper in uppers
+        if constant_extent(lower, upper) is not None and not (variables(lower) | variables(upper)) & iterators
+    ]
+    return found[0] if len(found) == 1 else None
