@@ -8,15 +8,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from tcomp.arrays.addresses import data_address
 from tcomp.arrays.arrays import default_kind, kind_of
 from tcomp.arrays.devices import MAIN, Place
-from tcomp.arrays.kinds import ArrayKind, NumpyArray
-from tcomp.backends.arena import ALIGNMENT
+from tcomp.arrays.kinds import ArrayKind
 from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Source
+from tcomp.bound.ahead import aligned
 from tcomp.bound.held import Held, settle
 from tcomp.grammar.tree.function import Function
 from tcomp.model.build import build
@@ -110,14 +107,14 @@ class Shared:
 
         Not from the memory that is kept for results of calls: this one is not given back.
         """
-        zeros = _zeros(_bytes(argument))
+        zeros = aligned(_bytes(argument))
         return zeros if place == MAIN else kind.from_numpy(zeros, place)
 
     def _packed(self, source: Source, program: Program, arrays: Mapping[str, Any]) -> Computed:
         """Fill the memory of the panels of a kernel."""
         begun = time.perf_counter()
         *bound, memory = source.bound
-        room = _zeros(_bytes(memory))
+        room = aligned(_bytes(memory))
         program.pack([*(kind_of(arrays[a.name]).address(arrays[a.name]) for a in bound), kind_of(room).address(room)])
         return Computed({PACKED: room}, _bytes(memory), time.perf_counter() - begun)
 
@@ -129,13 +126,6 @@ class Shared:
 def bound_kernel(shared: Shared, specialisation: Specialisation, place: Place) -> Kernel:
     """The kernel of a part for each call, with what is bound to it.  Raises TcompError."""
     return Kernel(specialisation, supply=functools.partial(shared.bind, specialisation, place))
-
-
-def _zeros(count: int) -> NumpyArray:
-    """So many bytes, from a line of the cache on."""
-    memory = np.zeros(count + ALIGNMENT, np.uint8)
-    start = -data_address(memory) % ALIGNMENT
-    return memory[start : start + count]
 
 
 def _meaning(once: Specialisation) -> str:

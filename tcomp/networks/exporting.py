@@ -31,6 +31,9 @@ def export(net: CompiledNetwork, folder: Path, name: str) -> tuple[Path, ...]:
         raise NetworkError(f"{outside.group.results[0]} is made outside of tcomp, so the network cannot be exported")
     if not name.isidentifier() or not name.isascii():
         raise NetworkError(f"{name} is no name of a function in C")
+    if any(step.weights for step in net.steps):
+        # Kernels in C take weights as they lie.
+        net = CompiledNetwork(net.network, replace(net.options, pack_weights=False), passed=True)
     first: dict[int, Step] = {}
     for step in net.steps:
         first.setdefault(step.number, step)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from tcomp.backends.source import PACKED
+from tcomp.bound.ahead import kernel_with_bound
 from tcomp.engine import define
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.options.options import MappingOptions
@@ -32,12 +35,41 @@ class Step:
     kernel: Kernel | None
     number: int
 
+    @property
+    def weights(self) -> frozenset[str]:
+        """The arguments that the kernel takes as bound ones."""
+        part = None if self.kernel is None else self.kernel.specialisation.sizes.part
+        return frozenset() if part is None else frozenset(self._values[name] for name in part.bound)
+
+    @property
+    def _values(self) -> dict[str, str]:
+        """The values by the names that the operation has for its inputs."""
+        inputs = () if self.operation is None else self.operation.function.inputs
+        return {tensor.name: value for tensor, value in zip(inputs, self.group.arguments, strict=True)}
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The values that the kernel takes as arguments of a call: inputs, then outputs."""
+        return (*(name for name in self.group.arguments if name not in self.weights), *self.group.results)
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The values that it takes after those, in its order, without the memory of panels."""
+        arguments = () if self.kernel is None else self.kernel.bound
+        return tuple(self._values[argument.name] for argument in arguments if argument.name != PACKED)
+
+    @property
+    def panel_bytes(self) -> int:
+        """The memory of the panels that are packed ahead."""
+        last = self.kernel.bound[-1] if self.kernel is not None and self.kernel.bound else None
+        return math.prod(last.shape) * last.dtype.itemsize if last is not None and last.name == PACKED else 0
+
 
 def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tuple[Step, ...]:
     """The steps, each with its kernel.  Raises what compiling a def raises, and NetworkError."""
     chosen = _chosen(storage.steps, options.kernels)
     operations: dict[str, Operation] = {}
-    wanted: dict[tuple[Any, ...], tuple[Operation, Group, MappingOptions | None]] = {}
+    wanted: dict[tuple[Any, ...], tuple[Operation, Group, MappingOptions | None, frozenset[str]]] = {}
     keys: list[tuple[Any, ...] | None] = []
     for group in storage.steps:
         if group.outside is not None:
@@ -48,8 +80,9 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
             operations[text] = define(text, network.name)[group.network.name]
         option = chosen.get(id(group))
         layouts = tuple(storage.layouts[name].strides for name in (*group.arguments, *group.results))
-        key = (text, layouts, option)
-        wanted.setdefault(key, (operations[text], group, option))
+        weights = _weights(network, storage, group) if options.pack_weights else frozenset()
+        key = (text, layouts, option, tuple(name in weights for name in group.arguments))
+        wanted.setdefault(key, (operations[text], group, option, weights))
         keys.append(key)
     values = network.by_name
 
@@ -57,9 +90,17 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
         layout, value = storage.layouts[name], values[name]
         return spread(value.shape, value.dtype, layout.strides)
 
-    def kernel_of(operation: Operation, group: Group, option: MappingOptions | None) -> Kernel:
+    def kernel_of(operation: Operation, group: Group, option: MappingOptions | None, weights: frozenset[str]) -> Kernel:
         out = tuple(array(name) for name in group.results)
-        return operation.compile(*(array(name) for name in group.arguments), out=out, target="cpu", options=option)
+        arguments = [array(name) for name in group.arguments]
+        inputs = operation.function.inputs
+        names = {tensor.name for tensor, name in zip(inputs, group.arguments, strict=True) if name in weights}
+        if names:
+            kernel = kernel_with_bound(operation.function, names, arguments, out, option)
+            # Otherwise something besides panels would have to be computed ahead: folding does that.
+            if {argument.name for argument in kernel.bound} <= {*names, PACKED}:
+                return kernel
+        return operation.compile(*arguments, out=out, target="cpu", options=option)
 
     kernels = dict(zip(wanted, _side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
     numbers = {key: number for number, key in enumerate(wanted)}
@@ -67,6 +108,13 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
         Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key])
         for key, group in zip(keys, storage.steps, strict=True)
     )
+
+
+def _weights(network: Network, storage: Storage, group: Group) -> frozenset[str]:
+    """The arguments of a group of which panels may be packed ahead: weights that are matrices at least."""
+    values = network.by_name
+    every = frozenset(name for name in group.arguments if storage.layouts[name].root in network.weights)
+    return frozenset(name for name in every if len(values[name].shape) > 1 and len(every) < len(group.arguments))
 
 
 def _side_by_side(make: Any, wanted: Sequence[tuple[Any, ...]], workers: int) -> list[Kernel]:

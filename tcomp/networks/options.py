@@ -24,6 +24,7 @@ class NetworkOptions:
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})
+    pack_weights: bool = field(default=True, metadata={"help": "panels of weights are packed once and kept"})
     one_call: bool = field(default=True, metadata={"help": "all kernels run in one call of C"})
     accuracy: float = 1e-5
     """The largest relative error that an algorithm may add to the results of a layer."""

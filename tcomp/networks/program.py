@@ -13,6 +13,7 @@ import numpy as np
 
 from tcomp import debug
 from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
+from tcomp.bound.ahead import aligned
 from tcomp.errors import ShapeError, TcompError
 from tcomp.networks.grouping import group
 from tcomp.networks.kernels import Step, compiled
@@ -65,6 +66,7 @@ class CompiledNetwork:
         self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
+        self._panels: dict[tuple[int, tuple[str, ...]], Array] = {}
         self._parts: list[tuple[Chain | None, range]] = self._linked()
         self._arenas: list[Array] = []
 
@@ -77,6 +79,11 @@ class CompiledNetwork:
     def places(self) -> Places:
         """Where these lie in their block of memory."""
         return self._storage.places
+
+    @property
+    def panel_bytes(self) -> int:
+        """The memory of the panels of weights that were packed ahead."""
+        return sum(panels.nbytes for panels in self._panels.values())
 
     def __call__(self, *inputs: Any) -> Any:
         """What the network gives for inputs of the shapes for which it was compiled.  Raises ShapeError."""
@@ -101,7 +108,8 @@ class CompiledNetwork:
         counts = f"{len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels, {calls}"
         lines = [
             f"{self.network.name}: {counts}",
-            f"weights {weights:,} bytes; results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
+            f"weights {weights:,} bytes, and {self.panel_bytes:,} in panels",
+            f"results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
         ]
         lines += [f"left out: {', '.join(off)}"] if off else []
         chosen = {choice.value: choice for choice in self.choices}
@@ -176,14 +184,24 @@ class CompiledNetwork:
 
         for number, step in enumerate(self.steps):
             link = step.kernel.link() if step.kernel is not None and self.options.one_call else None
-            names = (*step.group.arguments, *step.group.results)
-            if link is None or len(names) > MOST_ARRAYS:
+            if link is None or len(step.called) + len(step.kernel.bound if step.kernel else ()) > MOST_ARRAYS:
                 close(number)
                 parts.append((None, range(number, number + 1)))
             else:
-                linked.append((link, [self._base(name) for name in names]))
+                places = [self._base(name) for name in (*step.called, *step.bound)]
+                linked.append((link, places + self._packed(step)))
         close(len(self.steps))
         return parts
+
+    def _packed(self, step: Step) -> list[tuple[int, int]]:
+        """Where the panels of a step lie, which are packed if no step with its kernel and its weights came before."""
+        if step.kernel is None or not step.panel_bytes:
+            return []
+        key = (step.number, step.bound)
+        if key not in self._panels:
+            room = self._panels[key] = aligned(step.panel_bytes)
+            step.kernel.pack([*(self._base(name)[1] for name in step.bound), room.ctypes.data])
+        return [(_WEIGHTS, self._panels[key].ctypes.data)]
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""

@@ -111,10 +111,22 @@ class Kernel:
         return export(self.specialisation.function, (variant,), target, Path(folder), name, architectures)
 
     def link(self) -> Link | None:
-        """The kernel as a step of a chain, its arrays the inputs and then the outputs; None if it is no C function."""
+        """The kernel as a step of a chain; None if it is no C function.
+
+        Its arrays are the inputs, the outputs, and then what is ``bound``.
+        """
         program = self._program
-        found = program.machine_code if isinstance(program, HostProgram) and not self._source.bound else None
+        found = program.machine_code if isinstance(program, HostProgram) else None
         return None if found is None else Link(*found)
+
+    @property
+    def bound(self) -> tuple[Argument, ...]:
+        """What is the same in every call, in its order; where panels are packed ahead, their memory is the last."""
+        return self._source.bound
+
+    def pack(self, addresses: Sequence[int]) -> None:
+        """Fill the memory of panels, whose address is the last, from what else is ``bound``."""
+        self._program.pack(addresses)
 
     def kept(self) -> Iterator[tuple[str, str, str, bytes]]:
         """What the cache on disk has of the kernel: kind, key, label and content of its text and its machine code."""

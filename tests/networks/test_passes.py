@@ -87,6 +87,7 @@ def test_a_pass_may_be_left_out(name: str, module: Passes) -> None:
     costs = {
         "views": len(net.steps) - len(whole.steps),
         "share_memory": net.places.bytes - whole.places.bytes,
+        "pack_weights": whole.panel_bytes - net.panel_bytes,
         "one_call": ("in one call" in whole.explain()) - ("in one call" in net.explain()),
     }
     calls = sum(a != b for a, b in zip_longest(net.network.calls, whole.network.calls))
@@ -97,6 +98,19 @@ def test_heads_are_read_and_written_where_they_lie(module: Passes) -> None:
     net = tc.compile_network(module, X)
     # Of all that is moved, only the first map of pixels and the rows of the result, an array of its own, are copied.
     assert [step.group.view for step in net.steps if step.group.view] == [("permute", 0, 2, 1), ("take", 1)]
+
+
+def test_panels_of_weights_are_packed_once_for_calls_that_share_both() -> None:
+    same, other = nn.Linear(48, 48), nn.Linear(48, 48)
+    module, x = nn.Sequential(same, nn.Tanh(), other, nn.Tanh(), same, nn.Tanh()).eval(), torch.randn(5, 48)
+    net = tc.compile_network(module, x)
+    packed = [step.panel_bytes for step in net.steps]
+    assert len({step.number for step in net.steps if step.panel_bytes}) == 1 and min(packed[:2]) >= 48 * 48 * 4
+    assert net.panel_bytes == packed[0] + packed[1]
+    with torch.no_grad():
+        assert close(net(x), module(x))
+    apart = tc.compile_network(module, x, options={"one_call": False})
+    assert torch.equal(apart(x), tc.compile_network(module, x, options={"pack_weights": False})(x))
 
 
 def test_options_of_single_kernels(module: Passes) -> None:
