@@ -317,8 +317,8 @@ class Buffer:
     "block" (a block has it in global memory) or "private" (each thread has its own elements of it, as ``deals`` says).
     ``shape`` is the box; its first element has the logical coordinates ``origin`` (global) or ``lower``, an affine
     function of the loops around the mark (all tiles).  In memory its dimensions stand in ``order``, outermost first, or
-    as they are if that is empty.  All elements along dimensions that are ``folded`` have one place, which they use in
-    turn.
+    as they are if that is empty.  Elements along a ``folded`` dimension that are its extent apart, or a multiple of it,
+    have one place, which they use in turn.
     """
 
     storage: str

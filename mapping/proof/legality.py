@@ -15,6 +15,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.memory.overhang import may_overhang
 from tcomp.mapping.memory.places import Place, named_space, own_element, places
+from tcomp.mapping.memory.windows import Turns, dates_of
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories
@@ -209,6 +210,20 @@ def _prove_room(plan: Plan, buffer: Buffer, place: Place | None, step: str) -> N
         return
     for writer in writers:
         _prove_box(buffer, place.prefixes[writer.name].reverse().apply_range(writer.write), step)
+    if buffer.folded and buffer.space == "tile":
+        _prove_window(plan, buffer, place, step)
+
+
+def _prove_window(plan: Plan, buffer: Buffer, place: Place, step: str) -> None:
+    """Nothing touches an element any more when another one is written into its place."""
+    (dimension,) = buffer.folded
+    turns = Turns(plan.scop, buffer, place, dates_of(plan.tree), dimension)
+    upwards, downwards = (next(turns.too_early(way, buffer.shape[dimension]), None) for way in (1, -1))
+    if upwards is not None and downwards is not None:
+        raise LegalityError(
+            f"pass '{step}' keeps {buffer.shape[dimension]} of {buffer.storage} along dimension {dimension}, but one "
+            f"is still in use when another is written into its place: {upwards[2].wrap().sample_point()}"
+        )
 
 
 def _prove_box(buffer: Buffer, writes: isl.Map, step: str) -> None:

@@ -204,8 +204,11 @@ def _buffer(scop: Scop, row: Row) -> Buffer:
     if order and (space != "tile" or sorted(order) != list(range(len(shape)))):
         raise PlanError(f"{row.where}: order must name every dimension of a tile once")
     folded = row.numbers("folded", ())
-    if any(d >= len(shape) or shape[d] != 1 for d in folded) or (folded and space not in ("shared", "private")):
-        raise PlanError(f"{row.where}: only tiles of a block have folded dimensions, with room for one element")
+    places = {"shared": 1, "private": 1, "tile": LARGEST}.get(space, 0)
+    if any(d >= len(shape) or not 1 <= shape[d] <= places for d in folded) or (len(folded) > 1 and space == "tile"):
+        raise PlanError(
+            f"{row.where}: tiles have folded dimensions, on a processor one, for threads of a GPU with one place each"
+        )
     return Buffer(storage.name, storage.dtype, space, shape, origin, lower, mark, deals, order, folded)
 
 

@@ -188,6 +188,10 @@ def _check_buffer(plan: Plan, buffer: Buffer, marks: dict[str, Place]) -> None:
     outside = sorted(users - set(place.prefixes))
     _require(not outside, f"buffer {name} is declared at {buffer.mark}, but {', '.join(outside)} uses it elsewhere")
     _require(not buffer.mark.startswith("parallel"), f"buffer {name} cannot be declared at {buffer.mark}")
+    if buffer.folded and buffer.space == "tile":
+        whole = {o.statement for o in plan.operations.values()} & users
+        _require(not plan.phases, f"{name} is folded, but not onto one place: this is a GPU")
+        _require(not whole, f"{name} is folded, but {', '.join(sorted(whole))} is an operation")
     if buffer.lower is not None:
         _check_corner(buffer.lower, place, f"buffer {name}")
     around = {m for o in plan.operations for m in _marks_below(plan, o)}

@@ -274,9 +274,11 @@ class Speller:
         else:
             corner, shape, strides = buffer_corner(buffer), buffer.shape, buffer.strides
         terms = []
-        for text, lower, extent, stride in zip(subscripts, corner, shape, strides, strict=True):
+        folded = () if buffer is None else buffer.folded
+        for d, (text, lower, extent, stride) in enumerate(zip(subscripts, corner, shape, strides, strict=True)):
             if stride and extent > 1 and (text.removesuffix(self.dialect.suffix), lower) != ("0", "0"):
                 offset = text if lower == "0" else f"({text} - {lower})"
+                offset = f"({offset} % {extent})" if d in folded else offset
                 terms.append(offset if stride == 1 else f"{offset} * {stride}{self.dialect.suffix}")
         return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
 

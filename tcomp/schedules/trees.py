@@ -20,6 +20,9 @@ from tcomp.schedules.state import State
 STAGE = "nest"
 """The pass behind which the plans of schedules stand: those that follow find buffers and copies."""
 
+MOST_WAYS = 4
+"""So many loops over what a stage computes inside a loop of another are better than one that looks for it."""
+
 
 def plan_of(state: State, note: str) -> str:
     """The text of the plan.  Raises ScheduleError."""
@@ -101,11 +104,21 @@ class _Planting:
         if not inner:
             return self._rest(stage, level, own)
         inner.sort(key=lambda s: self.state.position(s.name))
-        parts = [
-            (self._instances(self._below(s)), self._from(s, in_step(self.state, s), [*s.statements])) for s in inner
-        ]
+        parts = [part for s in inner for part in self._computed(s)]
         domain = self._here(stage, level + 1, own)
         return self._place(Sequence((*parts, (domain, self._rest(stage, level, own)))))
+
+    def _computed(self, stage: Stage) -> list[tuple[isl.UnionSet, Subtree]]:
+        """What a stage computes inside a loop of another, in turn.
+
+        What comes first there, such as the first rows of a window, may be more than what comes later: it has loops of
+        its own, so that the others need not look for it.
+        """
+        below = self._below(stage)
+        apart = [self._instances(below)]
+        if below == [stage] and len(stage.statements) == 1 and not in_step(self.state, stage):
+            apart = [isl.UnionSet.from_set(s) for s in _disjoint(self.placing.placed[stage.name])]
+        return [(s, self._from(stage, in_step(self.state, stage), [*stage.statements])) for s in apart]
 
     def _here(self, stage: Stage, level: int, own: list[str]) -> isl.UnionSet:
         """The instances of some statements of a stage, and of stages inside at least so many of its loops."""
@@ -197,6 +210,17 @@ class _Planting:
     @staticmethod
     def _arounds(placed: Placed) -> list[isl.Map]:
         return list(placed.around.values())
+
+
+def _disjoint(placed: Placed) -> list[isl.Set]:
+    """The instances of a stage's one statement, by how the iterations in which they run follow from them."""
+    ((name, around),) = placed.around.items()
+    left, found = placed.domains[name], []
+    for way in around.coalesce().get_basic_maps():
+        own = left.intersect(isl.Map.from_basic_map(way).domain())
+        left = left.subtract(own)
+        found += [] if own.is_empty() else [own]
+    return found if left.is_empty() and len(found) <= MOST_WAYS else [placed.domains[name]]
 
 
 def _part(around: isl.Map, low: int, high: int) -> isl.Map:

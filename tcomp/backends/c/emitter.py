@@ -19,6 +19,7 @@ from tcomp.backends.c.loops.joined import joined
 from tcomp.backends.c.loops.nests import nest_of
 from tcomp.backends.c.loops.scans import RunningValue, Scan, scan_below
 from tcomp.backends.c.loops.stages import clears, copied_by
+from tcomp.backends.c.loops.windows import slides
 from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_loops
 from tcomp.backends.c.pieces import PieceText
 from tcomp.backends.c.rows.loops import RowLoops
@@ -135,6 +136,9 @@ class Emitter:
 
     def _for(self, node: For, depth: int) -> None:
         """A loop, whose bounds have been computed where they are names."""
+        if slides(node, self.plan):
+            self._loop(node, depth, self._node)
+            return
         scan = scan_below(node, self.plan)
         if scan is not None and scan.mark not in self.scans:
             self._scan(scan, node, depth)
@@ -194,6 +198,8 @@ class Emitter:
         """Spell a register tile of an update with what sets its elements before, or copies them; how many nodes."""
         update, start = nodes[number], nodes[0] if number else None
         assert isinstance(update, For)
+        if any(slides(node, self.plan) for node in nodes[: number + 2]):
+            return 0
         if self._begins(update):
             return self._accumulated_in_range(nodes, number, depth)
         for after in (*nodes[number + 1 : number + 2], None):
