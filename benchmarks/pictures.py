@@ -44,7 +44,11 @@ ABOVE = (
     Storey("torch", "layers, patterns"),
     Storey("autograd", "defs as operators\nof torch"),
     Storey("bound", "arguments that\nare bound"),
-    Storey("networks", "whole networks, as\nchains of kernels", _of("networks", "algorithms aten lowering onnx texts")),
+    Storey(
+        "networks",
+        "whole networks, as\nchains of kernels",
+        _of("networks", "algorithms aten lowering onnx studies texts"),
+    ),
     Storey("schedules", "loops by hand,\nstep by step"),
     Storey(
         "tuner",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tcomp.runtime.calls import check_call
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import resolve
 from tcomp.runtime.specialisation import Specialisation, strides_of
+from tcomp.tuner.database.identity import device_model
+from tcomp.tuner.policy import stored_options
 
 
 def kernel_with_bound(
@@ -30,14 +33,18 @@ def kernel_with_bound(
     """The kernel of a CPU for arrays like these, of which those with ``names`` will be the same in every call.
 
     Nothing is bound yet: ``Kernel.bound`` says what the function takes after its inputs and outputs.  What depends on
-    bound arguments alone is not computed ahead, only packed.
+    bound arguments alone is not computed ahead, only packed.  Without options it is compiled with those that tuning
+    the function kept for such arrays.
 
     Raises TcompError.
     """
     call = check_call(function, tuple(arguments), out, runs=False)
     values = bind_sizes(function, call.shapes, call.constants)
     sizes = Sizes(values, strides_of(call.views), Part(tuple(sorted(names))))
-    return Kernel(Specialisation(function, sizes, options or MappingOptions(), resolve("cpu", call.place), False))
+    made = Specialisation(function, sizes, options or MappingOptions(), resolve("cpu", call.place), False)
+    if options is None:
+        made = replace(made, options=stored_options(made, device_model(made.target, call.place)))
+    return Kernel(made)
 
 
 def aligned(count: int) -> NumpyArray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.commands.inputs.types import parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import MissingPackageError, NetworkError
@@ -37,13 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
         if name == "show":
             action.add_argument("--stage", metavar="PASS", help="the text after this pass; source: as it was read")
-        if name in ("run", "profile", "ablate"):
+        if name in ("run", "profile", "ablate", "tune", "picture"):
             given = "arrays by the names of the inputs (default: random numbers)"
             action.add_argument("--input", metavar="FILE.npz", help=given)
         if name in _OUTPUTS:
-            action.add_argument("--output", metavar="FILE", required=name in ("save", "export"), help=_OUTPUTS[name])
+            action.add_argument(
+                "--output", metavar="FILE", required=name in ("save", "export", "picture"), help=_OUTPUTS[name]
+            )
         if name in ("profile", "ablate"):
             action.add_argument("--repeat", type=int, default=20, metavar="N", help="runs to take the median of (20)")
+        if name == "tune":
+            seconds = "for all kernels together, those that take most first (default: 60)"
+            action.add_argument("--budget", type=parse_seconds, default=60.0, metavar="SECONDS", help=seconds)
+            action.add_argument("--seed", type=parse_seed, default=0, metavar="N", help="draws other candidates (0)")
+            action.add_argument("--again", action="store_true", help="search also for kernels that were tuned before")
         if name == "profile":
             action.add_argument("--as", dest="form", choices=("table", "json", "trace"), default="table")
 
@@ -53,6 +61,7 @@ _OUTPUTS = {
     "profile": "where to write it instead of printing it",
     "save": "where to write it",
     "export": "the folder to write",
+    "picture": "where to write it: NAME.svg or NAME.png",
 }
 
 
@@ -106,6 +115,21 @@ def ablation(values: argparse.Namespace) -> int:
     return DONE
 
 
+def tune(values: argparse.Namespace) -> int:
+    """Search for faster options for its kernels, and keep them.  Raises TcompError."""
+    net = _compiled(values)
+    given = _inputs(net.network, values.input)
+    show_line(str(net.tune(*given, budget=values.budget, again=values.again, seed=values.seed)))
+    return DONE
+
+
+def picture(values: argparse.Namespace) -> int:
+    """Compile, run and draw.  Raises TcompError."""
+    net = _compiled(values)
+    net.picture(*_inputs(net.network, values.input)).save(values.output)
+    return DONE
+
+
 def save(values: argparse.Namespace) -> int:
     """Compile and write.  Raises TcompError."""
     _compiled(values).save(values.output)
@@ -132,6 +156,8 @@ _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "run": (run, "run it once"),
     "profile": (profile, "tell what each kernel takes"),
     "ablate": (ablation, "tell what it takes with each pass left out"),
+    "tune": (tune, "search for faster options for its kernels, and keep them for this and other networks"),
+    "picture": (picture, "draw its kernels in order and where their results lie in memory"),
     "save": (save, "compile it and write it into a file that tcomp.load_network reads"),
     "export": (export, "write it as C, for use without tcomp"),
     "ops": (list_operators, "list the operators that have a rule"),

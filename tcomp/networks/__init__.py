@@ -15,15 +15,15 @@ from typing import Any
 
 from tcomp.errors import NetworkError
 from tcomp.networks import aten, onnx  # noqa: F401  (they fill the table of rules)
-from tcomp.networks.ablation import Ablation, ablate
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
-from tcomp.networks.profile import Profile
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.reading import network_of as read_text
 from tcomp.networks.saving import load
+from tcomp.networks.studies.ablation import Ablation, ablate
+from tcomp.networks.studies.profile import Profile
 
 __all__ = [
     "Ablation",

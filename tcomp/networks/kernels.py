@@ -64,6 +64,11 @@ class Step:
         last = self.kernel.bound[-1] if self.kernel is not None and self.kernel.bound else None
         return math.prod(last.shape) * last.dtype.itemsize if last is not None and last.name == PACKED else 0
 
+    @property
+    def told(self) -> str:
+        """The defs that it computes, in order."""
+        return " + ".join(call.function for call in self.group.calls)
+
 
 def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tuple[Step, ...]:
     """The steps, each with its kernel.  Raises what compiling a def raises, and NetworkError."""

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,13 @@ from tcomp.networks.lowering.passes import lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.placing import ALIGNMENT, Life, Places
-from tcomp.networks.profile import Profile, Row
-from tcomp.networks.storage import stored
+from tcomp.networks.storage import Layout, stored
+from tcomp.networks.studies.profile import Profile, Row
 from tcomp.storage.cache import store
+
+if TYPE_CHECKING:
+    from tcomp.networks.studies.tuning import NetworkTuning
+    from tcomp.pictures.canvas import Picture
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -98,6 +102,46 @@ class CompiledNetwork:
         times = np.median([self._run(inputs, timed=True)[1] for _ in range(max(1, repeats))], axis=0)
         return Profile(tuple(self._row(step, float(t)) for step, t in zip(self.steps, times, strict=True)))
 
+    def tune(self, *inputs: Any, budget: float = 60.0, again: bool = False, **search: Any) -> NetworkTuning:
+        """Search for faster options for each distinct kernel, and run with them from now on.
+
+        What is found is kept, so other networks with such a kernel use it, too.  Kernels that were tuned before are
+        not searched for again.  If the whole network is no faster, it stays as it was.
+
+        Args:
+            inputs: as for a call; the network is measured with them.
+            budget: seconds of wall time for all searches; the kernels that take most get most of it.
+            again: search for kernels, too, that were tuned before.
+            search: ``strategy``, ``seed``, ``jobs``, ``executor`` and ``watch``, as for the ``tune`` of an operation.
+
+        Raises:
+            ShapeError: inputs do not fit.
+            TcompError: a parameter of the search is wrong.
+            KeyboardInterrupt: Ctrl-C; what was found until then is kept.
+        """
+        from tcomp.networks.studies.tuning import tune  # noqa: PLC0415  (few processes tune)
+
+        result, faster = tune(self, inputs, budget, search, again=again)
+        if faster is not None:
+            same = ("stages", "choices", "source")
+            vars(self).update({name: value for name, value in vars(faster).items() if name not in same})
+        return result
+
+    def picture(self, *inputs: Any) -> Picture:
+        """The kernels in order, what each reads, and where results lie in their block of memory, step by step.
+
+        Given inputs, kernels are coloured by the share of the time that they take.  The picture shows itself in a
+        notebook, and ``save(path)`` writes it as SVG or PNG.  Raises ShapeError for inputs that do not fit, and
+        MissingPackageError without matplotlib.
+        """
+        from tcomp.networks.studies.drawing import draw  # noqa: PLC0415  (few processes draw)
+
+        return draw(self, [row.seconds for row in self.profile(*inputs).rows] if inputs else [])
+
+    def layout_of(self, name: str) -> Layout:
+        """How the elements of a value lie in memory."""
+        return self._storage.layouts[name]
+
     def explain(self) -> str:
         """What runs, one line a kernel, and where its results lie."""
         weights = sum(array.nbytes for array in self.network.weights.values())
@@ -119,7 +163,7 @@ class CompiledNetwork:
             where = f"at {offset:,}" if offset is not None else "a result"
             shape = "x".join(map(str, self._values[name].shape))
             which = f"kernel {step.number:<4}" if step.kernel is not None else "outside    "
-            lines.append(f"{number:4} {which} {name} ({shape}, {where}): {_told(step)}")
+            lines.append(f"{number:4} {which} {name} ({shape}, {where}): {step.told}")
             made = [result for call in step.group.calls for result in call.results]
             lines += [f"     {chosen[result]}" for result in made if result in chosen]
         return "\n".join(lines)
@@ -165,7 +209,7 @@ class CompiledNetwork:
 
     def _row(self, step: Step, seconds: float) -> Row:
         moved = sum(self._values[name].bytes for name in (*step.group.arguments, *step.group.results))
-        return Row(_told(step), step.group.calls[0].place, seconds, step.group.results[0], step.number, moved)
+        return Row(step.told, step.group.calls[0].place, seconds, step.group.results[0], step.number, moved)
 
     def _linked(self) -> list[tuple[Chain | None, range]]:
         """Runs of steps that are one call of C; those without a chain are called one by one."""
@@ -289,10 +333,5 @@ def _copied(network: str, step: Step, found: Sequence[Any], out: tuple[Array, ..
     """Put what ran outside where it belongs.  Raises ShapeError if that has another shape than was said."""
     for array, made in zip(out, found, strict=True):
         if np.shape(made) != array.shape:
-            raise ShapeError(f"{_told(step)} of {network} gave {np.shape(made)} and not {array.shape}")
+            raise ShapeError(f"{step.told} of {network} gave {np.shape(made)} and not {array.shape}")
         array[...] = made
-
-
-def _told(step: Step) -> str:
-    """The defs of a step, in order."""
-    return " + ".join(call.function for call in step.group.calls)
