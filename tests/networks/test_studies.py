@@ -12,8 +12,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tcomp as tc  # noqa: E402
+from tcomp.arrays.devices import MAIN  # noqa: E402
 from tcomp.cli import main  # noqa: E402
 from tcomp.networks.studies import tuning  # noqa: E402
+from tcomp.tuner.database.file import open_database  # noqa: E402
+from tcomp.tuner.database.identity import device_model, identity_of  # noqa: E402
+from tcomp.tuner.database.records import Tuned  # noqa: E402
 
 TEXT = """
 def dense(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }
@@ -64,6 +68,18 @@ def test_options_that_were_found_are_used(own_results: Path, monkeypatch: pytest
         net.tune(x.numpy(), budget=0)
     with pytest.raises(tc.ShapeError):
         net.tune(x.numpy()[1:])
+
+
+def test_what_a_search_kept_serves_other_networks(own_results: Path) -> None:
+    net, x, right = small()
+    step = net.steps[0]
+    identity = identity_of(step.kernel.specialisation, device_model(step.kernel.specialisation.target, MAIN))
+    found = tc.MappingOptions(tile_sizes=(4, 16))
+    with open_database() as kept:
+        kept.keep(Tuned(identity, "dense", found, (1.0,), (2.0,), True, 1, 0.0, "here"))
+    other, x, right = small()
+    assert [step.kernel.specialisation.options for step in other.steps] == [found] * 3
+    assert torch.allclose(torch.from_numpy(other(x.numpy())), right, rtol=1e-4)
 
 
 def test_a_network_that_is_no_faster_stays(own_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def tune(
     seconds = [row.seconds for row in net.profile(*inputs, repeats=5).rows]
     rows = tuple(_searched(net, seconds, budget, search, again=again))
     found = {row.makes: row.options for row in rows if row.speedup > 1 and row.options != MappingOptions()}
-    chosen = {step.group.results[0]: found[first] for first, step in _firsts(net) if first in found}
+    chosen = {step.group.results[0]: found[first] for first, step in _firsts(net) if _changes(step, found.get(first))}
     given = net.options.kernels
     options = replace(net.options, kernels=chosen | dict(given))
     if not chosen:
@@ -98,6 +98,12 @@ def _firsts(net: CompiledNetwork) -> Iterator[tuple[str, Step]]:
     for step in net.steps:
         if step.kernel is not None:
             yield first.setdefault(step.number, step.group.results[0]), step
+
+
+def _changes(step: Step, options: MappingOptions | None) -> bool:
+    """Whether there are options that the kernel of a step does not have already."""
+    assert step.kernel is not None
+    return options not in (None, step.kernel.specialisation.options)
 
 
 def _in_turn(nets: Sequence[CompiledNetwork], inputs: Sequence[Any]) -> list[float]:
