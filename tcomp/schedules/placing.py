@@ -64,6 +64,11 @@ class Placing:
         consumer = self.state.stage(place.consumer)
         if place.shift is not None:
             return self._in_step(stage, consumer, place)
+        if consumer.place is not None and consumer.depth(place.loop) < in_step(self.state, consumer):
+            raise ScheduleError(
+                f"{stage.name} is computed in {place.loop} of {consumer.name}, but there {consumer.name} runs in step "
+                f"with {consumer.place.consumer}: compute {stage.name} in a loop of {consumer.place.consumer}"
+            )
         depth = self._base(consumer) + consumer.depth(place.loop)
         where = self._needed(stage, consumer, place, depth)
         if where is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tcomp.schedules.expressions import names_in
 from tcomp.schedules.placing import in_step
-from tcomp.schedules.stages import PARALLEL, SERIAL, VECTORS, Loop, Stage
+from tcomp.schedules.stages import COPIES, PARALLEL, SERIAL, VECTORS, Loop, Stage
 from tcomp.schedules.state import State
 
 
@@ -58,7 +58,7 @@ def _left(stage: Stage, level: int) -> str:
 
 
 def _head(loop: Loop, partly: bool) -> str:
-    how = {SERIAL: "", PARALLEL: "parallel ", VECTORS: "vectorized "}[loop.how]
+    how = {SERIAL: "", PARALLEL: "parallel ", VECTORS: "vectorized ", COPIES: "unrolled "}[loop.how]
     if partly:
         return f"{how}for {loop.name} in what is needed:"
     return f"{how}for {loop.name} in {loop.low} .. {loop.high + 1}:"

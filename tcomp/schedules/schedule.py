@@ -134,7 +134,10 @@ class Schedule:
         return self._step("vectorize", loop)
 
     def unroll(self, *given: Any) -> Schedule:
-        """How many copies of loop bodies there may be on a GPU.  On a processor the C compiler unrolls."""
+        """A loop as a copy of its body for each iteration: its name, and a size to unroll parts of it.
+
+        On a GPU how many copies of loop bodies there may be.
+        """
         return self._step("unroll", *given)
 
     # Where a stage is computed, and where its values are.

@@ -11,7 +11,7 @@ from tcomp.model.scop import Scop, ScopStatement, map_from_text
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Expression, Name, names_in, text_of
 
-SERIAL, PARALLEL, VECTORS = "serial", "parallel", "vectors"
+SERIAL, PARALLEL, VECTORS, COPIES = "serial", "parallel", "vectors", "copies"
 
 
 @dataclass(frozen=True, slots=True)

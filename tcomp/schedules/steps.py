@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tcomp.loops.unrolling import MOST_COPIES
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Negative, Quotient, Rest, Sum
 from tcomp.schedules.placing import reads_in
-from tcomp.schedules.stages import PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of
+from tcomp.schedules.stages import COPIES, PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of
 from tcomp.schedules.state import State
 
 ROOT = "root"
@@ -102,6 +103,19 @@ def vectorize(state: State, stage: Stage, loop: str) -> State:
     return _running(state, stage, VECTORS, (loop,))
 
 
+def unroll(state: State, stage: Stage, loop: str, size: int | None = None) -> State:
+    """A loop as a copy of its body for each iteration; with a ``size``, parts of it."""
+    if stage.loop(loop).how != SERIAL:
+        raise ScheduleError(f"{loop} of {stage.name} runs in parallel or in vectors, so it is not unrolled")
+    if size is not None:
+        state, loop = split(state, stage, loop, size), f"{loop}_i"
+        stage = state.stage(stage.name)
+    copies = stage.loop(loop).extent
+    if stage.place is None and copies > MOST_COPIES:
+        raise ScheduleError(f"{loop} of {stage.name} has {copies} iterations; no more than {MOST_COPIES} are unrolled")
+    return _running(state, stage, COPIES, (loop,))
+
+
 def serial(state: State, stage: Stage, *names: str) -> State:
     """Loops one iteration after another again."""
     return _running(state, stage, SERIAL, names)
@@ -182,8 +196,8 @@ def tensorize(state: State, stage: Stage) -> State:
 STEPS: dict[str, Callable[..., State]] = {
     step.__name__: step
     for step in (
-        split, tile, reorder, interchange, fuse, skew, reverse, parallel, vectorize, serial, compute_at, compute_root,
-        store_at, inline, cache_read, tensorize,
+        split, tile, reorder, interchange, fuse, skew, reverse, parallel, vectorize, unroll, serial, compute_at,
+        compute_root, store_at, inline, cache_read, tensorize,
     )
 }  # fmt: skip
 """What a CPU's schedule can do, by name."""

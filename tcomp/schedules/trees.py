@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import islpy as isl
 
+from tcomp.loops.unrolling import UNROLLED
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant
 from tcomp.mapping.text.writer import tree_text
@@ -14,7 +15,7 @@ from tcomp.model.scop import ScopStatement, union_map, union_set
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Expression, Name, names_in
 from tcomp.schedules.placing import Placed, Placing, in_step, values_of
-from tcomp.schedules.stages import VECTORS, Stage, loop_map
+from tcomp.schedules.stages import COPIES, VECTORS, Stage, loop_map
 from tcomp.schedules.state import State
 
 STAGE = "nest"
@@ -35,6 +36,7 @@ class _Planting:
         self.placing = Placing(state)
         self.operations: list[tuple[str, str, str]] = []
         self.places = 0
+        self.copies = 0
 
     def text(self, note: str) -> str:
         roots = [s for s in self.state.stages if s.place is None]
@@ -140,11 +142,17 @@ class _Planting:
         stops = [stage.depth(s.place.loop) for s in self.state.inside(stage.name) if s.place]
         stops += [stage.shared] if len(own) > 1 else []
         stops += [stage.depth(loop) for _, loop in stage.copied]
+        unrolled = [depth for depth, loop in enumerate(stage.loops) if loop.how == COPIES]
+        stops += [stop for depth in unrolled for stop in (depth, depth + 1)]
         end = min([stop for stop in stops if stop > level], default=len(stage.loops))
         inside = self._from(stage, end, own)
         if any(stage.depth(loop) == end for _, loop in stage.copied):
             inside = Mark(f"panel{self.state.position(stage.name)}", inside)
-        return Band(self._rows(stage, level, end, own), 0, inside)
+        loops = Band(self._rows(stage, level, end, own), 0, inside)
+        if level not in unrolled:
+            return loops
+        self.copies += 1
+        return Mark(f"{UNROLLED}{self.copies - 1}", loops)
 
     def _stages(self, stage: Stage, level: int, own: list[str]) -> Subtree:
         """The start, the updates and the end of a reduction, one after another."""
@@ -161,6 +169,10 @@ class _Planting:
     def _marked(self, stage: Stage, level: int, update: ScopStatement, child: Subtree) -> Subtree:
         """The updates as one operation of the backend, where that is asked for."""
         number, inner = self.state.position(stage.name), stage.loops[level:]
+        copied = next((loop.name for loop in inner if loop.how == COPIES), None)
+        lanes = bool(inner) and inner[-1].how == VECTORS and not names_in(inner[-1].value) <= {*stage.coordinates}
+        if copied is not None and (stage.tensorized or lanes):
+            raise ScheduleError(f"{copied} of {stage.name} is inside an operation, which is unrolled as it needs")
         if stage.tensorized:
             if recognise_contraction(update) is None or self._deeper(stage, level + 1):
                 raise ScheduleError(
@@ -168,7 +180,7 @@ class _Planting:
                 )
             self.operations.append((f"contract{number}", "contract", update.name))
             return Mark(f"contract{number}", child)
-        if inner and inner[-1].how == VECTORS and not names_in(inner[-1].value) <= {*stage.coordinates}:
+        if lanes:
             if any(not names_in(loop.value) <= {*stage.reduced} for loop in inner) or self._deeper(stage, level + 1):
                 raise ScheduleError(
                     f"{inner[-1].name} of {stage.name} runs in vectors where all loops over what is reduced are inside "

@@ -164,7 +164,10 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: blur["B"].store_at("y"), "say compute_at before"),
         (lambda: blur["B"].compute_at("O", "y", store_at="x"), "x of O stands inside y"),
         (lambda: blur["O"].inline(), "only what one statement computes element by element"),
-        (lambda: blur["O"].unroll(4), "say auto"),
+        (lambda: blur["O"].unroll(4), "O has no loop 4"),
+        (lambda: blur["O"].vectorize("x").unroll("x"), "so it is not unrolled"),
+        (lambda: blur["O"].auto().unroll("x"), "do not take this"),
+        (lambda: mm["C"].unroll("k").tensorize(), "k of C is inside an operation"),
         (lambda: blur["O"].blocks(4), "say auto"),
         (lambda: blur["O"].tensorize(), "no loop over what is reduced"),
         (lambda: mm["C"].cache_read("A", at="k"), "tensorize C before"),
@@ -174,6 +177,10 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
         (lambda: schedule("sums")["s"].compute_at("B", "i"), "is a result, of which each element is computed once"),
         (lambda: schedule("scatter")["O"].vectorize("n"), "have no lanes"),
+        (
+            lambda: schedule("mlp")["C"].compute_at("R", "m", store_at="root")["R"].compute_at("E", "p", shift=1),
+            "but there R runs in step with E",
+        ),
         (lambda: mm.choice("w", []), "a choice has a name and some values"),
     ):
         with pytest.raises(ScheduleError) as caught:

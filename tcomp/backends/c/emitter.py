@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
 from tcomp.backends.c.contractions.aheadpanels import ahead_panels
@@ -29,6 +30,7 @@ from tcomp.backends.c.vectors.widening import NARROWED
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
+from tcomp.errors import PlanError
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast, Function, Read
@@ -48,6 +50,7 @@ from tcomp.loops.ir import (
     walk,
 )
 from tcomp.loops.narrowing import Narrowed, end_of, narrowed_bounds
+from tcomp.loops.unrolling import UNROLLED, unrolled
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer
@@ -233,6 +236,10 @@ class Emitter:
         if node.name.startswith("parallel"):
             self._parallel(node, depth)
             return
+        if node.name.startswith(UNROLLED):
+            if any(isinstance(n, For) and self._begins(n) for n in walk(node.body)):
+                raise PlanError(f"the loop below {node.name} has a range inside that data give, so it is not unrolled")
+            node = replace(node, body=unrolled(node.body, node.name))
         operation = self.plan.operations.get(node.name)
         if node.name in self.scans and node.body is self.scans[node.name].scan.steps:
             for line in self.scans[node.name].steps():
