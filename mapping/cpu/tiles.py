@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tcomp.grammar.tree.dataranges import ranges_of
-from tcomp.grammar.tree.function import Read, walk
+from tcomp.grammar.tree.forms import to_form
+from tcomp.grammar.tree.function import Binary, Expr, Index, Read, walk
 from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
 from tcomp.mapping.contraction.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
@@ -60,7 +62,7 @@ def tile_sizes(
     if source is not None:
         own = tuple(source.order[m] for m in members)
         sizes = _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
-        around = (-(-size // source.steps[m]) for m, size in zip(members, sizes, strict=True))
+        around = (math.ceil(size / source.steps[m]) for m, size in zip(members, sizes, strict=True))
         return tuple(min(e, max(source.least[m], s)) for m, e, s in zip(members, full, around, strict=True))
     columns = columns_of(scop, cluster, machine.vector_bytes)
     if columns is not None and positions.index(columns.position) in members:
@@ -111,7 +113,7 @@ class _Source:
     cluster: Cluster
     columns: Columns
     order: tuple[int, ...]
-    steps: tuple[int, ...]
+    steps: tuple[Fraction, ...]
     least: tuple[int, ...]
     work: int
 
@@ -139,13 +141,13 @@ def _largest_source(machine: Machine, scop: Scop, cluster: Cluster) -> _Source |
     return max(found, key=lambda source: source.work, default=None)
 
 
-def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: int) -> int:
+def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: Fraction) -> int:
     """How long a tile is of which a window's overlap with the next tile is a small part."""
     sizes = statement.extents
     inner = statement.indices[statement.coordinates :]
     steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
     window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
-    return -(-CONTRACTION_TILES.overlaps * max(0, window - step) // step)
+    return math.ceil(CONTRACTION_TILES.overlaps * max(Fraction(0), window - step) / step)
 
 
 def _reads_reduced(scop: Scop, statement: ScopStatement, index: str) -> bool:
@@ -177,11 +179,26 @@ def _contraction_behind(scop: Scop, storage: str) -> ScopStatement | None:
     return None
 
 
-def _moved_dimension(read: Read, index: str, scop: Scop) -> tuple[int, int] | None:
-    """The one dimension that moves with an index, and how far; None if there is not one, or it moves backwards."""
-    steps = [coefficient(s, index, scop.sizes) for s in read.subscripts]
+def _moved_dimension(read: Read, index: str, scop: Scop) -> tuple[int, Fraction] | None:
+    """The one dimension that moves with an index, and how far; None if there is not one, or it moves backwards.
+
+    With ``h/2``, next to which ``h%2`` may stand, it moves by one in two steps.
+    """
+    steps = [_step(s, index, scop) for s in read.subscripts]
     moving = [(d, s) for d, s in enumerate(steps) if s is not None and s > 0]
     return moving[0] if len(moving) == 1 and [s for s in steps if s != 0] == [moving[0][1]] else None
+
+
+def _step(subscript: Expr, index: str, scop: Scop) -> Fraction | None:
+    """How far a subscript moves with an index in the long run."""
+    match subscript:
+        case Binary(op="/" | "%", lhs=Index(name=name)) if name == index:
+            divisor = to_form(subscript.rhs, scop.sizes)
+            if divisor is None or divisor.terms or divisor.constant < 1:
+                return None
+            return Fraction(1, divisor.constant) if subscript.op == "/" else Fraction(0)
+    step = coefficient(subscript, index, scop.sizes)
+    return None if step is None else Fraction(step)
 
 
 def _tiles_of_contraction(

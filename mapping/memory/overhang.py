@@ -35,36 +35,41 @@ def may_overhang(plan: Plan, operation: TileOperation) -> bool:
     """Whether tiles of a contraction may be computed as far as each index has values at all.
 
     Sums must be kept in a buffer that has room for them and holds nothing else there, operands must be in memory
-    there, and the steps must be the same for every row and column.
+    there, and the steps must be the same for every row and column of a tile.
     """
     statement = plan.scop.by_name[operation.statement]
     buffer = plan.buffers.get(statement.target)
     if operation.kind != "contract" or operation.atom or plan.phases or plan.scop.around is not None:
         return False
-    if buffer is None or buffer.space not in ("tile", "global") or statement.tile_rank or not statement.plain:
+    if buffer is None or buffer.space not in ("tile", "global") or not statement.plain:
         return False
-    if recognise_contraction(statement) is None or statement.domain.is_box():
+    if recognise_contraction(statement) is None or _own(statement, statement.domain).is_box():
         return False
-    if not (_has_steps_for_all(statement) and _is_alone(plan, statement)):
-        return False
-    tile = _Tile.of(plan, operation)
+    tile = _Tile.of(plan, operation) if _is_alone(plan, statement) else None
     return tile is not None and tile.holds_sums(buffer) and all(map(tile.finds, _reads(statement)))
 
 
 def overhanging(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Statements of which tiles are whole: the least value of each index, and the one behind the greatest."""
+    """Statements of which tiles are whole: of each index of their elements the least value, and the one behind the
+    greatest, behind those of the tile that may stand in front.
+    """
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     for operation in plan.operations.values():
         if operation.overhang:
             for name in (operation.statement, f"{operation.statement}i"):
                 if name in plan.scop.by_name:
-                    found[name] = _sides(plan.scop.by_name[name])
+                    found[name] = _sides(plan.scop.by_name[name])[: plan.scop.by_name[name].coordinates]
     return found
 
 
 def _sides(statement: ScopStatement) -> tuple[tuple[int, int], ...]:
     lows = [statement.domain.dim_min_val(d).to_python() for d in range(len(statement.indices))]
     return tuple((low, low + extent) for low, extent in zip(lows, extents(statement.domain), strict=True))
+
+
+def _own(statement: ScopStatement, instances: isl.Set) -> isl.Set:
+    """Instances without the tile in front of their indices."""
+    return instances.project_out(isl.dim_type.set, 0, statement.tile_rank)
 
 
 def _reads(statement: ScopStatement) -> list[Read]:
@@ -78,14 +83,6 @@ def _hull(statement: ScopStatement) -> isl.Set:
         hull = hull.lower_bound_val(isl.dim_type.set, d, isl.Val(low))
         hull = hull.upper_bound_val(isl.dim_type.set, d, isl.Val(high - 1))
     return hull
-
-
-def _has_steps_for_all(statement: ScopStatement) -> bool:
-    """Whether every element is reduced over the same steps."""
-    count, rank = statement.coordinates, statement.reduction_rank
-    elements = statement.domain.project_out(isl.dim_type.set, count, rank)
-    steps = statement.domain.project_out(isl.dim_type.set, 0, count)
-    return bool(elements.flat_product(steps).is_equal(statement.domain.reset_tuple_id()))
 
 
 def _is_alone(plan: Plan, statement: ScopStatement) -> bool:
@@ -105,7 +102,7 @@ class _Tile:
 
     @classmethod
     def of(cls, plan: Plan, operation: TileOperation) -> _Tile | None:
-        """None where the tree does not say in which tile other instances would be."""
+        """None where tiles are whole, or steps differ, or the tree does not say in which tile other instances are."""
         statement = plan.scop.by_name[operation.statement]
         prefix = next(p for p in places(plan.tree) if p.mark == operation.mark).prefixes[statement.name]
         everywhere = prefix.gist_domain(statement.domain)
@@ -113,8 +110,12 @@ class _Tile:
             return None
         if not everywhere.intersect_domain(statement.domain).is_equal(prefix):
             return None
-        instances = everywhere.intersect_range(prefix.range()).reverse().intersect_range(_hull(statement))
-        return cls(plan, statement, instances)
+        there = prefix.reverse()
+        if not _joined(statement, there, there).is_equal(there):
+            return None
+        hull = everywhere.intersect_range(prefix.range()).reverse().intersect_range(_hull(statement))
+        instances = _joined(statement, hull, there)
+        return None if instances.is_equal(there) else cls(plan, statement, instances)
 
     def holds_sums(self, buffer: Buffer) -> bool:
         """Whether a buffer has room for the sums of whole tiles."""
@@ -126,13 +127,15 @@ class _Tile:
 
     def finds(self, read: Read) -> bool:
         """Whether an operand is in memory for all of a tile."""
-        if read.boundary is not None or any(map(depends_on_data, read.subscripts)):
+        if any(map(depends_on_data, read.subscripts)):
             return False
         own = [c for c in self.plan.copies if c.statement == self.statement.name and read in c.reads]
         if own:
             return all(
                 c.groups is None and self._is_inside(read.subscripts, read.tensor, c.lower, c.shape) for c in own
             )
+        if read.boundary is not None:
+            return False
         buffer, box = self.plan.buffers.get(read.tensor), self.plan.scop.storages[read.tensor].box
         in_memory = buffer is None or buffer.space == "global"
         return in_memory and bool(self._reaches(read).is_subset(box_set(read.tensor, box)))
@@ -161,6 +164,14 @@ class _Tile:
             room = room.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
         offsets = elements.sum(corner.neg())
         return bool(offsets.range().is_subset(room))
+
+
+def _joined(statement: ScopStatement, elements: isl.Map, steps: isl.Map) -> isl.Map:
+    """For each run of an operation all pairs of elements and steps, where the two relations have instances."""
+    count, rank = statement.coordinates, statement.reduction_rank
+    left = elements.project_out(isl.dim_type.out, count, rank)
+    right = steps.project_out(isl.dim_type.out, 0, count)
+    return left.flat_range_product(right).set_tuple_name(isl.dim_type.out, statement.name)
 
 
 def _named(points: isl.Set, statement: ScopStatement) -> isl.Set:

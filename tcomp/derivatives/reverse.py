@@ -23,6 +23,7 @@ from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathering.firstsums import first_sum
 from tcomp.derivatives.gathering.folds import FOLDS, folded, read_inside
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, range_of, rigid_indices
+from tcomp.derivatives.gathering.phases import in_phases
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
@@ -103,6 +104,8 @@ class _Reverse(Reductions):
         for given in self.wrt:
             self._write_result(given)
         self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
+        declared = {p.name.name: p.dims for p in self.function.definition.inputs if p.dims}
+        self.groups = in_phases(self.groups, declared, self.fresh)
         results = [self.parameter(self.inputs[n], self.adjoints[n]) for n in self.wrt]
         cotangents = [self.parameter(tensor, self.cotangents[v]) for v, tensor in self.outputs.items()]
         derivative = self.assemble(wanted, results, cotangents, may_save)

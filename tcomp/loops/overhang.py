@@ -24,7 +24,7 @@ from tcomp.loops.ir import (
 )
 
 Sides = Mapping[str, tuple[tuple[int, int], ...]]
-"""For a statement the least value of each index, and the one behind the greatest."""
+"""For a statement the least value of each index of its elements, and the one behind the greatest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class _Filling:
         call = loops.pop() if loops else None
         if not isinstance(call, Execute) or call.statement not in self.sides:
             return None
-        limits = dict(zip(call.arguments, self.sides[call.statement], strict=True))
+        limits = dict(zip(call.arguments, self.sides[call.statement], strict=False))
         iterators = frozenset(loop.iterator for loop in loops if isinstance(loop, For))
         tests: list[LoopExpr] = []
         result: LoopNode = call
         for loop in reversed(loops):
             assert isinstance(loop, For)
-            bounds = _of_tile(loop, iterators)
             limit = limits.get(Variable(loop.iterator))
+            bounds = _of_tile(loop, iterators) or _of_index(loop, limit)
             if bounds is None or limit is None:
                 if (variables(loop.lower) | variables(loop.upper)) & iterators:
                     return None
@@ -106,3 +106,10 @@ def _of_tile(loop: For, iterators: frozenset[str]) -> tuple[LoopExpr, LoopExpr] 
         if constant_extent(lower, upper) is not None and not (variables(lower) | variables(upper)) & iterators
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _of_index(loop: For, limit: tuple[int, int] | None) -> tuple[LoopExpr, LoopExpr] | None:
+    """The bounds of a loop that begins with the least value of its index: to the greatest, as tiles do not cut it."""
+    if limit is None or loop.lower != Number(limit[0]) or constant_extent(loop.lower, loop.upper) is not None:
+        return None
+    return Number(limit[0]), Number(limit[1])

@@ -323,7 +323,7 @@ def test_tiles_of_a_triangle_may_have_any_extent() -> None:
         C(m,n) += A(m,k) * B(k,n) where m in 0:N, n in 0:m+1 }""")
     kernel = f["f"].compile(sizes={"N": 70})
     A, B = integers((70, 70)), integers((70, 70))
-    assert re.search(r"acc1\[.*\] = \(.* \+ ", kernel.source) is not None
+    assert re.search(r"acc1\[.*\] = \(.* \+ ", kernel.source) is None  # no plain loops: tiles on the diagonal are whole
     assert (kernel(A, B) == np.tril(A @ B)).all()
 
 
