@@ -16,7 +16,8 @@ class ScheduleError(PlanError):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One run of a statement: the tensor that it writes, its name in the model, and the values of its indices."""
+    """One run of a statement: its stage, which is the tensor that it writes (``B#2`` for the second statement that
+    writes B), its name in the model, and the values of its indices."""
 
     tensor: str
     statement: str
@@ -64,5 +65,24 @@ def instance(name: str, numbers: list[int], scop: Scop, function: Function) -> I
     indices = statement.indices[statement.tile_rank :]
     own = numbers[len(numbers) - len(indices) :] if indices else []
     kinds = {"init": "the start of ", "finish": "the end of "}
-    tensor = function.statements[statement.origin].target
-    return Instance(f"{kinds.get(statement.kind, '')}{tensor}", name, tuple(zip(indices, own, strict=False)))
+    stage = stage_name(statement.origin, function)
+    return Instance(f"{kinds.get(statement.kind, '')}{stage}", name, tuple(zip(indices, own, strict=False)))
+
+
+def stage_name(origin: int, function: Function) -> str:
+    """The tensor that a statement of the text writes; with a number where earlier ones of the program write it, too."""
+    target = function.statements[origin].target
+    earlier = sum(s.target == target for s in function.statements[:origin])
+    return target if not earlier else f"{target}#{earlier + 1}"
+
+
+def refused(
+    message: str, first: Instance | None, second: Instance | None, scop: Scop, function: Function
+) -> IllegalStepError:
+    """The error, with the lines of the program that its instances are runs of."""
+    origins = {scop.by_name[i.statement].origin: i.tensor.rpartition(" ")[2] for i in (first, second) if i is not None}
+    notes = [
+        Diagnostic(f"this is {name}", function.source, function.statements[origin].span, severity="note")
+        for origin, name in origins.items()
+    ]
+    return IllegalStepError(message, *notes, first=first, second=second)

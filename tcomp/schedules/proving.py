@@ -10,7 +10,7 @@ from tcomp.mapping.text.reader import read_plan
 from tcomp.mapping.text.structure import check_structure
 from tcomp.model.islbounds import bounded
 from tcomp.model.scop import Scop, union_map
-from tcomp.schedules.errors import IllegalStepError, ScheduleError, instances_in
+from tcomp.schedules.errors import IllegalStepError, ScheduleError, instances_in, refused
 from tcomp.schedules.placing import Placing, values_of
 from tcomp.schedules.stages import PARALLEL, VECTORS, Stage, loop_map
 from tcomp.schedules.state import State
@@ -45,10 +45,8 @@ def check_readers(state: State, step: str) -> None:
                     if pairs is None or pairs.is_empty() or state.root(reader) is root:
                         continue
                     found = instances_in(str(pairs.wrap().sample_point()), state.scop, state.function)
-                    raise IllegalStepError(
-                        f"{step} is illegal: {found[1]} reads {found[0]}, which would be computed for {root.name} only",
-                        first=found[0], second=found[1],
-                    )  # fmt: skip
+                    why = f"{found[1]} reads {found[0]}, which would be computed for {root.name} only"
+                    raise refused(f"{step} is illegal: {why}", found[0], found[1], state.scop, state.function)
 
 
 def check(state: State, text: str, program: Scop, step: str) -> None:
@@ -82,7 +80,7 @@ def _explained(error: LegalityError, state: State, scop: Scop, step: str) -> Ill
         what = f"it {reason.split(',')[0].split(' such as')[0]}, such as {first}"
     else:
         what = f"it {reason}"
-    return IllegalStepError(f"{step} is illegal: {what} ({reason})", first=first, second=second)
+    return refused(f"{step} is illegal: {what} ({reason})", first, second, scop, state.function)
 
 
 def _prove_apart(state: State, stage: Stage, depth: int, step: str, dependences: isl.UnionMap) -> None:
@@ -101,6 +99,5 @@ def _prove_apart(state: State, stage: Stage, depth: int, step: str, dependences:
     why = "but must run in this order"
     if stage.loops[depth - 1].how == PARALLEL:
         why = "but both change one element"
-    raise IllegalStepError(
-        f"{step} is illegal: {first} and {second} would run at the same time, {why}", first=first, second=second
-    )
+    what = f"{first} and {second} would run at the same time, {why}"
+    raise refused(f"{step} is illegal: {what}", first, second, state.scop, state.function)

@@ -8,7 +8,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Function
 from tcomp.model.scop import Scop, ScopStatement, map_from_text
-from tcomp.schedules.errors import ScheduleError
+from tcomp.schedules.errors import ScheduleError, stage_name
 from tcomp.schedules.expressions import Expression, Name, names_in, text_of
 
 SERIAL, PARALLEL, VECTORS, COPIES = "serial", "parallel", "vectors", "copies"
@@ -96,13 +96,7 @@ def stages_of(function: Function, scop: Scop) -> tuple[Stage, ...]:
     by_origin: dict[int, list[ScopStatement]] = {}
     for statement in scop.statements:
         by_origin.setdefault(statement.origin, []).append(statement)
-    names = [function.statements[origin].target for origin in by_origin]
-    stages = []
-    for number, (origin, statements) in enumerate(by_origin.items()):
-        target = function.statements[origin].target
-        earlier = names[:number].count(target)
-        stages.append(_stage(target if not earlier else f"{target}#{earlier + 1}", statements))
-    return tuple(stages)
+    return tuple(_stage(stage_name(origin, function), statements) for origin, statements in by_origin.items())
 
 
 def _stage(name: str, statements: list[ScopStatement]) -> Stage:

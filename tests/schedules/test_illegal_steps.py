@@ -188,6 +188,16 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         assert message in caught.value.message, caught.value.message
 
 
+def test_a_second_statement_of_a_tensor_is_told_from_the_first() -> None:
+    """Also where an earlier one has been inlined; the lines of both follow the message."""
+    with pytest.raises(tc.LegalityError) as caught:
+        schedule("again")["B"].inline()["B#2"].compute_at("B#3", "i", shift=1)
+    assert isinstance(caught.value, IllegalStepError)
+    assert (str(caught.value.first), str(caught.value.second)) == ("B#2 at i=0", "B#3 at i=0")
+    text = str(caught.value)
+    assert "note: this is B#2" in text and "note: this is B#3" in text and text.count("^^^") > 1
+
+
 def test_errors_cross_processes() -> None:
     with pytest.raises(tc.LegalityError) as caught:
         schedule("blur")["B"].compute_at("O", "y", shift=-1)
