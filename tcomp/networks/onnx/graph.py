@@ -185,7 +185,7 @@ class _Reader:
             found = self.inference.infer_node_outputs(
                 self._schema(proto), proto, types, data, opset_imports=list(self.model.opset_import)
             )
-        except self.inference.InferenceError as error:
+        except (self.inference.InferenceError, self.onnx.checker.ValidationError) as error:
             told = str(error).strip().splitlines()[0]
             raise NetworkError(f"{proto.op_type} does not fit its operands ({_where(proto)}): {told}") from error
         results = []

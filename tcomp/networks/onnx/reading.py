@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ def opened(source: Any) -> Any:
             model = onnx.load(str(path))
         except Exception as error:
             raise NetworkError(f"{path} cannot be read as a model of ONNX: {_short(error)}") from error
+    if any(not isinstance(name, str) for name in _names(model)):
+        raise NetworkError("the model has names that are no text")
     opset = opset_of(model)
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST <= opset <= newest:
@@ -58,6 +60,19 @@ def opened(source: Any) -> Any:
         except Exception as error:
             raise NetworkError(f"the model's own functions cannot be inlined: {_short(error)}") from error
     return model
+
+
+def _names(model: Any) -> Iterator[Any]:
+    """What a damaged model may have bytes in place of: names, of which there are some at every node."""
+    graph = model.graph
+    for info in (*graph.input, *graph.output):
+        yield info.name
+        yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (entry.domain for entry in model.opset_import)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def opset_of(model: Any) -> int:
