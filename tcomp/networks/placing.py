@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 ALIGNMENT = 64
 
+_SPAN = 16
+"""Steps that values are looked up by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -33,11 +36,15 @@ class Places:
 def place(lives: Iterable[Life]) -> Places:
     """Largest first, each at the lowest offset where it meets nothing that is alive with it."""
     placed: list[tuple[int, int, Life]] = []
+    near: dict[int, set[int]] = {}  # by spans of steps: a value meets those of its own spans only
     for life in sorted(lives, key=lambda v: (-_room(v), v.first, v.name)):
-        offset = 0
-        for start, end, other in sorted(placed, key=lambda p: p[0]):
+        offset, spans = 0, range(life.first // _SPAN, life.last // _SPAN + 1)
+        others = set().union(*(near.get(span, ()) for span in spans))
+        for start, end, other in sorted((placed[k] for k in others), key=lambda p: p[0]):
             if life.meets(other) and offset < end and start < offset + _room(life):
                 offset = end
+        for span in spans:
+            near.setdefault(span, set()).add(len(placed))
         placed.append((offset, offset + _room(life), life))
     return Places({life.name: start for start, _, life in placed}, max((end for _, end, _ in placed), default=0))
 
@@ -53,14 +60,15 @@ def apart(lives: Iterable[Life]) -> Places:
 
 def overlap(lives: Iterable[Life], places: Places) -> tuple[str, str] | None:
     """Two values that are alive together and share bytes, if there are any."""
-    seen: list[Life] = []
-    for life in lives:
+    alive: list[Life] = []
+    for life in sorted(lives, key=lambda v: v.first):
         start = places.offsets[life.name]
-        for other in seen:
+        alive = [other for other in alive if other.last >= life.first]
+        for other in alive:
             begin = places.offsets[other.name]
-            if life.meets(other) and start < begin + other.bytes and begin < start + life.bytes:
+            if start < begin + other.bytes and begin < start + life.bytes:
                 return other.name, life.name
-        seen.append(life)
+        alive.append(life)
     return None
 
 

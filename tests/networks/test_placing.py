@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -46,3 +47,13 @@ def test_an_overlap_is_found() -> None:
     lives = [Life("a", 64, 0, 2), Life("b", 64, 2, 3), Life("c", 64, 3, 4)]
     assert overlap(lives, Places({"a": 0, "b": 32, "c": 0}, 96)) == ("a", "b")
     assert overlap(lives, Places({"a": 0, "b": 64, "c": 0}, 128)) is None
+
+
+def test_many_values_are_placed_in_time_that_grows_with_them() -> None:
+    def seconds(count: int) -> float:
+        lives = [Life(f"v{k}", 64 * (1 + k % 7), k, k + 1 + k % 5) for k in range(count)]
+        start = time.process_time()
+        assert overlap(lives, place(lives)) is None
+        return time.process_time() - start
+
+    assert seconds(20_000) < 30 * seconds(2_000)
