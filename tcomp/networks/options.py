@@ -21,6 +21,7 @@ class NetworkOptions:
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
     choose_algorithms: bool = field(default=True, metadata={"help": "each layer by the cheapest algorithm"})
+    choose_layouts: bool = field(default=True, metadata={"help": "images have channels innermost where that pays"})
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})

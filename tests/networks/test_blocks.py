@@ -140,7 +140,7 @@ def test_profile_and_explain() -> None:
     assert len(profile.rows) == len(net.steps)
     assert all(row.seconds > 0 for row in profile.rows)
     assert "second" in str(profile)
-    assert len(net.explain().splitlines()) == 2 + len(net.steps) + len(net.choices)
+    assert len(net.explain().splitlines()) == 3 + len(net.steps) + len(net.choices)
 
 
 class Strange(torch.nn.Module):

@@ -72,7 +72,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert "conv2d_point_bias" in [call.function for call in net.network.calls]
 
 
-ELSEWHERE = {"choose_algorithms"}
+ELSEWHERE = {"choose_algorithms", "choose_layouts"}
 """Passes that have tests of their own."""
 
 

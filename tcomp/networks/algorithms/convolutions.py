@@ -51,6 +51,27 @@ class Convolution:
         return (*self.image.shape, *self.kernel.shape, *self.strides, *self.pads, int(self.bias is not None))
 
 
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """A convolution of each channel by itself, whose kernel and bias are weights of the network."""
+
+    call: Call
+    image: Value
+    kernel: Value
+    result: Value
+    strided: bool
+
+
+def depthwise(network: Network, call: Call, values: Mapping[str, Value]) -> Depthwise | None:
+    """What a call of ``network`` is as a convolution of each channel by itself; None if it is another call."""
+    words = call.function.split("_")
+    if words[0] != "conv2d" or "depthwise" not in words or any(n not in network.weights for n in call.arguments[1:]):
+        return None
+    image, kernel, result = values[call.arguments[0]], values[call.arguments[1]], values[call.results[0]]
+    strided = any(number != 1 for name, number in call.constants if name in ("SH", "SW"))
+    return Depthwise(call, image, kernel, result, strided)
+
+
 def convolution(network: Network, call: Call, values: Mapping[str, Value]) -> Convolution | None:
     """What a call of ``network``, whose values are given by name, is as a convolution; None if it is another call."""
     words = call.function.split("_")

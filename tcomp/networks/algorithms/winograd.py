@@ -44,50 +44,75 @@ def kernel(tile: int, array: Array) -> Array:
     return np.ascontiguousarray(both.swapaxes(0, 1)).astype(array.dtype)
 
 
-def image(tile: int) -> Definition:
-    """Tiles of an image, which overlap by two pixels, transformed: first along columns, then along rows."""
+def image(tile: int, last: bool = False) -> Definition:
+    """Tiles of an image, which overlap by two pixels, transformed: first along columns, then along rows.
+
+    ``last``: channels are the innermost axis of images and tiles, else the first one.
+    """
 
     def pixel(k: int) -> str:
-        return f"constant_exterior(I, 0)(n,c,{tile}*t{f'+{k}' if k else ''}-PH,w-PW)"
+        row = f"{tile}*t{f'+{k}' if k else ''}-PH,w-PW"
+        return f"constant_exterior(I, 0)({f'n,{row},c' if last else f'n,c,{row}'})"
 
     def column(k: int) -> str:
-        return f"X(i,c,n,t,{tile}*u{f'+{k}' if k else ''})"
+        return at("X", "i", f"n,t,{tile}*u{f'+{k}' if k else ''}")
 
+    def at(name: str, first: str, place: str) -> str:
+        return f"{name}({first},{f'{place},c' if last else f'c,{place}'})"
+
+    name = f"winograd{tile}_image{'_last' if last else ''}"
     ranges = f"n in 0:N, c in 0:C, t in 0:TH, w in 0:{tile}*TW+2"
-    lines = [f"  X({i},c,n,t,w) = {_sum(row, pixel)}\n    where {ranges}" for i, row in enumerate(_IMAGE[tile])]
+    lines = [
+        f"  {at('X', str(i), 'n,t,w')} = {_sum(row, pixel)}\n    where {ranges}" for i, row in enumerate(_IMAGE[tile])
+    ]
     lines += [
-        f"  V(i,{j},c,n,t,u) = {_sum(row, column)} where i in 0:{tile + 2}, u in 0:TW"
+        f"  {at('V', f'i,{j}', 'n,t,u')} = {_sum(row, column)} where i in 0:{tile + 2}, u in 0:TW"
         for j, row in enumerate(_IMAGE[tile])
     ]
     numbers = ", ".join(f"const int {name}" for name in ("TH", "TW", "PH", "PW"))
-    head = f"def winograd{tile}_image(float(N,C,H,W) I, {numbers}) -> (V) {{"
-    return Definition(f"winograd{tile}_image", "\n".join([head, *lines, "}"]))
+    head = f"def {name}(float({'N,H,W,C' if last else 'N,C,H,W'}) I, {numbers}) -> (V) {{"
+    return Definition(name, "\n".join([head, *lines, "}"]))
 
 
-def product() -> Definition:
+def product(last: bool = False) -> Definition:
     """The product of kernels and images for each place in a tile."""
+    if last:
+        head = "def winograd_product_last(float(A,B,F,C) U, float(A,B,N,T,S,C) V) -> (M) {"
+        body = "  M(a,b,n,t,s,f) +=! V(a,b,n,t,s,c) * U(a,b,f,c)"
+        return Definition("winograd_product_last", "\n".join([head, body, "}"]))
     head = "def winograd_product(float(A,B,F,C) U, float(A,B,C,N,T,S) V) -> (M) {"
     body = "  M(a,b,f,n,t,s) +=! U(a,b,f,c) * V(a,b,c,n,t,s)"
     return Definition("winograd_product", "\n".join([head, body, "}"]))
 
 
-def result(tile: int, bias: bool) -> Definition:
+def result(tile: int, bias: bool, last: bool = False) -> Definition:
     """Tiles of results of these products, and the bias."""
-    name = f"winograd{tile}_result{'_bias' if bias else ''}"
+    name = f"winograd{tile}_result{'_bias' if bias else ''}{'_last' if last else ''}"
 
-    def place(k: int) -> str:
-        return f"M(i,{k},f,n,t,u)"
+    def product_of(k: int) -> str:
+        return f"M(i,{k},n,t,u,f)" if last else f"M(i,{k},f,n,t,u)"
 
     def column(k: int) -> str:
-        return f"Z({k},n,f,t,w)"
+        return middle(str(k), "w")
+
+    def middle(first: str, across: str) -> str:
+        return f"Z({first},n,t,{across},f)" if last else f"Z({first},n,f,t,{across})"
 
     rows = _RESULT[tile]
-    lines = [f"  Z(i,n,f,t,{tile}*u{f'+{y}' if y else ''}) = {_sum(row, place)}" for y, row in enumerate(rows)]
+    lines = [
+        f"  {middle('i', f'{tile}*u' + (f'+{y}' if y else ''))} = {_sum(row, product_of)}" for y, row in enumerate(rows)
+    ]
     for x, row in enumerate(rows):
         body = _sum(row, column) + (" + b(f)" if bias else "")
         count = f"(H+{tile - 1 - x})/{tile}" if x < tile - 1 else f"H/{tile}"
-        lines.append(f"  O(n,f,{tile}*t{f'+{x}' if x else ''},w) = {body} where t in 0:{count}, w in 0:W")
-    parameters = ["float(A,B,F,N,T,U) M", *(["float(F) b"] if bias else []), "const int H", "const int W"]
+        place = f"{tile}*t{f'+{x}' if x else ''},w"
+        lines.append(f"  O({f'n,{place},f' if last else f'n,f,{place}'}) = {body} where t in 0:{count}, w in 0:W")
+    parameters = [
+        f"float({'A,B,N,T,U,F' if last else 'A,B,F,N,T,U'}) M",
+        *(["float(F) b"] if bias else []),
+        "const int H",
+        "const int W",
+    ]
     return Definition(name, "\n".join([f"def {name}({', '.join(parameters)}) -> (O) {{", *lines, "}"]))
 
 

@@ -137,6 +137,13 @@ def lower(network: Network, options: NetworkOptions) -> tuple[dict[str, Network]
         if getattr(options, name):
             network = stages[name] = run(network)
     choices: tuple[Choice, ...] = ()
-    if options.choose_algorithms:
-        stages["choose_algorithms"], choices = choose(network, options.accuracy, options.algorithms)
+    if options.choose_algorithms or options.choose_layouts:
+        name = "choose_algorithms" if options.choose_algorithms else "choose_layouts"
+        stages[name], choices = choose(
+            network,
+            options.accuracy,
+            options.algorithms,
+            algorithms=options.choose_algorithms,
+            innermost=options.choose_layouts,
+        )
     return stages, choices
