@@ -75,7 +75,7 @@ BELOW = (
     Storey("values", "types, reductions, functions", _of("values", "vectormath")),
     Storey("export", "kernels to take away"),
     Storey("pictures", "what happens, drawn"),
-    Storey("derivatives", "gradients as program text", _of("derivatives", "gathering steps")),
+    Storey("derivatives", "gradients as program text", _of("derivatives", "gathering restating steps")),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Self
 
 from tcomp.derivatives.batch import batched_text
-from tcomp.derivatives.content import with_content_as_inputs
 from tcomp.derivatives.gradient import Gradient
+from tcomp.derivatives.restating.content import with_content_as_inputs
+from tcomp.derivatives.restating.forsizes import for_sizes
 from tcomp.derivatives.reverse import gradient_text
 from tcomp.derivatives.saving import Save
 from tcomp.derivatives.tangent import tangent_text
-from tcomp.errors import CompileError, DerivativeError
+from tcomp.errors import CompileError, DerivativeError, UnsaidError
 from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
@@ -58,23 +60,38 @@ class Differentiable(ABC):
             ties: of several values that are all the largest or smallest, ``"even"`` gives each the same share, and
                 ``"first"`` all to the first, as pooling in PyTorch does.
             name: what the derived def is called; by default ``NAME_grad``.
-            sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.
+            sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.  Where no formula says the
+                extents of the def for all sizes, the gradient is derived for these alone.
 
         Raises:
             DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
                 no derivative here.
         """
-        if self.function.needs_content:
-            return self._with_content().gradient(wrt, save, ties, name=name, sizes=sizes)
         if sizes is not None:
             check_sizes(self.function, sizes)
             sizes = {**self.function.defaults, **sizes}
+        try:
+            return self._gradient(wrt, save, ties, name, sizes)
+        except UnsaidError as error:
+            found = self._for_sizes(sizes, error)._gradient(wrt, save, ties, name, sizes)
+            return replace(found, only=sizes or {})
+
+    def _gradient(
+        self,
+        wrt: str | Sequence[str] | None,
+        save: Save,
+        ties: str,
+        name: str | None,
+        sizes: Mapping[str, int] | None,
+    ) -> Gradient:
+        if self.function.needs_content:
+            return self._with_content()._gradient(wrt, save, ties, name, sizes)
         derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self
         if derivative.forward is not None:
             forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
-        return Gradient(self.function, derivative, self, forward, backward)
+        return Gradient(self.function, derivative, self, forward, backward, {})
 
     def value_and_grad(
         self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"
@@ -86,17 +103,29 @@ class Differentiable(ABC):
         """
         return self.gradient(wrt, save).with_value
 
-    def tangent(self, wrt: str | Sequence[str] | None = None, ties: str = "even") -> Self:
+    def tangent(
+        self,
+        wrt: str | Sequence[str] | None = None,
+        ties: str = "even",
+        *,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Self:
         """Forward mode: the operation ``NAME_jvp``, which takes inputs and tangents and gives those of the outputs.
 
         It takes all inputs, then ``t_X`` for each ``X`` in ``wrt``, by default all inputs of floats; ``str`` of it is
-        its text.
+        its text.  ``sizes`` are for defs whose extents no formula says for all sizes: it is derived for these alone.
 
         Raises:
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
         """
+        try:
+            return self._tangent(wrt, ties)
+        except UnsaidError as error:
+            return self._for_sizes(sizes, error)._tangent(wrt, ties)
+
+    def _tangent(self, wrt: str | Sequence[str] | None, ties: str) -> Self:
         if self.function.needs_content:
-            return self._with_content().tangent(wrt, ties)
+            return self._with_content()._tangent(wrt, ties)
         derivative = tangent_text(self.function, wrt, ties)
         return self._derived(derivative.text, derivative.name, f"<tangent of {self.name}>")
 
@@ -111,6 +140,12 @@ class Differentiable(ABC):
             ShapeError: the entries do not fit the inputs.
         """
         return self._derived(*batched_text(self.function, tuple(axes)), f"<batch of {self.name}>")
+
+    def _for_sizes(self, sizes: Mapping[str, int] | None, error: UnsaidError) -> Self:
+        """The same def for some sizes alone.  Raises the error where there are none, and for blocks of steps."""
+        if sizes is None or self.function.recurs:
+            raise error
+        return self._derived(for_sizes(self.function, sizes), self.name, f"<{self.name} for some sizes>")
 
     def _with_content(self) -> Self:
         """The same def, which takes what an output held before as an input."""

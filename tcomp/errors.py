@@ -159,6 +159,10 @@ class DerivativeError(CompileError):
     """The program has no derivative, or none that can be written down yet; the place is in the program's text."""
 
 
+class UnsaidError(DerivativeError):
+    """No formula says the extents or ranges of a program for all sizes; for some sizes alone there is a derivative."""
+
+
 class ShapeError(TcompError):
     """Arguments or sizes do not fit the program: count, rank, element type, size, device, or an access outside."""
 

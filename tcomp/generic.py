@@ -179,7 +179,13 @@ class GenericOperation(Operation):
 
         made = super().gradient(wrt, save, ties, name=name, sizes=sizes)
         return GenericGradient(
-            made.function, made.derivative, made.operation, made.forward, made.backward, _Derived(self, derived)
+            made.function,
+            made.derivative,
+            made.operation,
+            made.forward,
+            made.backward,
+            made.only,
+            _Derived(self, derived),
         )
 
     def reference(self, *arguments: Any, out: Any = None, **named: Any) -> Any:

@@ -23,7 +23,7 @@ from tcomp.derivatives.text import (
 )
 from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
-from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
@@ -191,7 +191,8 @@ class Derivation:
         if box is None:
             found = self.function.tensors[tensor]
             message = f"the extents of {tensor} cannot be said for all sizes, so there is no derivative"
-            raise DerivativeError(Diagnostic(message, self.function.source, found.span))
+            hint = "with sizes=, it is derived for these alone"
+            raise UnsaidError(Diagnostic(message, self.function.source, found.span, hint))
         return box
 
     def fresh(self, wanted: str, keep: bool = True) -> str:
@@ -262,7 +263,7 @@ class Derivation:
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         computed = inside_ranges(statement.value)
         value = to_syntax(computed, version.reads)
-        if computed.dtype.name == "float64" and not _is_double_as_text(computed):
+        if computed.dtype.name == "float64" and not is_double_as_text(computed):
             value = syntax.Cast("double", value)
         tensor = self.function.tensors[version.tensor]
         neutral: Expr = ZERO
@@ -374,7 +375,7 @@ def with_blocks(groups: Sequence[Group]) -> list[tuple[list[str], syntax.Stateme
     return found
 
 
-def _is_double_as_text(expr: FunctionExpr) -> bool:
+def is_double_as_text(expr: FunctionExpr) -> bool:
     """Whether a double is one as it is written; literals are not, and what is only compared tells no type."""
     if expr.dtype.name != "float64":
         return False
@@ -384,9 +385,9 @@ def _is_double_as_text(expr: FunctionExpr) -> bool:
         case Cast():
             return not isinstance(expr.operand, Constant)
         case Select():
-            return _is_double_as_text(expr.then) or _is_double_as_text(expr.otherwise)
+            return is_double_as_text(expr.then) or is_double_as_text(expr.otherwise)
         case _:
-            return any(map(_is_double_as_text, children(expr)))
+            return any(map(is_double_as_text, children(expr)))
 
 
 def spelling(tensor: Tensor) -> str:

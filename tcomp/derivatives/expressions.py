@@ -65,7 +65,7 @@ class ChainRule:
 
     def push(self, expr: function.Expr, seed: Expr, guards: Guards = ()) -> Iterator[Adjoint]:
         """Raises DerivativeError where an intrinsic has no derivative."""
-        if not expr.dtype.is_float or seed == ZERO or not _reads_floats(expr):
+        if not expr.dtype.is_float or seed == ZERO or not reads_floats(expr):
             return
         match expr:
             case function.Read():
@@ -118,7 +118,7 @@ class ChainRule:
     def _extreme(self, expr: function.Binary, seed: Expr, guards: Guards) -> Iterator[Adjoint]:
         """Halves at ties of two operands that are data; all of it where the other one is none, as ``torch.clamp``."""
         lhs, rhs = self.text(expr.lhs), self.text(expr.rhs)
-        both = _reads_floats(expr.lhs) and _reads_floats(expr.rhs)
+        both = reads_floats(expr.lhs) and reads_floats(expr.rhs)
         wins = ">" if expr.op == "max" else "<"
         for operand, own, other in ((expr.lhs, lhs, rhs), (expr.rhs, rhs, lhs)):
             if not both:
@@ -156,5 +156,6 @@ class ChainRule:
                 yield from self.push(argument, product(seed, factor), guards)
 
 
-def _reads_floats(expr: function.Expr) -> bool:
+def reads_floats(expr: function.Expr) -> bool:
+    """Whether a value has elements of floats in it, so that it may move."""
     return any(isinstance(e, function.Read) and e.dtype.is_float for e in function.walk(expr))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
 from tcomp.errors import Diagnostic, ShapeError
-from tcomp.grammar.tree.function import Function, Size
+from tcomp.grammar.tree.function import Constant, Function, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Gradient:
     ``text`` is the def ``NAME_grad`` and, where values are saved that the def does not hand out, ``NAME_saving``.
     ``backward`` is the operation of the one.  It takes the inputs in ``inputs``, those of the def that it reads; the
     ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
-    ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.
+    ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.  ``only`` has the
+    sizes for which alone it was derived, if not for all.
     """
 
     function: Function
@@ -26,6 +27,7 @@ class Gradient:
     operation: Any
     forward: Any
     backward: Any
+    only: Mapping[str, int]
 
     @property
     def text(self) -> str:
@@ -96,6 +98,7 @@ class Gradient:
         return outputs[0] if len(outputs) == 1 else outputs, gradients
 
     def _forward(self, inputs: Sequence[Any], choices: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_numbers(dict(zip([t.name for t in self.function.inputs], inputs, strict=True)))
         results = self.forward(*inputs, **choices)
         outputs = [tensor.name for tensor in self.forward.function.outputs]
         return dict(zip(outputs, results if isinstance(results, tuple) else (results,), strict=True))
@@ -115,6 +118,7 @@ class Gradient:
 
         Raises ShapeError for strides below 1, which the derivation takes for at least that.
         """
+        self._check_numbers(given)
         for name in self.derivative.positive:
             if isinstance(given[name], int) and given[name] < 1:
                 message = f"{self.derivative.name} takes {name}, which is {given[name]}, for at least 1"
@@ -122,6 +126,21 @@ class Gradient:
         values = [given[name] for name in (*self.inputs, *self.saved)]
         count = len(self.inputs)
         return [*values[:count], *(sizes[name] for name in self.sizes), *values[count:], *cotangents]
+
+    def _check_numbers(self, given: Mapping[str, Any]) -> None:
+        """Raises ShapeError for other sizes than those for which alone it was derived."""
+        if not self.only:
+            return
+        for name, value in self.only.items():
+            if isinstance(given.get(name), int) and given[name] != value:
+                raise ShapeError(f"{self.derivative.name} was derived for {name}={value} alone, not for {given[name]}")
+        for tensor in self.function.inputs:
+            shape = tuple(getattr(given.get(tensor.name), "shape", ()))
+            known = tuple(d.value if isinstance(d, Constant) else None for d in tensor.dims or ())
+            if len(shape) == len(known) and any(
+                k not in (None, extent) for k, extent in zip(known, shape, strict=True)
+            ):
+                raise ShapeError(f"{self.derivative.name} was derived for {tensor.name} of {known} alone, not {shape}")
 
     def explain(self) -> str:
         """What the backward pass takes from the forward pass, and what that costs in memory."""

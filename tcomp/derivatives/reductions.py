@@ -8,7 +8,7 @@ from tcomp.derivatives.derivation import Derivation, Group, statement_of
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax
 from tcomp.derivatives.versions import Version
-from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.errors import Diagnostic, UnsaidError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Index
 
@@ -80,7 +80,7 @@ class Reductions(Derivation):
         for index in statement.reduction_indices:
             if index not in ranges:
                 message = f"the range of {index} cannot be said for all sizes, so there is no first of equal values"
-                raise DerivativeError(Diagnostic(message, self.function.source, statement.span))
+                raise UnsaidError(Diagnostic(message, self.function.source, statement.span))
             first, last = ranges[index]
             own: Expr = name(index) if not first.terms else syntax.Binary("-", name(index), first.syntax())
             extent = (last - first + 1).syntax()

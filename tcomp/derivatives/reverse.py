@@ -26,6 +26,7 @@ from tcomp.derivatives.gathering.gathers import Contribution, Place, contributio
 from tcomp.derivatives.gathering.phases import in_phases
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
+from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.steps.blocks import at_the_step
@@ -42,12 +43,13 @@ from tcomp.derivatives.text import (
     total,
 )
 from tcomp.derivatives.versions import Version, tensors_read, writes_all
-from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, walk
+from tcomp.values.operators import INTRINSICS
 
 
 def gradient_text(
@@ -64,7 +66,7 @@ def gradient_text(
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
-    function = with_steps_as_subscripts(function)
+    function = with_linear_bounds(with_steps_as_subscripts(function))
     if save == "auto":
         if sizes is None:
             raise DerivativeError("save='auto' decides by sizes: pass sizes=")
@@ -440,8 +442,8 @@ class _Reverse(Reductions):
         missing = [index for index in statement.indices if index not in ranges]
         if missing:
             message = f"the range of {missing[0]} cannot be said for all sizes, so there is no derivative"
-            hint = f"add a range, such as `where {missing[0]} in 0:3`"
-            raise DerivativeError(Diagnostic(message, self.function.source, statement.span, hint))
+            hint = f"add a range, such as `where {missing[0]} in 0:3`; with sizes=, it is derived for these alone"
+            raise UnsaidError(Diagnostic(message, self.function.source, statement.span, hint))
         box = self.box(version.tensor)
         own = self.adjoints[version.name]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
@@ -469,4 +471,5 @@ def _reaches_all(part: Contribution, box: tuple[Span, ...]) -> bool:
 
 def _reads(expr: Expr) -> bool:
     """Whether the subscript of a read names a tensor; functions of indices are solved, or are no scatter."""
-    return isinstance(expr, syntax.Apply) or any(map(_reads, syntax.children(expr)))
+    names_a_tensor = isinstance(expr, syntax.Apply) and expr.function.name not in {*INTRINSICS, "min", "max"}
+    return names_a_tensor or any(map(_reads, syntax.children(expr)))

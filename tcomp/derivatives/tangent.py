@@ -18,6 +18,7 @@ from tcomp.derivatives.derivation import (
 )
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
+from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, range_text, to_syntax, total
 from tcomp.derivatives.versions import Version
@@ -35,7 +36,7 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     """
     if not any(tensor.dtype.is_float for tensor in function.outputs):
         raise DerivativeError(f"{function.name} has no output of floats that could move")
-    function = with_steps_as_subscripts(function)
+    function = with_linear_bounds(with_steps_as_subscripts(function))
     return _Forward(function, chosen_inputs(function, wrt), ties).run()
 
 

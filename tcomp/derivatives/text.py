@@ -86,6 +86,11 @@ def constant(value: float | int | bool, dtype: DType) -> Expr:
     return syntax.Number(text)
 
 
+def integer(value: int) -> Expr:
+    """A whole number as text."""
+    return syntax.Number(str(value)) if value >= 0 else syntax.Unary("-", syntax.Number(str(-value)))
+
+
 def linear_text(form: Linear) -> Expr:
     """A subscript as text."""
     result: Expr = syntax.Number("0")

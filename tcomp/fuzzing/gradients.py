@@ -1,12 +1,16 @@
-"""Derivatives of random programs: reverse mode against forward mode, and that against finite differences.
+"""Derivatives of random programs: reverse mode against forward mode, against finite differences, and against torch.
 
-Floats become doubles.  For a random direction ``v`` and random cotangents ``w``, ``<w, J v>`` from the tangent must be
-``<J^T w, v>`` from the gradient; where a program has no jumps, both must be the central difference of ``<w, f>``, too.
-The gradient itself is differentiated in the same way.
+Floats become doubles, half of the integers, too, and some functions smooth ones.  For a random direction ``v`` and
+random cotangents ``w``, ``<w, J v>`` from the tangent must be ``<J^T w, v>`` from the gradient; where a program has no
+jumps, both must be the central difference of ``<w, f>``, too.  Where torch is installed, each element of a gradient
+must be that of ``torch.autograd`` over the same program in operations of torch.  The gradient itself is differentiated
+in the same way.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 import multiprocessing
 import random
@@ -22,14 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.derivatives.content import with_content_as_inputs
+from tcomp.derivatives.restating.content import with_content_as_inputs
+from tcomp.derivatives.restating.forsizes import for_sizes
 from tcomp.engine import define
-from tcomp.errors import DerivativeError, TcompError
+from tcomp.errors import DerivativeError, TcompError, UnsaidError
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.generation import Scale, generate
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.grammar.ranges.ranges import infer
-from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Function, Select, walk
+from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Function, Read, Select, children, walk
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.operation import Operation
 from tcomp.storage.forks import ISL
@@ -38,6 +43,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 AGREEMENT = 1e-6
 """Of the sum of the magnitudes that are added up."""
+
+EQUALITY = 1e-8
+"""Of the largest element of a gradient, beside torch."""
 
 STEP, DIFFERENCES = 1e-6, 1e-4
 
@@ -107,7 +115,7 @@ def try_seed(seed: int) -> tuple[str, Verdict]:
             operation = _only(text, seed)
             if operation.function.needs_content:
                 # Nearly half of all programs go on from what the caller passes, which is an input here.
-                text = with_content_as_inputs(operation.function)
+                text = _with_content(operation.function, program.sizes)
                 operation = _only(text, seed)
             return text, check(operation, program.sizes, seed)
         except TcompError as error:
@@ -118,17 +126,56 @@ def try_seed(seed: int) -> tuple[str, Verdict]:
 
 
 def _drawn(seed: int) -> tuple[Program, str]:
-    """The first program of a seed that is one in doubles, too, and has an input of them."""
+    """The first program of a seed that is one in doubles, too, and has an output that inputs of them move."""
     for number in itertools.count():
-        program = generate(Choices(random.Random(1000 * seed + number).randint), scale=SCALE)
+        rng = random.Random(1000 * seed + number)
+        program = generate(Choices(rng.randint), scale=SCALE)
         text = in_doubles(str(program.definition))
-        try:
-            function = _only(text, seed).function
-        except TcompError:
-            continue
-        if any(t.dtype.is_float for t in function.inputs):
-            return program, text
+        for changed in (smoother(text, rng), text):
+            try:
+                function = _only(changed, seed).function
+                infer(function, program.sizes)
+            except TcompError:
+                continue
+            if moves(function):
+                return program, changed
     raise AssertionError("programs never end")
+
+
+def moves(function: Function) -> bool:
+    """Whether an output of floats depends on inputs of floats other than by conditions and integers."""
+    active = {t.name for t in function.inputs if t.dtype.is_float}
+    active |= {n for n in function.needs_content if function.tensors[n].dtype.is_float}
+    grew = True
+    while grew:
+        grew = False
+        for statement in function.statements:
+            is_float = function.tensors[statement.target].dtype.is_float
+            if is_float and statement.target not in active and _moved_by(active, statement.value):
+                active.add(statement.target)
+                grew = True
+    written = {s.target for s in function.statements if _moved_by(active, s.value)}
+    return any(t.name in written for t in function.outputs if t.dtype.is_float)
+
+
+def _moved_by(active: set[str], value: Expr) -> bool:
+    match value:
+        case _ if not value.dtype.is_float:
+            return False
+        case Read():
+            inside = value.boundary.value if value.boundary is not None else None
+            return value.tensor in active or (inside is not None and _moved_by(active, inside))
+        case Select():
+            return _moved_by(active, value.then) or _moved_by(active, value.otherwise)
+        case _:
+            return any(_moved_by(active, child) for child in children(value))
+
+
+def _with_content(function: Function, sizes: Mapping[str, int]) -> str:
+    try:
+        return with_content_as_inputs(function)
+    except UnsaidError:
+        return with_content_as_inputs(_only(for_sizes(function, sizes), 0).function)
 
 
 def _only(text: str, seed: int) -> Operation:
@@ -140,6 +187,16 @@ def in_doubles(text: str) -> str:
     return re.sub(r"\b(b?float16|half|float32|float)\b", "double", text)
 
 
+_SMOOTH = ("sin", "cos", "tanh", "sigmoid", "atan", "erf", "expm1", "asinh", "fabs", "relu")
+"""Functions that are defined everywhere."""
+
+
+def smoother(text: str, rng: random.Random) -> str:
+    """A text that may be no program, in which steps have become smooth functions, and often integers doubles."""
+    text = re.sub(r"\b(floor|ceil|trunc|round|sign|abs)\(", lambda found: f"{rng.choice(_SMOOTH)}(", text)
+    return re.sub(r"\bu?int(8|16|64)\b", "double", text) if rng.random() < 0.7 else text
+
+
 def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int = 2) -> Verdict:
     """Compare the derivatives of a def of doubles, and those of its gradient to so many orders in all.
 
@@ -148,7 +205,7 @@ def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int 
     with ISL.value:
         arguments = arguments_for(operation.function, sizes, seed)
     rng = np.random.default_rng(seed + 1)
-    gradient, tangent = operation.gradient(save=()), operation.tangent()
+    gradient, tangent = operation.gradient(save=(), sizes=sizes), operation.tangent(sizes=sizes)
     names = [t.name for t in operation.function.inputs]
     given = dict(zip(names, arguments, strict=True))
     outputs = _floats(operation.function, _tuple(operation.reference(*arguments)))
@@ -179,6 +236,9 @@ def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int 
                 break
         else:
             return Verdict("failed", f"<w, J v> is {forward}, the difference {difference}\n{tangent}")
+    other = _from_torch(operation.function, given, gradient.wrt, cotangents, gradients)
+    if other:
+        return Verdict("failed", f"{other}\n{gradient.text}")
     if depth > 1 and len(gradient.text) <= LONGEST:
         try:
             function = gradient.backward.function
@@ -189,6 +249,29 @@ def check(operation: Operation, sizes: Mapping[str, int], seed: int, depth: int 
         if second.kind == "failed":
             return Verdict("failed", f"second derivative: {second.detail}")
     return Verdict("passed")
+
+
+def _from_torch(
+    function: Function,
+    given: Mapping[str, Any],
+    wrt: Sequence[str],
+    cotangents: Sequence[Array],
+    gradients: Sequence[Array],
+) -> str:
+    """Where gradients are not those of torch; nothing where they are, or torch has no say."""
+    if importlib.util.find_spec("torch") is None:
+        return ""
+    values = importlib.import_module("tcomp.fuzzing.torchvalues")
+    try:
+        expected = values.gradients(function, given, wrt, cotangents)
+    except values.NoEquivalentError:
+        return ""
+    size = max((float(np.abs(a).max(initial=0)) for pair in (gradients, expected) for a in pair), default=0.0)
+    for name, own, other in zip(wrt, gradients, expected, strict=True):
+        own = np.asarray(own, float)
+        if np.isfinite(other).all() and not np.abs(own - other).max(initial=0) <= EQUALITY * (1 + size):
+            return f"the gradient by {name} is\n{own}\nbut by torch\n{other}"
+    return ""
 
 
 def arguments_for(function: Function, sizes: Mapping[str, int], seed: int) -> list[Any]:

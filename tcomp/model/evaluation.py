@@ -277,7 +277,7 @@ def _read(read: Read, frame: Frame) -> Array:
         if read.boundary is None or read.boundary.kind == "constant_exterior":
             inside = inside & (position >= 0) & (position < extent)
         else:
-            positions[dimension] = _fold(position, extent, read.boundary.kind)
+            positions[dimension] = brought_inside(position, extent, read.boundary.kind)
             inside = inside & (extent > 0)
     if read.boundary is not None and read.boundary.value is not None:
         return np.where(
@@ -300,7 +300,7 @@ def _gather(stored: Stored, positions: list[Array], dtype: np.dtype[Any]) -> Arr
     return np.asarray(values.squeeze()[clipped]).astype(dtype, copy=False)
 
 
-def _fold(position: Array, extent: int, kind: str) -> Array:
+def brought_inside(position: Array, extent: int, kind: str) -> Array:
     """A position along a dimension brought inside it as a boundary says."""
     extent = max(extent, 1)
     folded: Array

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tcomp as tc
 from tcomp import cli
+from tcomp.derivatives.text import partials
 from tcomp.fuzzing import gradients
+from tcomp.values.operators import INTRINSICS
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -38,6 +42,33 @@ def test_a_wrong_derivative_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tc.Operation, "gradient", lambda *_, **__: right)
     verdict = gradients.check(f, {"N": 4}, 0)
     assert verdict.kind == "failed" and "<J^T w, v>" in verdict.detail
+
+
+def test_both_modes_wrong_are_found_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The derivative of relu at what it leaves as it is, half as large in both modes; no difference is asked for."""
+    pytest.importorskip("torch")
+    f = tc.define("def f(double(N) X) -> (Y) { Y(n) = relu(X(n)) }").f
+    wrong = replace(INTRINSICS["relu"], partials=("y > 0.0 ? 0.5 : 0.0",))
+    monkeypatch.setitem(INTRINSICS, "relu", wrong)
+    partials.cache_clear()
+    monkeypatch.setattr(gradients, "is_smooth", lambda _: False)
+    try:
+        verdict = gradients.check(f, {"N": 4}, 0)
+    finally:
+        partials.cache_clear()
+    assert verdict.kind == "failed" and "by torch" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(double(N) X) -> (Y) { Y *=! X(n) }",
+        "def f(double(N) X) -> (Y) { Y(n) = n where n in 0:N }",
+        "def f(double(N) X, int32(N) I) -> (Y) { Y(n) = X(n) > 0.5 ? 1.0 : 0.0 }",
+    ],
+)
+def test_programs_that_nothing_moves_are_not_drawn(text: str) -> None:
+    assert gradients.moves(tc.define(text).f.function) == ("*=!" in text)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

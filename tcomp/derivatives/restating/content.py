@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcomp.derivatives.derivation import spelling, statement_of
 from tcomp.derivatives.text import element, name, range_text
-from tcomp.errors import DerivativeError, Diagnostic
+from tcomp.errors import Diagnostic, UnsaidError
 from tcomp.grammar.ranges.symbolic import symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function
@@ -15,7 +15,7 @@ from tcomp.grammar.tree.function import Function
 def with_content_as_inputs(function: Function) -> str:
     """The text of the def in which each output that needs content begins as a copy of an input behind the others.
 
-    Raises DerivativeError where the extents of such an output cannot be said for all sizes, or do not begin at 0.
+    Raises DerivativeError where the extents of such an output cannot be said for all sizes.
     """
     boxes = symbolic_ranges(function).boxes
     taken = {*function.tensors, *function.sizes, *(i for s in function.statements for i in s.indices)}
@@ -23,20 +23,24 @@ def with_content_as_inputs(function: Function) -> str:
     copies: list[syntax.Statement] = []
     for given in function.needs_content:
         tensor, box = function.tensors[given], boxes.get(given)
-        if box is None or any(first.terms for first, _ in box):
+        if box is None:
             message = f"{given} is read before it is written, and its extents cannot be said for all sizes"
             hint = f"declare them, such as `float(N) {given}`"
-            raise DerivativeError(Diagnostic(message, function.source, tensor.span, hint))
+            raise UnsaidError(Diagnostic(message, function.source, tensor.span, hint))
         own = f"{given}_in"
         while own in taken:
             own += "_"
         taken.add(own)
         letters = [letter for letter in "ijklmnopqrstuvw" if letter not in function.tensors][: len(box)]
         indices = tuple(map(name, letters))
-        dims = tuple((last + 1).syntax() for _, last in box)
+        dims = tuple((last - first + 1).syntax() for first, last in box)
+        places = tuple(
+            index if not first.terms else syntax.Binary("-", index, first.syntax())
+            for index, (first, _) in zip(indices, box, strict=True)
+        )
         parameters.append(syntax.Parameter(name(own), spelling(tensor), dims or None))
         ranges = tuple(range_text(letter, span) for letter, span in zip(letters, box, strict=True))
-        copies.append(statement_of(given, indices, "=", element(own, indices), ranges))
+        copies.append(statement_of(given, indices, "=", element(own, places), ranges))
     definition = function.definition
     body = (*copies, *syntax.statements(definition.body))
     return f"{replace(definition, inputs=(*definition.inputs, *parameters), body=body)}\n"
