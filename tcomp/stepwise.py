@@ -18,7 +18,7 @@ from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
 from tcomp.loops.ir import Block, LoopNode, render
-from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.mapping.plan.values import Plan
@@ -28,7 +28,7 @@ from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop, Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
-from tcomp.model.stepwise.tiling import Room, Shape, prove_tiles, time_tiled, worth_tiles
+from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
@@ -120,8 +120,7 @@ def _plan_text(name: str, made: MadePiece) -> str:
 def heads_of(pieces: Pieces) -> list[str]:
     """The line before what is said of each piece, with the tiles of its block."""
     sizes: dict[int, str] = {}
-    blocks = [item for item in pieces.body if not isinstance(item, Piece)]
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(blocks_of(pieces.body)):
         for piece in block.pieces if isinstance(block, TimeTiles) else ():
             sizes[id(piece)] = f", block {number} in {_size(block)}" if isinstance(block, TimeTiles) else ""
     return [
@@ -223,13 +222,14 @@ def _cut(
 
 
 def _tiles_in(pieces: Pieces) -> bool:
-    return any(isinstance(item, TimeTiles) for item in pieces.body)
+    return any(isinstance(item, TimeTiles) for item in blocks_of(pieces.body))
 
 
 def _room(machine: Machine, options: MappingOptions) -> Room:
     """Half of the second cache for a tile; a block that the second caches hold is not tiled."""
     threads = machine.threads if options.parallel else 1
-    return Room(machine.middle_cache // 2, threads * machine.middle_cache)
+    lines = machine.nearest_cache // 2 // LINE_BYTES
+    return Room(machine.middle_cache // 2, threads * machine.middle_cache, lines, threads)
 
 
 _UNFUSED = "isl gave up on this piece with fusion, so there is none"

@@ -92,14 +92,15 @@ class Storage:
         return count
 
 
-def contiguous_strides(extent: tuple[int, ...]) -> tuple[int, ...]:
-    """C-order element strides of an array of that shape."""
-    strides = []
+def contiguous_strides(extent: tuple[int, ...], outermost: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """C-order element strides of an array of that shape, some of whose dimensions are to be the outermost ones."""
+    order = sorted(range(len(extent)), key=lambda d: d not in outermost)
+    strides = [0] * len(extent)
     step = 1
-    for size in reversed(extent):
-        strides.append(step)
-        step *= max(1, size)
-    return tuple(reversed(strides))
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(1, extent[d])
+    return tuple(strides)
 
 
 def names_elements(subscripts: tuple[Expr, ...], indices: tuple[str, ...]) -> bool:

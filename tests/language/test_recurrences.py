@@ -342,3 +342,19 @@ def test_steps_of_blocks_in_blocks_read_what_the_outer_step_before_wrote() -> No
     for n, m, steps in ((3, 2, 2), (8, 2, 3), (16, 3, 2), (5, 4, 4)):
         A = np.random.default_rng(n).random((n, m), np.float32)
         np.testing.assert_allclose(f(A, steps), f.reference(A, steps), rtol=1e-5)
+
+
+def test_slices_lie_one_behind_another_wherever_their_step_stands() -> None:
+    # What keeps two slices must not be strided as if it kept all.
+    text = """def f(double(N) A, const int T) -> (O) {
+      U(i,0) = A(i)
+      for t in 1:T { U(i,t) = 2.0 * U(i,t-1) where i in 0:N }
+      O(i) = U(i,T-1)
+    }"""
+    (function,) = define(text).values()
+    pieces = folded(in_pieces(function, Sizes({"N": 9, "T": 50})))
+    assert pieces.folds == {"U": (1, 2)} or pieces.folds == {"U": (1, 1)}
+    assert pieces.storages["U"].strides == (1, 9)
+    assert all(storage.strides == (1,) for piece in pieces.pieces for storage in piece.scop.storages.values())
+    A = np.arange(9.0)
+    np.testing.assert_array_equal(tc.define(text).f(A, 50), A * 2.0**49)

@@ -29,7 +29,7 @@ STENCILS = {
 def tiled(text: str, sizes: dict[str, int], cache: int = 4000) -> StepwiseCompilation:
     """Compiled for a processor with so small a second cache that the block is tiled."""
     (function,) = define(text).values()
-    machine = replace(this_machine(), middle_cache=2 * cache, threads=1)
+    machine = replace(this_machine(), nearest_cache=8192, middle_cache=2 * cache, threads=1)
     return lower_stepwise(function, Sizes(sizes), MappingOptions(), CpuBackend(machine))
 
 
@@ -141,3 +141,45 @@ def polybench_jacobi(A: Any, steps: int) -> Any:
     for _ in range(steps):
         A = polybench.jacobi_2d(A, A, 1)[1]
     return A
+
+
+ALONG_ROWS = """def f(double(N,M) A) -> (S) {
+  for j in 0:M { S(i,j) = 0.5 * (j > 0 ? S(i,j-1) : 0.0) + A(i,j) }
+}"""
+
+
+def test_rows_that_need_nothing_of_each_other_run_all_their_steps_in_strips() -> None:
+    A = np.random.default_rng(3).random((70, 9))
+    check(ALONG_ROWS, {"N": 70, "M": 9}, A, cache=1000, size="tiles of 9 steps x 24 rows")
+    text = tiled(ALONG_ROWS, {"N": 70, "M": 9}, 1000).source.text
+    assert text.count("for (long strip") == 1, "there is nothing between straight edges"
+
+
+def test_blocks_in_blocks_are_tiled() -> None:
+    adi = (FOLDER / "adi.tc").read_text("utf-8")
+    check(adi, {"N": 40, "T": 3}, np.random.default_rng(4).random((40, 40)), 3, cache=1000, size="tiles of 38 steps")
+    text = """def f(double(N,M) A, const int T) -> (U, V) {
+      U(i,j) = A(i,j)
+      V(i,j) = A(i,j)
+      for t in 0:T {
+        for j in 1:M-1 { U(i,j) = 0.25 * (U(i,j-1) + 2.0 * U(i,j) + U(i,j+1)) where i in 0:N }
+        for s in 0:4 { V(i,j) = 0.5 * U(i,j) + 0.25 * (U(i-1,j) + U(i+1,j)) where i in 1:N-1, j in 0:M
+                       U(i,j) = V(i,j) where i in 1:N-1, j in 0:M }
+      }
+    }"""
+    made = tiled(text, {"N": 70, "M": 8, "T": 3}, 2000)
+    assert sum("tiles of" in title for title, _, _ in made.parts) == 3
+    check(text, {"N": 70, "M": 8, "T": 3}, np.random.default_rng(5).random((70, 8)), 3, cache=2000)
+
+
+def test_edges_must_lean_in_blocks_in_blocks_too() -> None:
+    text = """def f(double(N,M) A, const int T, const int S) -> (U) {
+      U(i,j) = A(i,j)
+      for s in 0:S { for t in 0:T { V(i,j) = U(i,j) where i in 0:N, j in 0:M
+                                    U(i,j) = V(i-1,j) where i in 1:N, j in 0:M } }
+    }"""
+    made = tiled(text, {"N": 40, "M": 5, "T": 9, "S": 2}, 500)
+    plan, size = made.stages["pack"], head(made)
+    A = np.random.default_rng(7).random((40, 5))
+    with pytest.raises(LegalityError, match="depend on each other"):
+        tc.define(text).f.compile(A, 9, 2, plan=plan.replace(size, "tiles of 9 steps x 5 rows"))

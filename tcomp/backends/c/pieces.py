@@ -19,6 +19,7 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.model.scop import Scop
 from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.tiling import blocks_of
 from tcomp.model.stepwise.views import Slice
 
 _ALIGNMENT = 64
@@ -70,7 +71,7 @@ class _Text:
         lines += ["  report[2] = 0;"] * bool(needs.checks)
         lines += self._body(self.pieces.body, 1)
         lines += ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
-        tiled = [item for item in self.pieces.body if isinstance(item, TimeTiles)]
+        tiled = [item for item in blocks_of(self.pieces.body) if isinstance(item, TimeTiles)]
         uses_threads = any(t.uses_threads for t in self.texts) or (bool(tiled) and self.threads > 1)
         body = with_helpers("\n".join(lines) + "\n", needs, uses_threads, machine)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.pieces.sizes.items())
@@ -121,7 +122,8 @@ class _Text:
         count = -(-(high - low) // tiles.width)
         lines = [f"for (long block = {first}; block < {last}; block += {tiles.height}) {{"]
         lines.append(f"  const long until = tc_min(block + {tiles.height}, {last});")
-        for grows in (False, True):
+        leans = tiles.lower.reach(tiles.height) + tiles.upper.reach(tiles.height) > 0
+        for grows in (False, True)[: 1 + leans]:
             lines += ["  " + line for line in self._phase(tiles, count + grows, grows)]
         return [*lines, "}"]
 
@@ -140,7 +142,8 @@ class _Text:
                 lean = f"{columns.band.slope} * past + {columns.band.shifts[number]}"
                 begin = f"{columns.range[0]} + part * {columns.width}L - ({lean})"
                 ends += [begin, f"{begin} + {columns.width}"]
-            inner.append("  " + self._call(piece, [step, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
+            around = [step_parameter(name) for name in piece.steps[: -len(ends)]]
+            inner.append("  " + self._call(piece, [*around, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
         inner.append("}")
         if columns is not None:
             reach = columns.range[1] - columns.range[0] + columns.band.reach(tiles.height)

@@ -15,7 +15,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import Box
 from tcomp.model.scop import Storage, contiguous_strides
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles, fixed_everywhere
 from tcomp.model.stepwise.views import Slice
 
 MOST_SLICES = 8
@@ -41,14 +41,15 @@ def folded(pieces: Pieces) -> Pieces:
             folds[storage.name] = found
             extent = tuple(kept if d == dimension else e for d, e in enumerate(storage.box.extent))
             box = Box(storage.box.origin, extent)
-            storages[storage.name] = replace(storage, box=box, strides=contiguous_strides(extent))
+            strides = contiguous_strides(extent, fixed_everywhere(pieces, storage.name))
+            storages[storage.name] = replace(storage, box=box, strides=strides)
     return replace(pieces, storages=storages, folds=folds)
 
 
 def prove_folds(pieces: Pieces) -> None:
     """Raise LegalityError where a slice is overwritten before it is read for the last time."""
     for name, (dimension, kept) in pieces.folds.items():
-        where = _fixed_everywhere(pieces, name)
+        where = fixed_everywhere(pieces, name)
         wrong = None if dimension not in where else _overwritten(_accesses(pieces, name, where), where, dimension, kept)
         if dimension not in where or wrong is not None:
             raise LegalityError(f"{name} keeps {kept} slices, but one is overwritten before its last use: {wrong}")
@@ -56,7 +57,7 @@ def prove_folds(pieces: Pieces) -> None:
 
 def _fold(pieces: Pieces, storage: Storage) -> tuple[int, int] | None:
     """A dimension of a temporary and how many slices it keeps along it; None where it keeps all."""
-    where = _fixed_everywhere(pieces, storage.name)
+    where = fixed_everywhere(pieces, storage.name)
     if not where:
         return None
     accesses = _accesses(pieces, storage.name, where)
@@ -65,17 +66,6 @@ def _fold(pieces: Pieces, storage: Storage) -> tuple[int, int] | None:
             if _overwritten(accesses, where, dimension, kept) is None:
                 return dimension, kept
     return None
-
-
-def _fixed_everywhere(pieces: Pieces, name: str) -> tuple[int, ...]:
-    """The dimensions of a tensor in which all accesses of all pieces name one slice."""
-    found: set[int] | None = None
-    for piece, _ in _dated(pieces.body, ()):
-        for cut in piece.slices.values():
-            if cut.tensor == name:
-                own = {d for d, _ in cut.at}
-                found = own if found is None else found & own
-    return tuple(sorted(found or ()))
 
 
 def _accesses(pieces: Pieces, name: str, where: Sequence[int]) -> _Accesses:

@@ -138,6 +138,17 @@ def _pieces_of(body: Sequence[Item]) -> Iterator[Piece]:
                 yield from item.pieces
 
 
+def fixed_everywhere(pieces: Pieces, name: str) -> tuple[int, ...]:
+    """The dimensions of a tensor in which all accesses of all pieces name one slice."""
+    found: set[int] | None = None
+    for piece in pieces.pieces:
+        for cut in piece.slices.values():
+            if cut.tensor == name:
+                own = {d for d, _ in cut.at}
+                found = own if found is None else found & own
+    return tuple(sorted(found or ()))
+
+
 def in_pieces(function: Function, sizes: Sizes) -> Pieces:
     """Take a function apart at fixed sizes.  Raises ShapeError and CompileError as range inference does."""
     return Cutter(function, sizes, infer(function, sizes.values)).cut()
@@ -192,19 +203,30 @@ class Cutter:
         self.homes = _homes(function)
         self.users = _users(function, self.homes)
         self.storages: dict[str, Storage] = {}
+        self.outermost: dict[str, tuple[int, ...]] = {}
         for tensor in (*function.inputs, *function.outputs):
             if tensor.role != "const":
                 role = "inout" if tensor.name in function.needs_content else tensor.role
                 self._declare(tensor, role, sizes.strides.get(tensor.name))
 
     def cut(self) -> Pieces:
-        """All pieces."""
+        """All pieces.  Where they see slices of a temporary only, these lie one behind another, each as one block."""
+        pieces = self._pieces()
+        temporaries = (s.name for s in pieces.storages.values() if s.role == "temporary")
+        self.outermost = {name: fixed_everywhere(pieces, name) for name in temporaries}
+        if all(fixed == tuple(range(len(fixed))) for fixed in self.outermost.values()):
+            return pieces
+        self.storages = {s.name: s for s in self.storages.values() if s.role != "temporary"}
+        return self._pieces()
+
+    def _pieces(self) -> Pieces:
         body = self._body(range(len(self.function.statements)), ())
         return Pieces(self.storages, body, self.values, tuple(map(str, self.ranges.warnings)))
 
     def _declare(self, tensor: Tensor, role: str, strides: tuple[int, ...] | None = None) -> Storage:
         box = self.ranges.boxes[tensor.name]
-        strides = contiguous_strides(box.extent) if strides is None else strides
+        if strides is None:
+            strides = contiguous_strides(box.extent, self.outermost.get(tensor.name, ()))
         return self.storages.setdefault(tensor.name, Storage(tensor.name, tensor.dtype, box, role, strides))
 
     def _body(self, numbers: Sequence[int], steps: tuple[Step, ...]) -> tuple[Item, ...]:
@@ -239,7 +261,7 @@ class Cutter:
         if part is not None:
             domains = [part.of(domain) for domain in domains]
         own = self._own(numbers, statements, domains, bool(steps))
-        whole = Whole(self.tensors, self.ranges.boxes, self.storages, self.values)
+        whole = Whole(self.tensors, self.ranges.boxes, self.storages, self.values, self.outermost)
         views = Views(whole, statements, frozenset(names), self._hull(numbers, names), own)
         written = {views.of_write(s) for s in statements}
         read = {name for s in statements for name in views.of_reads(s)}

@@ -9,6 +9,7 @@ rows between two bounds, and only the loops around it change.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.grammar.tree.forms import to_form
+from tcomp.grammar.tree.forms import combine, interval, to_form
 from tcomp.grammar.tree.function import Index, Statement
 from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
 from tcomp.model.stepwise.pieces import Band, Columns, Cutter, Item, Part, Piece, Pieces, Repeat, TimeTiles
@@ -24,6 +25,9 @@ from tcomp.model.stepwise.pieces import Band, Columns, Cutter, Item, Part, Piece
 MOST_STATEMENTS = 8
 ENOUGH = 4
 """Steps for which rows as a whole are good enough."""
+
+LEAST_STRIP = 32
+"""Rows of a strip of which none needs another: with fewer, calls take more time than steps."""
 
 STEEPEST = 8
 """Edges that would lean by more elements for each step are given up."""
@@ -33,10 +37,15 @@ _SET = isl.dim_type.set
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled."""
+    """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled.
+
+    ``lines`` is how many lines of a cache half of the first one holds.
+    """
 
     tile: int
     block: int
+    lines: int
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +59,22 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A block that may be tiled: the row and the column of each statement, and what depends on what along both."""
+    """A block that may be tiled: the row and the column of each statement, and what depends on what along both.
+
+    ``length`` is how many steps it has at most.
+    """
 
     repeat: Repeat
     piece: Piece
     rows: tuple[str | int, ...]
     columns: tuple[str | int, ...] | None
     moves: tuple[_Moves, ...]
+    length: int
 
     @property
-    def length(self) -> int:
-        """How many steps there are."""
-        return max(0, self.repeat.upper.constant - self.repeat.lower.constant)
+    def stays(self) -> bool:
+        """Whether no row needs anything of another one, so that tiles have straight edges."""
+        return all(r.is_subset(isl.Set("{ [t, 0] }")) for r in self.moves[0].between.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,24 +120,24 @@ class _Moves:
 def time_tiled(cutter: Cutter, pieces: Pieces, room: Room, shapes: Mapping[int, Shape] | None = None) -> Pieces:
     """The pieces, with blocks tiled that may be and whose tensors do not stay in a cache.
 
-    ``shapes`` says which of the outermost blocks are tiled, and how, instead.
+    ``shapes`` says which blocks are tiled, and how, instead; blocks are counted in the order of the text.
     """
-    body: list[Item] = []
-    count = 0
-    for item in pieces.body:
-        if isinstance(item, Repeat):
-            wanted = None if shapes is None else shapes.get(count)
-            count += 1
-            tiles = None if shapes is not None and wanted is None else _tiles(cutter, pieces, item, room, wanted)
-            body.append(item if tiles is None else tiles)
-        else:
-            body.append(item)
-    return replace(pieces, body=tuple(body))
+    count = itertools.count()
+
+    def each(item: Item) -> Item:
+        if not isinstance(item, Repeat):
+            return item
+        number = next(count)
+        wanted = None if shapes is None else shapes.get(number)
+        tiles = None if shapes is not None and wanted is None else _tiles(cutter, pieces, item, room, wanted)
+        return tiles or replace(item, body=tuple(map(each, item.body)))
+
+    return replace(pieces, body=tuple(map(each, pieces.body)))
 
 
 def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
     """Raise LegalityError where tiles of a block would run something before what it depends on, or beside it."""
-    for item in pieces.body:
+    for item in blocks_of(pieces.body):
         if not isinstance(item, TimeTiles):
             continue
         block = _block(cutter, pieces, item.repeat)
@@ -150,7 +163,16 @@ def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
 
 def worth_tiles(pieces: Pieces, room: Room) -> bool:
     """Whether some block touches more than stays in a cache."""
-    return any(isinstance(item, Repeat) and _bytes(pieces, item) > room.block for item in pieces.body)
+    return any(isinstance(item, Repeat) and _bytes(pieces, item) > room.block for item in blocks_of(pieces.body))
+
+
+def blocks_of(body: Sequence[Item]) -> Iterator[Repeat | TimeTiles]:
+    """All blocks, in the order of the text."""
+    for item in body:
+        if not isinstance(item, Piece):
+            yield item
+        if isinstance(item, Repeat):
+            yield from blocks_of(item.body)
 
 
 def _bytes(pieces: Pieces, repeat: Repeat) -> int:
@@ -201,6 +223,8 @@ def _shape(
     def height(width: int) -> int:
         return min((width - loose) // max(1, lower.slope + upper.slope) + 1, block.length)
 
+    if block.stays:
+        return _strips(block, count, room)
     width = min(room.tile * count // max(1, total), count)
     if height(width) >= ENOUGH or block.columns is None:
         return Shape(height(width), width) if height(width) >= 2 else None
@@ -211,15 +235,26 @@ def _shape(
     return Shape(height(width), width, min(cells // max(1, width), across)) if height(width) >= 2 else None
 
 
+def _strips(block: _Block, count: int, room: Room) -> Shape | None:
+    """Rows that need nothing of each other: all steps at once, on as many as have a line each in the first cache."""
+    if block.length < 2 or count < 2:
+        return None
+    tensors = len(block.piece.slices)
+    lines = max(LEAST_STRIP, room.lines // tensors)
+    shares = max(1, -(-count // lines))
+    shares = -(-shares // room.threads) * room.threads
+    return Shape(block.length, -(-count // shares))
+
+
 def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     """A block as one that may be tiled: a few statements without temporaries of their own, each over rows."""
-    if len(repeat.body) != 1 or repeat.lower.terms or repeat.upper.terms:
+    if len(repeat.body) != 1:
         return None
     (piece,) = repeat.body
     if not isinstance(piece, Piece) or piece.private or not 1 <= len(piece.numbers) <= MOST_STATEMENTS:
         return None
     statements = [cutter.function.statements[n] for n in piece.numbers]
-    if any(s.reduction is not None or len(s.steps) != 1 or s.scatters for s in statements):
+    if any(s.reduction is not None or s.scatters for s in statements):
         return None
     fixed = {cut.tensor: tuple(d for d, _ in cut.at) for cut in piece.slices.values()}
     rows = [_coordinate(s, fixed[s.target], 0, cutter) for s in statements]
@@ -235,8 +270,13 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
         across = _moves(cutter, pieces, piece, statements, known)
     return _Block(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
-        (moves,) if across is None else (moves, across),
+        (moves,) if across is None else (moves, across), _length(cutter, piece, repeat),
     )  # fmt: skip
+
+
+def _length(cutter: Cutter, piece: Piece, repeat: Repeat) -> int:
+    hull = cutter.ranges.domains[piece.numbers[0]].hull
+    return max(0, interval(combine([(repeat.upper, 1), (repeat.lower, -1)], 0), hull)[1])
 
 
 def _coordinate(statement: Statement, fixed: tuple[int, ...], position: int, cutter: Cutter) -> str | int | None:
@@ -277,7 +317,7 @@ def _moves(
                 for other, also in later:
                     same = one.get_tuple_name(isl.dim_type.out) == other.get_tuple_name(isl.dim_type.out)
                     if same and (writes or also):
-                        found = found.union(one.apply_range(other.reverse()).deltas())
+                        found = found.union(_in_one_block(one.apply_range(other.reverse()).deltas()))
             if first == second and not found.intersect(isl.Set("{ [0, r] : r != 0 }")).is_empty():
                 return None
             after = "t >= 0" if first < second else "t >= 1"
@@ -287,15 +327,24 @@ def _moves(
     return _Moves(between, len(statements))
 
 
+def _in_one_block(moves: isl.Set) -> isl.Set:
+    """How many steps and rows apart instances are whose steps around the block are the same."""
+    outer = moves.dim(_SET) - 2
+    for d in range(outer):
+        moves = moves.fix_val(_SET, d, isl.Val(0))
+    return moves.project_out(_SET, 0, outer)
+
+
 def _accesses(
     cutter: Cutter, pieces: Pieces, number: int, statement: Statement, coordinate: str | int
 ) -> Iterator[tuple[isl.Map, bool]]:
-    """From step and row to the elements that a statement touches there, as they share places; and if it writes."""
+    """From steps and row to the elements that a statement touches there, as they share places; and if it writes."""
     domain = cutter.ranges.domains[number].domain
     frame = Frame(domain, cutter.values, cutter.ranges.boxes)
     names = [f"i{d}" for d in range(domain.dim(_SET))]
     row = coordinate if isinstance(coordinate, int) else names[statement.indices.index(coordinate)]
-    places = isl.Map(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> [{names[0]}, {row}] }}")
+    steps = ", ".join(names[: len(statement.steps)])
+    places = isl.Map(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> [{steps}, {row}] }}")
     write = element_map(frame, statement.target, statement.subscripts)
     for access, writes in [(write, True), *((r, False) for r in reads_with_subscripts(frame, statement.value, ()))]:
         elements = places.intersect_domain(domain).reverse().apply_range(access)

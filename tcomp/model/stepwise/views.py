@@ -22,12 +22,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The program that pieces are of: its tensors, where they live, and the values of sizes."""
+    """The program that pieces are of: its tensors, where they live, the values of sizes, and outermost dimensions."""
 
     tensors: Mapping[str, Tensor]
     boxes: Mapping[str, Box]
     storages: Mapping[str, Storage]
     sizes: Mapping[str, int]
+    outermost: Mapping[str, tuple[int, ...]]
+
+    def strides(self, name: str) -> tuple[int, ...]:
+        """The strides of a tensor, in elements."""
+        storage = self.storages.get(name)
+        if storage is not None:
+            return storage.strides
+        return contiguous_strides(self.boxes[name].extent, self.outermost.get(name, ()))
 
 
 class Views:
@@ -61,8 +69,7 @@ class Views:
         }
         for name, subscripts in touched.items():
             tensor, box = whole.tensors[name], whole.boxes[name]
-            storage = whole.storages.get(name)
-            strides = contiguous_strides(box.extent) if storage is None else storage.strides
+            strides = whole.strides(name)
             for each in subscripts:
                 cut = self._slice(name, each)
                 if cut in self.named:
