@@ -60,17 +60,18 @@ def header(interface: Interface) -> str:
 
 
 _NOT_TOLD = ("psabi", "pedantic", "shadow", "unused-parameter", "unused-variable", "unused-function",
-             "unused-but-set-variable", "type-limits")  # fmt: skip
-"""Warnings of gcc that the texts of kernels give: they use vectors of GNU C, and name what they may not need."""
+             "unused-but-set-variable", "type-limits", "sign-conversion")  # fmt: skip
+"""Warnings that the texts of kernels give: they use vectors of GNU C, name what they may not need, and take bits of
+integers as they are."""
 
 
 def kernel(interface: Interface, variant: Variant) -> str:
     """The file of one kernel."""
     source, symbol = variant.source, interface.symbol(variant)
     lines = [*title(interface), f'#include "{interface.name}.h"', "", "#include <stdlib.h>", ""]
-    lines += ["#if defined __GNUC__ && !defined __clang__"]
+    lines += ["#ifdef __GNUC__"]
     lines += [f'#pragma GCC diagnostic ignored "-W{name}"' for name in _NOT_TOLD]
-    lines += ["#endif", ""]
+    lines += ["#endif", "#ifdef __clang__", '#pragma clang diagnostic ignored "-Wpass-failed"', "#endif", ""]
     if uses_threads(source.text):
         lines += [*_regions(interface.name), ""]
     lines += _static(source).rstrip("\n").splitlines()
@@ -295,7 +296,8 @@ static int tc_keep(const void *memory, size_t size, const char *file) {
 
 def _made_up(dtype: str, array: str, elements: int, number: int) -> str:
     """The loop that fills an array of the example: small numbers; zeros where they may be subscripts or bits."""
-    value = f"(tc_i + {number}) % 7 - 3" if dtype in ("float32", "float64") else "0"
+    c_type = {"float32": "float", "float64": "double"}.get(dtype)
+    value = "0" if c_type is None else f"({c_type})((tc_i + {number}) % 7 - 3)"
     return f"for (long tc_i = 0; tc_i < {elements}; tc_i++) {array}[tc_i] = {value};"
 
 

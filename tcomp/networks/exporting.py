@@ -11,7 +11,7 @@ import numpy as np
 from tcomp.errors import NetworkError, TcompError
 from tcomp.export import ctext
 from tcomp.export.building import GCC_FLAGS, build
-from tcomp.export.interface import TYPES, Interface, Variant, interface_of
+from tcomp.export.interface import ABI, TYPES, Interface, Variant, interface_of
 from tcomp.networks.kernels import Step
 from tcomp.networks.program import CompiledNetwork
 from tcomp.storage.wholefiles import write_whole
@@ -101,9 +101,23 @@ def _ends(net: CompiledNetwork) -> list[str]:
     return told + [f"{TYPES[value.dtype]} *out{k}" for k, value in enumerate(net.network.outputs)]
 
 
+def _title(net: CompiledNetwork) -> str:
+    return f"/* {net.network.name}: made by tcomp.  Parts that come from tcomp: Apache License 2.0. */"
+
+
 def _header(net: CompiledNetwork, name: str) -> str:
-    lines = [f"/* {net.network.name}: made by tcomp. */", f"#ifndef {name.upper()}_H", f"#define {name.upper()}_H"]
-    lines += ["", "#include <stdint.h>", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines = [_title(net), f"#ifndef {name.upper()}_H", f"#define {name.upper()}_H"]
+    lines += [
+        "",
+        "#include <stdint.h>",
+        "",
+        f"#define {name.upper()}_ABI {ABI}",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+    ]
     lines += ["/* Read the file of weights, once, before the first call.  0: done. */"]
     lines += [f"int {name}_load(const char *file);", ""]
     for label, values in (("in", net.network.inputs), ("out", net.network.outputs)):
@@ -118,7 +132,7 @@ def _driver(
     net: CompiledNetwork, name: str, interfaces: dict[int, Interface], offsets: dict[str, int], size: int
 ) -> str:
     """The function that calls the kernels."""
-    lines = [f"/* {net.network.name}: made by tcomp. */", "#include <stdio.h>", "#include <stdlib.h>", ""]
+    lines = [_title(net), "#include <stdio.h>", "#include <stdlib.h>", ""]
     lines += [f'#include "{name}.h"', *(f'#include "{one.name}.h"' for one in interfaces.values()), ""]
     lines += ["static char *weights;", "", f"int {name}_load(const char *file) {{"]
     room = max(1, -(-size // _ROOM)) * _ROOM
@@ -150,9 +164,9 @@ def _example(net: CompiledNetwork, name: str) -> str:
     inputs, outputs = net.network.inputs, net.network.outputs
     lines = ["/* Arguments: weights.bin, then a raw file for each input; each output goes into outK.raw. */"]
     lines += ["#include <stdio.h>", "#include <stdlib.h>", "", f'#include "{name}.h"', ""]
-    lines += ["static void *filled(long bytes, const char *file) {", "  char *const made = calloc(bytes, 1);"]
+    lines += ["static void *filled(size_t bytes, const char *file) {", "  char *const made = calloc(bytes, 1);"]
     lines += ['  FILE *const f = file ? fopen(file, "rb") : NULL;']
-    lines += ["  if (!made || (file && (!f || fread(made, 1, bytes, f) != (size_t)bytes))) exit(2);"]
+    lines += ["  if (!made || (file && (!f || fread(made, 1, bytes, f) != bytes))) exit(2);"]
     lines += ["  if (f) fclose(f);", "  return made;", "}", "", "int main(int count, char **words) {"]
     lines += [f"  if (count != 2 && count != {2 + len(inputs)}) return 2;"]
     for k, value in enumerate(inputs):

@@ -141,6 +141,59 @@ def test_cmake_builds_the_libraries_and_the_example(tmp_path: Path) -> None:
     assert "begins with" in run("build/softmax_example", folder=tmp_path).stdout
 
 
+CHECKED = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes", "-Werror")
+SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+BYTES = "def products(int8(M,K) A, uint8(K,N) B) -> (int32(M,N) C) { C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }"
+
+
+def needs(compiler: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(compiler) is None, reason=f"there is no {compiler}")
+
+
+def compiled(compiler: str, folder: Path, *flags: str) -> None:
+    """With all of these warnings as errors; clang has no header of OpenMP's everywhere, so it makes no threads."""
+    threads = "-fopenmp" if compiler == "gcc" else "-fopenmp-simd"
+    files = [path.name for path in folder.glob("*.c")]
+    flags = (*CHECKED, "-O1", "-march=native", "-fwrapv", threads, *flags)
+    done = run(compiler, *flags, *files, "-lm", "-lpthread", "-o", "example", folder=folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [pytest.param("gcc", marks=needs("gcc")), pytest.param("clang", marks=(needs("clang"), pytest.mark.long))],
+)
+def test_what_is_exported_for_several_sizes_has_no_warnings(tmp_path: Path, compiler: str) -> None:
+    """The kernels, the function that chooses, the threads and the example; run under sanitizers."""
+    (tmp_path / "softmax.tc").write_text(SOFTMAX)
+    words = ("export", str(tmp_path / "softmax.tc"), "--shapes", "N=8/300,D=67", "--output", str(tmp_path / "out"))
+    assert main(words) == 0
+    compiled(compiler, tmp_path / "out", *SANITIZED)
+    done = run("./example", folder=tmp_path / "out")
+    assert done.returncode == 0 and "begins with" in done.stdout, done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("compiler", [pytest.param(c, marks=needs(c)) for c in ("gcc", "clang")])
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (BYTES, {"M": 33, "N": 65, "K": 70}),
+        (LOOKUP, {"V": 5, "D": 3, "N": 4}),
+        (
+            "def conv(float(N,C,H,W) I, float(M,C,R,S) K) -> (O) { O(n,m,h,w) +=! I(n,c,h+r,w+s) * K(m,c,r,s) }",
+            {"N": 2, "C": 3, "H": 17, "W": 28, "M": 5, "R": 3, "S": 3},
+        ),
+    ],
+    ids=["bytes", "lookup", "convolution"],
+)
+def test_kernels_have_no_warnings(tmp_path: Path, text: str, sizes: dict[str, int], compiler: str) -> None:
+    only(text).compile(sizes=sizes).export(tmp_path)
+    compiled(compiler, tmp_path, *SANITIZED)
+    done = run("./example", folder=tmp_path)
+    assert done.returncode == 0 and "begins with" in done.stdout, done.stderr
+
+
 @needs_gcc
 @pytest.mark.long
 @pytest.mark.parametrize("text", [SOFTMAX, "def mm(float(N,D) A, float(D,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"])

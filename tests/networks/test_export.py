@@ -23,6 +23,29 @@ def network(float(40,50) x, int32(4) at, float(60,50) w, float(60) b, float(30,6
 """
 
 
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes", "-Werror")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "threads"), [("gcc", "-fopenmp"), pytest.param("clang", "-fopenmp-simd", marks=pytest.mark.long)]
+)
+def test_what_is_exported_has_no_warnings(tmp_path: Path, compiler: str, threads: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    draw = np.random.default_rng(2)
+    weights = {n: draw.standard_normal(s).astype("f4") for n, s in (("w", (60, 50)), ("b", (60,)), ("v", (30, 60)))}
+    tc.compile_network(TEXT, weights=weights).export(tmp_path, name="small")
+    head = (tmp_path / "small.h").read_text()
+    assert "#define SMALL_ABI 1" in head and "Apache License 2.0" in head
+    files = [path.name for path in tmp_path.glob("*.c")]
+    flags = (*WARNINGS, "-O1", "-march=native", "-fwrapv", threads, "-g", "-fsanitize=address,undefined")
+    command = [compiler, *flags, *files, "-lm", "-lpthread", "-o", "example"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["./example", "weights.bin"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
     draw = np.random.default_rng(2)

@@ -78,7 +78,7 @@ static void futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_
 static uint64_t now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ull + t.tv_nsec;
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static inline void pause_a_little(void) {
@@ -172,7 +172,7 @@ static int begin(worker *w, int processor, pthread_attr_t *attributes) {
   pthread_t thread;
   cpu_set_t one;
   CPU_ZERO(&one);
-  CPU_SET(processor, &one);
+  CPU_SET((size_t)processor, &one);
   w->processor = processor, w->core = core_of(processor);
   atomic_store(&w->asleep, 0), atomic_store(&w->busy, 0);
   return !pthread_attr_setaffinity_np(attributes, sizeof one, &one) && !pthread_create(&thread, attributes, work, w);
@@ -193,7 +193,7 @@ static void start(void) {
     /* One processor of each core comes before the second of any. */
     for (int second = 0; second < 2 && CPU_COUNT(&usable) > 1; second++)
       for (int processor = 0; processor < CPU_SETSIZE && count < MOST_THREADS; processor++)
-        if (CPU_ISSET(processor, &usable) && (core_of(processor) != processor) == second)
+        if (CPU_ISSET((size_t)processor, &usable) && (core_of(processor) != processor) == second)
           count += begin(&pool->workers[count], processor, &attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
@@ -261,8 +261,8 @@ void GNU(parallel)(region_function *function, void *data, unsigned count, unsign
   atomic_store_explicit(&r->state, OPEN | (uint64_t)count << 32 | A_NUMBER, memory_order_release);
   atomic_fetch_or_explicit(&pool->open_regions, 1ull << (r - pool->regions), memory_order_release);
   atomic_fetch_add(&pool->changes, 1);
-  wake(count - 1, processor);
-  own_number = 0, own_count = count, inside = 1;
+  wake((int)count - 1, processor);
+  own_number = 0, own_count = (int)count, inside = 1;
   function(data);
   own_number = 0, own_count = 1, inside = 0;
   leave(r);
