@@ -76,6 +76,7 @@ BELOW = (
     Storey("export", "kernels to take away"),
     Storey("pictures", "what happens, drawn"),
     Storey("derivatives", "gradients as program text", _of("derivatives", "gathering restating steps")),
+    Storey("highlighting", "colours\nin editors"),
     Storey("storage", "caches, locks, files"),
     Storey("library", "operators that come with it"),
 )

@@ -16,6 +16,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "GPU kernels without a GPU": "howto/gpu-without-a-gpu.md",
         "Tune on the command line": "howto/tuning.md",
         "Teach with it": "howto/teaching.md",
+        "Colours in an editor": "howto/editors.md",
         "Bind arguments": "bound.md",
         "Gradients": "gradients.md",
         "PyTorch in full": "pytorch.md",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sphinx.application import Sphinx
 
-from docs.site.lexer import TcLexer
+from tcomp.highlighting.pygmentslexer import TcLexer
 from tcomp.version import __version__
 
 project = "tcomp"
