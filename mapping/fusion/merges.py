@@ -160,7 +160,8 @@ class Merge:
     def _subscripts(
         self, scop: Scop, statement: ScopStatement, storage: str, subscripts: tuple[Expr, ...]
     ) -> tuple[Expr, ...]:
-        found, extent, names = list(subscripts), scop.storages[storage].box.extent, self._names(statement)
+        extent, names = scop.storages[storage].box.extent, self._names(statement)
+        found = list(_without_zeros(statement, subscripts))
         for d in sorted(self.dimensions.get(storage, ()), reverse=True):
             pair = _names(found[d : d + 2])
             if pair is not None and pair in names:
@@ -182,7 +183,25 @@ def _accesses(scop: Scop, storage: str) -> Iterator[tuple[ScopStatement, Access]
             yield user, (user.subscripts, None)
         for expr in walk(user.value):
             if isinstance(expr, Read) and expr.tensor == storage:
-                yield user, (expr.subscripts, expr)
+                yield user, (_without_zeros(user, expr.subscripts), expr)
+
+
+def _without_zeros(statement: ScopStatement, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Subscripts without indices that are always 0: ``h + kh`` in a convolution by one pixel."""
+
+    def is_zero(expr: Expr) -> bool:
+        if not isinstance(expr, Index) or expr.name not in statement.indices:
+            return False
+        return _bounds(statement, statement.indices.index(expr.name)) == (0, 0)
+
+    def without(expr: Expr) -> Expr:
+        match expr:
+            case Binary(op="+", lhs=lhs, rhs=rhs):
+                return lhs if is_zero(rhs) else rhs if is_zero(lhs) else expr
+            case _:
+                return expr
+
+    return tuple(map(without, subscripts))
 
 
 def _names(subscripts: Sequence[Expr]) -> Pair | None:
@@ -202,34 +221,36 @@ def _dimensions(scop: Scop, statement: ScopStatement, pair: Pair) -> frozenset[t
     if statement.tile_rank or (statement.kind == "update" and not statement.plain):
         return None
     found: set[tuple[str, int]] = set()
-    if not _collect(statement.target, statement.subscripts, pair, found) or not _collect_all(
-        statement.value, pair, found
-    ):
+    if not _collect(statement, statement.target, statement.subscripts, pair, found):
+        return None
+    if not _collect_all(statement, statement.value, pair, found):
         return None
     return frozenset(found) if _take_all(scop, statement, pair, found) else None
 
 
-def _collect(storage: str, subscripts: tuple[Expr, ...], pair: Pair, found: set[tuple[str, int]]) -> bool:
-    d = 0
+def _collect(
+    statement: ScopStatement, storage: str, subscripts: tuple[Expr, ...], pair: Pair, found: set[tuple[str, int]]
+) -> bool:
+    subscripts, d = _without_zeros(statement, subscripts), 0
     while d < len(subscripts):
         if _names(subscripts[d : d + 2]) == pair:
             found.add((storage, d))
             d += 1
-        elif not _collect_all(subscripts[d], pair, found):
+        elif not _collect_all(statement, subscripts[d], pair, found):
             return False
         d += 1
     return True
 
 
-def _collect_all(expr: Expr, pair: Pair, found: set[tuple[str, int]]) -> bool:
+def _collect_all(statement: ScopStatement, expr: Expr, pair: Pair, found: set[tuple[str, int]]) -> bool:
     if isinstance(expr, Index):
         return expr.name not in pair
     if isinstance(expr, Read):
         outside = None if expr.boundary is None else expr.boundary.value
-        return _collect(expr.tensor, expr.subscripts, pair, found) and (
-            outside is None or _collect_all(outside, pair, found)
+        return _collect(statement, expr.tensor, expr.subscripts, pair, found) and (
+            outside is None or _collect_all(statement, outside, pair, found)
         )
-    return all(_collect_all(child, pair, found) for child in children(expr))
+    return all(_collect_all(statement, child, pair, found) for child in children(expr))
 
 
 def _take_all(scop: Scop, statement: ScopStatement, pair: Pair, found: set[tuple[str, int]]) -> bool:

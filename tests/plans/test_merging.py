@@ -63,9 +63,11 @@ def integers(*shape: int) -> Array:
          "Z(a,b,n) +=! X(a,b,k) * Y(k,n)  S(n) +=! Z(a,b,n)", [("a", "b")]),
         ("float(A,B,K) X, float(K,N) Y", "Z(a,b,n) +=! X(a,b,k) * Y(k,n)  S(b,k,a) = X(a,b,k)", [("a", "b")]),
         ("float(A,B,K) X", "Z(a,b,c,d) +=! X(a,b,k) * X(c,d,k)", [("a", "b")]),
+        ("float(K,A,B) X, float(N,K) Y",
+         "Z(n,a,b) +=! X(k,a+u,v+b) * Y(n,k) where u in 0:1, v in 0:1", [("a", "b")]),
     ],
     ids=["rows", "columns", "steps", "batches", "three", "both sides", "epilogue", "reduced results",
-         "another reader", "one operand twice"],
+         "another reader", "one operand twice", "a window of one"],
 )  # fmt: skip
 def test_indices_merge(arguments: str, statements: str, expected: list[tuple[str, str]]) -> None:
     outputs = ", ".join(name for name in ("Z", "S") if f"{name}(" in statements)
