@@ -80,9 +80,14 @@ CAPTIONS: dict[str, Caption] = {
         "Each reads what the one before it has just written, one iteration later.",
         'step.draw("dates")',
     ),
+    "product-threads.svg": Caption(
+        "Threads of a block",
+        "Which thread computes which element of a matrix product; the numbers stand in the first tile.",
+        'product.draw("threads")',
+    ),
     "product-memory.svg": Caption(
         "Memories of a GPU",
-        "When the sums of a matrix product on a GPU are in registers. Copies in shared memory are not shown yet.",
+        "When the sums of a matrix product on a GPU are in registers, and what of its operands is in shared memory.",
         'product.draw("memory")',
     ),
     "product-banks.svg": Caption(

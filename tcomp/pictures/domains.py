@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from tcomp.driver import Compilation
-from tcomp.errors import MissingPackageError
+from tcomp.errors import MissingPackageError, TcompError
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.pictures.canvas import COLOURS, INK, LINE, PAPER, RED, Picture, figure, finished, grid, shade
-from tcomp.pictures.points import Point, Shown, needs, shown
+from tcomp.pictures.points import Point, Shown, needs, shown, threads_of
 
 _MOST_PANELS, _MOST_FRAMES = 4, 60
 _CELL, _MARGIN, _TITLE = 14, 10, 22
@@ -55,6 +55,26 @@ def draw_domain(compilation: Compilation) -> Picture:
         grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
     between = "\n" if len(panels) < 2 else " "
     made.suptitle(f"Colours and numbers are tiles;{between}arrows lead to one iteration from what it needs", fontsize=8)
+    return finished(made)
+
+
+def draw_threads(compilation: Compilation) -> Picture:
+    """The same with a colour for each thread of a block, and its number in the squares of the first tile.
+
+    Raises TcompError for a plan that is dealt to no threads.
+    """
+    panels, plan = _panels(compilation), compilation.plan
+    if not plan.dealt:
+        raise TcompError("threads of blocks are those of a GPU: draw a kernel for cuda:sm_90, say")
+    made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
+    for panel, place in zip(panels, axes, strict=False):
+        threads = threads_of(plan, panel, sides_of(plan.scop.by_name[panel.statement]))
+        _squares(place, panel, [COLOURS[(t + t // len(COLOURS)) % len(COLOURS)] for t in threads])
+        for point, at, thread in zip(panel.points, _columns(panel), threads, strict=True):
+            if point.tile == panel.points[0].tile:
+                place.text(at[1], at[0], str(thread), ha="center", va="center", fontsize=4, color=PAPER)
+        grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
+    made.suptitle("Colours and numbers are threads of a block;\nnumbers stand in the first tile", fontsize=8)
     return finished(made)
 
 

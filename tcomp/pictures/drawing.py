@@ -17,7 +17,7 @@ from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.madeup import random_arguments
 from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
-from tcomp.pictures.domains import draw_dates, draw_domain, draw_order
+from tcomp.pictures.domains import draw_dates, draw_domain, draw_order, draw_threads
 from tcomp.pictures.memories import draw_footprint, draw_memory
 from tcomp.pictures.rates import draw_banks, draw_loops
 from tcomp.pictures.trees import draw_tree
@@ -27,6 +27,7 @@ _BLOCKS = 4
 KINDS: dict[str, Callable[[Compilation], Picture]] = {
     "tree": draw_tree,
     "domain": draw_domain,
+    "threads": draw_threads,
     "dates": draw_dates,
     "order": draw_order,
     "footprint": draw_footprint,

@@ -37,8 +37,19 @@ _SPACES = {
     "tile": GREEN,
     "shared": GREEN,
     "block": GREEN,
+    "panel": RED,
     "register": GOLD,
     "private": GOLD,
+}
+
+
+_WORDS = {
+    "tile": "tile of a thread",
+    "global": "memory of the kernel",
+    "argument": "the caller's",
+    "shared": "shared memory",
+    "panel": "copy for a tile",
+    "private": "registers",
 }
 
 
@@ -132,6 +143,11 @@ def draw_memory(compilation: Compilation) -> Picture:
             space = "argument" if held is None else held.space
             size = storage.bytes if held is None else max(held.bytes, storage.dtype.itemsize)
             rows.append((storage.name, space, min(users), max(users), size))
+    for copy in plan.copies:
+        pipeline, at = plan.pipelines.get(copy.mark), when[copy.statement]
+        several, size = (1, copy.bytes) if pipeline is None else (pipeline.stages, copy.bytes * pipeline.stages)
+        name = f"part of {copy.storage}{f', {several} stages' if several > 1 else ''}"
+        rows.append((name, "shared" if plan.phases else "panel", at, at, size))
     made, axes = figure(7.0, max(1.6, 0.27 * len(rows) + 1.0))
     place = axes[0]
     for line, (name, space, first, last, size) in enumerate(rows):
@@ -142,10 +158,9 @@ def draw_memory(compilation: Compilation) -> Picture:
     place.set_yticks([])
     used = list(dict.fromkeys(row[1] for row in rows))
     patches = importlib.import_module("matplotlib.patches")
-    words = {"tile": "tile of a thread", "global": "memory of the kernel", "argument": "the caller's"}
     handles = [patches.Patch(color=_SPACES.get(space, COLOURS[4])) for space in used]
     where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": max(1, len(used))}
-    place.legend(handles, [words.get(space, space) for space in used], fontsize=7, frameon=False, **where)
+    place.legend(handles, [_WORDS.get(space, space) for space in used], fontsize=7, frameon=False, **where)
     return finished(made)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement, maps_of
@@ -63,6 +64,32 @@ def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = 
     extents = statement.extents
     whole = all(extents[p] <= MOST for p in positions) if own else True
     return Shown(statement.name, statement.target, axes, tuple(sorted(found, key=lambda p: p.date)), whole)
+
+
+def threads_of(plan: Plan, panel: Shown, sides: tuple[int, int]) -> list[int]:
+    """The thread of a block that runs each point; of threads that share a reduction, the first."""
+    statement = plan.scop.by_name[panel.statement]
+    _, number = home_of(plan, panel.statement)
+    dealt, coordinates = plan.dealt[number], plan.clusters[number].coordinates[panel.statement]
+    corners: dict[tuple[int, ...], tuple[int, int]] = {}
+    for point in panel.points:
+        known = corners.get(point.tile, point.at)
+        corners[point.tile] = (min(known[0], point.at[0]), min(known[1], point.at[1]))
+    found = []
+    for point in panel.points:
+        inside = {
+            statement.tile_rank + s: at - corner
+            for s, at, corner in zip(sides, point.at, corners[point.tile], strict=True)
+        }
+        own = [0] * len(dealt.shape)
+        for position, deal in zip(coordinates, dealt.deals, strict=True):
+            if deal.dimension is not None:
+                own[deal.dimension] = inside.get(position, 0) // deal.vector % deal.threads
+        thread = 0
+        for extent, value in zip(dealt.shape, own, strict=True):
+            thread = thread * extent + value
+        found.append(thread)
+    return found
 
 
 def _part(statement: ScopStatement, positions: list[int], others: set[int]) -> isl.Set:

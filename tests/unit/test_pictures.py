@@ -13,7 +13,7 @@ import tcomp as tc
 from tcomp.cli import main
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.drawing import KINDS
-from tcomp.pictures.points import shown
+from tcomp.pictures.points import shown, threads_of
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
 from tcomp.schedules import Schedule
 
@@ -73,6 +73,25 @@ def test_rates_are_drawn_where_they_are() -> None:
     found = words(draw_roofline([Work("mm", 2e9, 1e6, 0.02), Work("copy", 1e3, 1e4)], 2e11, 2e10, "a machine"))
     assert "mm: 50 %" in found and "copy: at most" in found and "a machine" in found
     assert "candidates measured" in words(draw_curve([1.0, 1.3, 0.7], "f(N=4)"))
+
+
+def test_threads_and_shared_memory_are_those_of_a_gpu(tiled: Schedule) -> None:
+    mm = tc.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").mm
+    made = mm.schedule(sizes={"M": 16, "N": 16, "K": 32}, target="cuda:sm_90")["C"].tile("m", "n", 8, 8)
+    made = made.threads(4, 2).split("k", 16)
+    plan = made.compilation.plan
+    panel = shown(plan, plan.scop.by_name["S0"], (0, 1))
+    assert plan.dealt[0].shape == (2, 4)
+    threads = {p.at: t for p, t in zip(panel.points, threads_of(plan, panel, (0, 1)), strict=True)}
+    # Elements of a tile that are neighbours belong to one thread in vectors, then to the next.
+    one, other = plan.dealt[0].deals
+    for (m, n), thread in threads.items():
+        assert thread == (m % 8 // one.vector % 2) * 4 + n % 8 // other.vector % 4
+    assert {*threads.values()} == {*range(8)}
+    assert "threads of a block" in words(made.draw("threads"))
+    assert "part of A" in words(made.draw("memory")) and "shared memory" in words(made.draw("memory"))
+    with pytest.raises(tc.TcompError, match="those of a GPU"):
+        tiled.draw("threads")
 
 
 def test_banks_are_those_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
