@@ -96,6 +96,8 @@ def instance(definition: syntax.Definition, types: Mapping[str, str]) -> syntax.
                 return replace(old, value=expression(old.value))
             case syntax.Exists():
                 return replace(old, read=expression(old.read))
+            case syntax.Order():
+                return old
 
     def item(old: syntax.Statement | syntax.Loop) -> syntax.Statement | syntax.Loop:
         if isinstance(old, syntax.Loop):

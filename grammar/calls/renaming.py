@@ -102,6 +102,8 @@ class _Statement:
                 return replace(clause, name=self._enter(clause.name), value=value)
             case syntax.Exists():
                 return replace(clause, read=self.expression(clause.read))
+            case syntax.Order():
+                return replace(clause, index=self._enter(clause.index))
 
     def expression(self, expr: Expr) -> Expr:
         match expr:
@@ -266,6 +268,8 @@ def _names(statement: syntax.Statement) -> set[str]:
                 exprs.append(clause.value)
             case syntax.Exists():
                 exprs.append(clause.read)
+            case syntax.Order():
+                found.add(clause.index.name)
     return found.union(*map(_words, exprs))
 
 

@@ -10,6 +10,7 @@ from tcomp.grammar.checking.names import Environment, TensorEntry, is_function
 from tcomp.grammar.checking.parameters import declare_parameters
 from tcomp.grammar.checking.places import Places, is_place
 from tcomp.grammar.checking.rows import Rows
+from tcomp.grammar.checking.scatters import Scatters
 from tcomp.grammar.checking.statements import check_statement
 from tcomp.grammar.checking.steps import Blocks
 from tcomp.grammar.tree import syntax
@@ -40,8 +41,10 @@ class Checker:
         written = (name.name for s in syntax.statements(definition.body) for name in (s.target, *s.others))
         self.environment = Environment(written_later=frozenset(written), defs=defs)
         self.statements: list[Statement] = []
+        self._steps: frozenset[str] = frozenset()
         self._places = Places(definition, self.environment, self.report)
         self._rows = Rows(self.environment, self.report, self._places.fresh)
+        self._scatters = Scatters(definition, self.environment, self.report, self._places.fresh)
         self._blocks = Blocks(self.environment, self.report, self._inside)
         declare_parameters(definition, self.environment, self.report)
 
@@ -67,14 +70,17 @@ class Checker:
         """What a statement stands for, and where errors in that go: nowhere, if the statement is wrong already."""
         errors = len(self.report.errors)
         items = self._places.expanded(item) if is_place(item) else (item,)
+        items = tuple(each for one in items for each in self._scatters.expanded(one, self._steps))
         items = tuple(each for one in items for each in self._rows.expanded(one))
         return items, self.report if len(self.report.errors) == errors else Report(self.report.source)
 
     def _without_places(self, loop: syntax.Loop) -> syntax.Loop:
         """A block with what its statements stand for."""
         body: list[syntax.Statement | syntax.Loop] = []
+        around, self._steps = self._steps, self._steps | {loop.index.name}
         for item in loop.body:
             body += (self._without_places(item),) if isinstance(item, syntax.Loop) else self._expanded(item)[0]
+        self._steps = around
         return loop if tuple(body) == loop.body else replace(loop, body=tuple(body))
 
     def _inside(

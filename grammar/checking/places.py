@@ -155,6 +155,8 @@ class Places:
             for expr in syntax.expressions(self.definition):
                 self._words.update(node.name for node in _walk(expr) if isinstance(node, Name))
                 self._words.update(node.function.name for node in _walk(expr) if isinstance(node, Apply))
+            for statement in syntax.statements(self.definition.body):
+                self._words.update(c.index.name for c in statement.clauses if isinstance(c, syntax.Range))
             self._words |= {p.name.name for p in (*self.definition.inputs, *self.definition.outputs)}
         name, number = wanted, 2
         while name in self._words or name in self.environment.written_later or self.environment.kind_of(name):

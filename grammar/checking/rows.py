@@ -45,15 +45,15 @@ class Rows:
 
     def _needs_row(self, given: Range, statement: Statement) -> bool:
         """Whether data give the range of an index on the left, and an index of its ends is not there."""
-        left = {e.name for s in statement.subscripts or () for e in _walk(s) if isinstance(e, Name)}
+        left = {e.name for s in statement.subscripts or () for e in walked(s) if isinstance(e, Name)}
         if given.index.name not in left or not (self._reads(given.lower) or self._reads(given.upper)):
             return False
-        mentioned = {e.name for bound in (given.lower, given.upper) for e in _walk(bound) if isinstance(e, Name)}
+        mentioned = {e.name for bound in (given.lower, given.upper) for e in walked(bound) if isinstance(e, Name)}
         lets = {c.name.name for c in statement.clauses if isinstance(c, syntax.Let)}
         return any(not self.environment.kind_of(name) for name in mentioned - left - lets)
 
     def _reads(self, bound: Expr) -> bool:
-        return any(isinstance(e, Apply) and self._is_tensor(e.function.name) for e in _walk(bound))
+        return any(isinstance(e, Apply) and self._is_tensor(e.function.name) for e in walked(bound))
 
     def _is_tensor(self, name: str) -> bool:
         return name in self.environment.tensors or (name in self.environment.written_later and not is_function(name))
@@ -81,7 +81,7 @@ class Rows:
         then = Statement(owner, (each,), "max=", Name(row.name, row.span), None, (steps, *inside, *rows), span, span)
         places: dict[str, Expr] = {row.name: known}
         clauses = tuple(_clause_with(c, places) for c in others if c not in rows)
-        return [first, then], replace(statement, value=_replaced(statement.value, places), clauses=clauses)
+        return [first, then], replace(statement, value=replaced(statement.value, places), clauses=clauses)
 
     def _where(self, entry: Name, statement: Statement, clauses: tuple[Clause, ...]) -> Iterator[Clause]:
         """Clauses that say which entries there are: the range that sizes give, or else accesses to them alone."""
@@ -91,7 +91,7 @@ class Rows:
             return
         seen: set[str] = set()
         for expr in _expressions(statement, clauses):
-            for read in _walk(expr):
+            for read in walked(expr):
                 if not isinstance(read, Apply) or not self._is_tensor(read.function.name):
                     continue
                 alone = [isinstance(a, Name) and a.name == entry.name for a in read.arguments]
@@ -137,7 +137,7 @@ def _expressions(statement: Statement, clauses: tuple[Clause, ...]) -> Iterator[
 
 
 def _mentions(expr: Expr, name: str) -> bool:
-    return any(isinstance(e, Name) and e.name == name for e in _walk(expr))
+    return any(isinstance(e, Name) and e.name == name for e in walked(expr))
 
 
 def _clause_with(clause: Clause, places: dict[str, Expr]) -> Clause:
@@ -146,38 +146,41 @@ def _clause_with(clause: Clause, places: dict[str, Expr]) -> Clause:
             own = places.get(clause.index.name)
             index = own if isinstance(own, Name) else clause.index
             return replace(
-                clause, index=index, lower=_replaced(clause.lower, places), upper=_replaced(clause.upper, places)
+                clause, index=index, lower=replaced(clause.lower, places), upper=replaced(clause.upper, places)
             )
         case syntax.Let():
-            return replace(clause, value=_replaced(clause.value, places))
+            return replace(clause, value=replaced(clause.value, places))
         case Exists():
-            return replace(clause, read=_replaced(clause.read, places))
+            return replace(clause, read=replaced(clause.read, places))
+        case syntax.Order():
+            return clause
 
 
-def _replaced(expr: Expr, places: dict[str, Expr]) -> Expr:
+def replaced(expr: Expr, places: dict[str, Expr]) -> Expr:
     """The expression with other expressions for some names."""
     match expr:
         case Name():
             return replace(places[expr.name], span=expr.span) if expr.name in places else expr
         case Apply():
-            return replace(expr, arguments=tuple(_replaced(a, places) for a in expr.arguments))
+            return replace(expr, arguments=tuple(replaced(a, places) for a in expr.arguments))
         case syntax.Boundary():
             arguments, subscripts = (
-                tuple(_replaced(a, places) for a in args) for args in (expr.arguments, expr.subscripts)
+                tuple(replaced(a, places) for a in args) for args in (expr.arguments, expr.subscripts)
             )
             return replace(expr, arguments=arguments, subscripts=subscripts)
         case syntax.Cast() | Unary():
-            return replace(expr, operand=_replaced(expr.operand, places))
+            return replace(expr, operand=replaced(expr.operand, places))
         case Binary():
-            return replace(expr, lhs=_replaced(expr.lhs, places), rhs=_replaced(expr.rhs, places))
+            return replace(expr, lhs=replaced(expr.lhs, places), rhs=replaced(expr.rhs, places))
         case syntax.Conditional():
-            condition, then, otherwise = (_replaced(e, places) for e in (expr.condition, expr.then, expr.otherwise))
+            condition, then, otherwise = (replaced(e, places) for e in (expr.condition, expr.then, expr.otherwise))
             return syntax.Conditional(condition, then, otherwise, expr.span)
         case _:
             return expr
 
 
-def _walk(expr: Expr) -> Iterator[Expr]:
+def walked(expr: Expr) -> Iterator[Expr]:
+    """An expression and all in it."""
     waiting = [expr]
     while waiting:
         node = waiting.pop()

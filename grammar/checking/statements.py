@@ -9,6 +9,7 @@ from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowi
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
 from tcomp.grammar.checking.quotients import warn_of_chains, warn_of_infinities, warn_of_lost_fractions
+from tcomp.grammar.checking.scatters import report_order
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
 from tcomp.grammar.tree.diagnostics import Report
@@ -216,6 +217,8 @@ class StatementChecker:
                     self._let(clause)
                 case syntax.Exists():
                     exists.extend(self._exists(clause))
+                case syntax.Order():
+                    report_order(clause, self.report)
         for found in (ranges, chosen):
             for name in [name for name in found if name not in self.scope.indices]:
                 del found[name]

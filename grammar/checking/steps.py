@@ -150,8 +150,11 @@ def _names(statement: syntax.Statement) -> Iterator[str]:
     """The names that a statement mentions outside of what it writes."""
     stack = [statement.value, *(statement.subscripts or ())]
     for clause in statement.clauses:
-        if not isinstance(clause, syntax.Range):
-            stack.append(clause.value if isinstance(clause, syntax.Let) else clause.read)
+        match clause:
+            case syntax.Let():
+                stack.append(clause.value)
+            case syntax.Exists():
+                stack.append(clause.read)
     while stack:
         node = stack.pop()
         match node:

@@ -68,7 +68,7 @@ def expected(accepted: Collection[str]) -> str:
     if kinds & _OPERATORS or "EQUIVALENT" in kinds:
         kinds -= _OPERATORS | {"QMARK", "LPAR", "EQUIVALENT", "WHERE", "WORD", "FOR", "BANG", "TYPE", "EQUAL"}
         kinds = kinds or {"$END"}
-    kinds -= {"CONST", "$END", "USE"} if len(kinds) > 1 else set()
+    kinds -= {"CONST", "ORDER", "$END", "USE"} if len(kinds) > 1 else set()
     spelled = sorted(_SPELLING.get(kind, kind) for kind in kinds)
     return " or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0]
 

@@ -134,7 +134,8 @@ def _mark_types(tokens: list[Token]) -> None:
 
 
 def _mark_contextual_words(tokens: list[Token]) -> None:
-    """Turn ``const`` before a type, ``for`` before ``x in`` or ``x {`` and ``use`` between defs into keywords.
+    """Turn ``const`` before a type, ``for`` before ``x in`` or ``x {``, ``use`` between defs and ``last`` where a
+    clause begins into keywords.
 
     Elsewhere they are identifiers.
     """
@@ -149,6 +150,14 @@ def _mark_contextual_words(tokens: list[Token]) -> None:
             token.type = "FOR"
         elif token.value == "use" and depth <= 0 and _begins_use(tokens, k):
             token.type = "USE"
+        elif token.value in ("first", "last") and _is_order(tokens, k):
+            token.type = "ORDER"
+
+
+def _is_order(tokens: Sequence[Token], k: int) -> bool:
+    """Whether ``first`` or ``last`` begins a clause: it stands before a word."""
+    before, after = tokens[k - 1].type if k else "", tokens[k + 1].type if k + 1 < len(tokens) else ""
+    return before in ("WHERE", "COMMA") and after == "WORD"
 
 
 def _begins_use(tokens: Sequence[Token], k: int) -> bool:

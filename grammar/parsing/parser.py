@@ -143,6 +143,9 @@ class _TreeBuilder(Transformer[Token, Any]):
     def let(self, word: Token, value: Expr) -> syntax.Let:
         return syntax.Let(_name(word), shallow(value), span_of(word).to(value.span))
 
+    def order(self, which: Token, index: Token) -> syntax.Order:
+        return syntax.Order(str(which), _name(index), span_of(which).to(span_of(index)))
+
     def exists(self, word: Token, read: Expr) -> syntax.Exists:
         return syntax.Exists(shallow(read), span_of(word).to(read.span))
 

@@ -164,7 +164,19 @@ class Exists:
         return f"exists {self.read}"
 
 
-Clause = Range | Let | Exists
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``where last index`` or ``where first index``: which of the instances that name one element counts."""
+
+    which: str
+    index: Name
+    span: Span = field(default=NOWHERE, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.which} {self.index}"
+
+
+Clause = Range | Let | Exists | Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tcomp.grammar.tree.syntax import (
     Expr,
     Let,
     Name,
+    Order,
     Parameter,
     Range,
     Statement,
@@ -71,6 +72,8 @@ def _map_clause(clause: Clause, change: Change) -> Clause:
             return replace(clause, value=change(clause.value))
         case Exists():
             return replace(clause, read=change(clause.read))
+        case Order():
+            return clause
 
 
 def map_expressions(definition: Definition, change: Change) -> Definition:
@@ -112,6 +115,8 @@ def _clause_changes(clause: Clause, alternatives: Callable[[Expr], Iterator[Expr
             yield from (replace(clause, value=e) for e in single_changes(clause.value, alternatives))
         case Exists():
             yield from (replace(clause, read=e) for e in single_changes(clause.read, alternatives))
+        case Order():
+            return
 
 
 def names_in(expr: Expr) -> Iterator[str]:
@@ -192,6 +197,8 @@ def renamed(definition: Definition, names: dict[str, str]) -> Definition:
                 return replace(c, index=other(c.index))
             case Let():
                 return replace(c, name=other(c.name))
+            case Order():
+                return replace(c, index=other(c.index))
             case Exists():
                 return c
 

@@ -25,6 +25,10 @@ def range_part(within: Within, kind: str, source: SourceText) -> tuple[str, Span
 
 def describe_range(kind: str, text: str, value: int, box: tuple[int, int], place: Mapping[str, int]) -> str:
     """What is wrong with a range: ``value`` is its end, or its length, ``place`` has the indices that it belongs to."""
+    if text.endswith("="):  # how many instances of a statement name an element, of which there may be one
+        element = f" at {', '.join(map(str, place.values()))}"
+        many = f"`{text} ...` writes {value} values to the element{element if place else ''}"
+        return f"{many}: data name it more than once; `where last` with an index says which counts"
     at = "".join(f"{', ' * bool(n)}{name} = {index}" for n, (name, index) in enumerate(place.items()))
     where = f" at {at}" if at else ""
     if ":" in text:  # the length of a range, up to which its entries are counted

@@ -160,6 +160,8 @@ class _Renaming:
                 return replace(clause, name=self.name(clause.name), value=self.expression(clause.value))
             case syntax.Exists():
                 return replace(clause, read=self.expression(clause.read))
+            case syntax.Order():
+                return replace(clause, index=self.name(clause.index))
 
     def expression(self, expr: Expr) -> Expr:
         match expr:
