@@ -1,189 +1,100 @@
-"""Whole networks against PyTorch, torch.compile and ONNX Runtime::
+"""Whole networks against PyTorch, torch.compile, ONNX Runtime and OpenVINO::
 
-    python -m benchmarks.networks [--only mobilenet_v1,bert] [--compiled] [--rounds 30]
+    python -m benchmarks.networks [--only mobilenet_v1,bert_4] [--batch 1,8] [--compiled] [--rounds 30] [--json FILE]
 
-The modules are written here and have random weights.  Everything is checked against eager PyTorch first, then measured
-in turn, so that whatever the machine does besides hits all; medians in milliseconds.  ONNX Runtime takes part where it
-is installed and the module can be exported.
+The modules (``networks_models.py``) have random weights.  Everything is checked against eager PyTorch first, then
+measured in turn, so that whatever the machine does besides hits all; medians in milliseconds.  Peers take part where
+they are installed and the module can be exported.  The first answer, cold and from the cache, and the memory that the
+process grows by at its peak, are those of processes of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as f
 
 import tcomp as tc
-
-
-def block(
-    before: int, after: int, kernel: int, stride: int = 1, groups: int = 1, act: Any = nn.ReLU
-) -> list[nn.Module]:
-    """A convolution, its norm and perhaps an activation."""
-    conv = nn.Conv2d(before, after, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return [conv, nn.BatchNorm2d(after), *([act()] if act else [])]
-
-
-def head(channels: int) -> list[nn.Module]:
-    """The mean of each channel and a thousand classes."""
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)]
-
-
-def mobilenet_v1() -> nn.Module:
-    layers, width = block(3, 32, 3, 2), 32
-    for after, stride in (
-        (64, 1),
-        (128, 2),
-        (128, 1),
-        (256, 2),
-        (256, 1),
-        (512, 2),
-        *[(512, 1)] * 5,
-        (1024, 2),
-        (1024, 1),
-    ):
-        layers += [*block(width, width, 3, stride, width), *block(width, after, 1)]
-        width = after
-    return nn.Sequential(*layers, *head(width))
-
-
-class Inverted(nn.Module):
-    """Expand, depthwise, project; with the residual where it fits."""
-
-    def __init__(self, before: int, after: int, stride: int, factor: int) -> None:
-        super().__init__()
-        wide = before * factor
-        self.residual = stride == 1 and before == after
-        enter = block(before, wide, 1, act=nn.ReLU6) if factor != 1 else []
-        middle, leave = block(wide, wide, 3, stride, wide, nn.ReLU6), block(wide, after, 1, act=None)
-        self.body = nn.Sequential(*enter, *middle, *leave)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.body(x)
-        return x + y if self.residual else y  # type: ignore[no-any-return]
-
-
-def mobilenet_v2() -> nn.Module:
-    layers, width = block(3, 32, 3, 2, act=nn.ReLU6), 32
-    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for factor, after, count, stride in rows:
-        for k in range(count):
-            layers.append(Inverted(width, after, stride if k == 0 else 1, factor))
-            width = after
-    return nn.Sequential(*layers, *block(width, 1280, 1, act=nn.ReLU6), *head(1280))
-
-
-class Bottleneck(nn.Module):
-    """ResNet's block of three convolutions."""
-
-    def __init__(self, before: int, middle: int, stride: int) -> None:
-        super().__init__()
-        after = 4 * middle
-        self.body = nn.Sequential(
-            *block(before, middle, 1), *block(middle, middle, 3, stride), *block(middle, after, 1, act=None)
-        )
-        same = stride == 1 and before == after
-        self.short = nn.Identity() if same else nn.Sequential(*block(before, after, 1, stride, act=None))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.body(x) + self.short(x))
-
-
-def resnet_50() -> nn.Module:
-    layers: list[nn.Module] = [*block(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
-    width = 64
-    for middle, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for k in range(count):
-            layers.append(Bottleneck(width, middle, stride if k == 0 else 1))
-            width = 4 * middle
-    return nn.Sequential(*layers, *head(width))
-
-
-class BertLayer(nn.Module):
-    """An encoder layer."""
-
-    def __init__(self, width: int = 768, heads: int = 12) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            layer(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
-        a = f.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
-        x = self.first(x + self.out(a))
-        return self.second(x + self.down(f.gelu(self.up(x))))  # type: ignore[no-any-return]
-
-
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "mobilenet_v1": (mobilenet_v1, (1, 3, 224, 224)),
-    "mobilenet_v2": (mobilenet_v2, (1, 3, 224, 224)),
-    "resnet_50": (resnet_50, (1, 3, 224, 224)),
-    "bert_layer": (BertLayer, (1, 128, 768)),
-}
-
+from benchmarks.networks_models import NETWORKS, made
 
 _WARM_SECONDS = 0.06
 """How long a network runs before it is timed."""
 
-
-def made(name: str) -> tuple[nn.Module, torch.Tensor]:
-    """A network in evaluation mode, the same each time, with statistics that are not those of a new one."""
-    torch.manual_seed(0)
-    build, shape = NETWORKS[name]
-    module = build()
-    for norm in module.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            nn.init.normal_(norm.running_mean, 0, 0.2)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
-    return module.eval(), torch.randn(shape)
+Runs = dict[str, Callable[[], Any]]
 
 
-def onnx_runtime(module: nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
-    """The network in ONNX Runtime; None where that cannot be."""
+def exported(module: nn.Module, x: torch.Tensor) -> bytes | None:
+    """The network as a model of ONNX; None where that cannot be."""
+    file = io.BytesIO()
     try:
-        import onnxruntime  # noqa: PLC0415
-
-        file = io.BytesIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(module, (x,), file, dynamo=False)
-    except Exception as error:  # noqa: BLE001  (a peer that is not there)
-        print(f"no ONNX Runtime: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+    except Exception as error:  # noqa: BLE001  (then there are no such peers)
+        print(f"cannot be exported: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         return None
+    return file.getvalue()
+
+
+def onnx_runtime(model: bytes, array: Any) -> Callable[[], Any]:
+    """The network in ONNX Runtime.  Raises ImportError."""
+    import onnxruntime  # noqa: PLC0415
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     # Its threads go on spinning after a run, on the processors that the next network needs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-    given = {session.get_inputs()[0].name: x.numpy()}
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    given = {session.get_inputs()[0].name: array}
     return lambda: session.run(None, given)[0]
 
 
-def measure(name: str, compiled: bool, rounds: int) -> None:
-    """Check and time one network; print its row."""
-    module, x = made(name)
-    start = time.perf_counter()
+def openvino(model: bytes, array: Any) -> Callable[[], Any]:
+    """The network in OpenVINO, computed in float32 as by all others.  Raises ImportError."""
+    import openvino as ov  # noqa: PLC0415
+
+    core = ov.Core()
+    settings = {
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = core.compile_model(core.read_model(model, b""), "CPU", settings).create_infer_request()
+    return lambda: next(iter(request.infer({0: array}).values()))
+
+
+PEERS = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
+
+
+def measure(name: str, batch: int, compiled: bool, rounds: int) -> dict[str, Any]:
+    """Check and time one network; print its row, and return it."""
+    module, x = made(name, batch)
     net = tc.compile_network(module, x)
-    seconds = time.perf_counter() - start
     array = x.numpy()
-    runs: dict[str, Callable[[], Any]] = {"tcomp": lambda: net(array), "eager": lambda: module(x).numpy()}
+    runs: Runs = {"tcomp": lambda: net(array), "eager": lambda: module(x).numpy()}
     if compiled:
         other = torch.compile(module)
         runs["compile"] = lambda: other(x).numpy()
-    if (session := onnx_runtime(module, x)) is not None:
-        runs["ONNX Runtime"] = session
+    if (model := exported(module, x)) is not None:
+        for label, make in PEERS.items():
+            try:
+                runs[label] = make(model, array)
+            except ImportError:
+                print(f"no {label}")
     with torch.inference_mode():
         expected = module(x).numpy()
         for label, run in runs.items():
@@ -200,18 +111,74 @@ def measure(name: str, compiled: bool, rounds: int) -> None:
                 start = time.perf_counter()
                 run()
                 times[label].append(time.perf_counter() - start)
-    told = ", ".join(f"{label} {1e3 * np.median(found):.2f}" for label, found in times.items())
-    print(f"{name}: {told} ms; {len(net.steps)} steps, {net.kernels} kernels in {seconds:.1f} s", flush=True)
+    medians = {label: 1e3 * float(np.median(found)) for label, found in times.items()}
+    lowest = {label: 1e3 * min(found) for label, found in times.items()}
+    best = min(ms for label, ms in medians.items() if label != "tcomp")
+    kept = sum(array.nbytes for array in net.network.weights.values()) + net.panel_bytes
+    row = {"network": name, "batch": batch, "ms": medians, "lowest_ms": lowest, "ratio": best / medians["tcomp"]}
+    row |= {"steps": len(net.steps), "kernels": net.kernels}
+    row |= {"weights_and_panels_mb": kept / 1e6, "block_mb": net.places.bytes / 1e6} | firsts(name, batch)
+    told = ", ".join(f"{label} {ms:.2f}" for label, ms in medians.items())
+    print(
+        f"{name} x {batch}: {told} ms (best peer / tcomp {row['ratio']:.2f}); {net.kernels} kernels; first answer after"
+    )
+    memory = f"weights and panels have {kept / 1e6:.0f} and results {net.places.bytes / 1e6:.0f}"
+    first_answers = f"{row['cold_s']:.1f} s, {row['cached_s']:.2f} s from the cache"
+    print(f"    {first_answers}; {row['grown_mb']:.0f} MB more at the peak, where {memory}", flush=True)
+    return row
+
+
+def firsts(name: str, batch: int) -> dict[str, float]:
+    """Seconds to the first answer without and with a cache, and the growth of the second process at its peak."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for _ in range(2):
+            command = [sys.executable, "-m", "benchmarks.networks", "--first", name, "--batch", str(batch)]
+            environment = os.environ | {"TCOMP_CACHE": folder}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+    cold, cached = found
+    return {"cold_s": cold["seconds"], "cached_s": cached["seconds"], "grown_mb": cached["grown_mb"]}
+
+
+def first(name: str, batch: int) -> None:
+    """Compile a network that has been read, and run it once; print the seconds, and by how many MB this grew."""
+    module, x = made(name, batch)
+    network = tc.networks.from_torch(module, x)
+    before = _peak_megabytes(reset=True)
+    start = time.perf_counter()
+    tc.compile_network(network)(x.numpy())
+    seconds = time.perf_counter() - start
+    print(json.dumps({"seconds": seconds, "grown_mb": _peak_megabytes() - before}))
+
+
+def _peak_megabytes(*, reset: bool = False) -> float:
+    """The most memory that the process had, since it was reset; Linux tells."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="names with commas between them", default=",".join(NETWORKS))
+    parser.add_argument("--batch", help="numbers with commas between them", default="1,8")
     parser.add_argument("--compiled", action="store_true", help="torch.compile takes part")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", type=Path, help="write all rows into this file")
+    parser.add_argument("--first", metavar="NAME", help="only the first answer of this network, in this process")
     values = parser.parse_args()
-    for name in values.only.split(","):
-        measure(name, values.compiled, values.rounds)
+    batches = [int(batch) for batch in values.batch.split(",")]
+    if values.first:
+        first(values.first, batches[0])
+        return
+    rows = [measure(n, batch, values.compiled, values.rounds) for n in values.only.split(",") for batch in batches]
+    ratios = [row["ratio"] for row in rows]
+    print(f"best peer / tcomp: {np.exp(np.mean(np.log(ratios))):.2f} in the geometric mean, worst {min(ratios):.2f}")
+    if values.json:
+        facts = {"date": str(datetime.date.today()), "threads": torch.get_num_threads(), "torch": torch.__version__}
+        values.json.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
