@@ -12,7 +12,7 @@ from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_line, show_table
 from tcomp.commands.terminal.exit_codes import DONE, WRONG
 from tcomp.errors import TargetError
-from tcomp.fuzzing.campaign import Campaign, Settings, Tally
+from tcomp.fuzzing.campaign import Campaign, Settings, Tally, make_directory
 from tcomp.fuzzing.cases import read_case
 from tcomp.fuzzing.execution import Verdict
 from tcomp.fuzzing.gradients import try_many
@@ -105,6 +105,7 @@ def _try_gradients(settings: Settings) -> int:
     for seed, text, reason in tally.failures:
         _say(f"seed {seed}: {reason}\n{text}")
         if settings.keep is not None:
+            make_directory(settings.keep)
             write_whole(settings.keep / f"gradient-{seed}.tc", f"{text}\n".encode())
     show_line(str(tally), "red" if tally.failures else "green")
     return WRONG if tally.failures else DONE

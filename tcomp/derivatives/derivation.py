@@ -39,6 +39,7 @@ from tcomp.grammar.tree.function import (
     Statement,
     Tensor,
     children,
+    depends_on_data,
     is_indirect,
     walk,
 )
@@ -151,6 +152,20 @@ class Derivation:
             statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, {}
         )
         return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
+
+    def unsaid(self, position: int) -> tuple[syntax.Exists, ...]:
+        """The reads that bound indices of a statement whose ranges are not known for all sizes."""
+        statement, version = self.function.statements[position], self.versions[position]
+        missing = set(statement.indices) - set(self.symbolic.ranges[position])
+        reads = (e for expr in statement.expressions() for e in walk(expr) if isinstance(e, Read))
+        bounding = [
+            read
+            for read in reads
+            if read.boundary is None
+            and not any(map(depends_on_data, read.subscripts))
+            and any(isinstance(e, Index) and e.name in missing for s in read.subscripts for e in walk(s))
+        ]
+        return tuple(syntax.Exists(to_syntax(read, version.reads)) for read in dict.fromkeys(bounding))
 
     def reduced(
         self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, neutral: Expr
@@ -278,7 +293,8 @@ class Derivation:
             for w in ranges_of(statement.value)
             if isinstance(w.index, Index)
         )
-        return [*begun, replace(update, clauses=(*ranges, *update.clauses))]
+        exists = self.unsaid(position) if statement.exists else ()
+        return [*begun, replace(update, clauses=(*ranges, *update.clauses, *exists))]
 
     def assemble(
         self,
@@ -415,4 +431,5 @@ def names_of(statement: syntax.Statement) -> set[str]:
     bounds = [
         e for clause in statement.clauses if isinstance(clause, syntax.Range) for e in (clause.lower, clause.upper)
     ]
+    bounds += [clause.read for clause in statement.clauses if isinstance(clause, syntax.Exists)]
     return own.union(*map(names_in, bounds))

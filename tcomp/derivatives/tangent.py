@@ -105,6 +105,8 @@ class _Forward(Reductions):
             group.statements += self.reduced(position, own, subscripts, operator, value, zero)
         else:
             group.statements.append(statement_of(own, subscripts, operator, value, bounds))
+        exists = self.unsaid(position)
+        group.statements = [replace(s, clauses=(*s.clauses, *exists)) for s in group.statements]
         self.groups.append(group)
 
     def _kept(self, position: int, version: Version, own: str) -> list[syntax.Statement]:

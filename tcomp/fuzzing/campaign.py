@@ -97,7 +97,7 @@ class Campaign:
     def run(self, report_every: float) -> Tally:
         """Try programs until the time is over, telling the counts every so many seconds.  Raises TcompError."""
         if self.settings.keep is not None:
-            _make_directory(self.settings.keep)
+            make_directory(self.settings.keep)
         self._end = time.monotonic() + self.settings.seconds
         with ThreadPoolExecutor(self.settings.jobs) as pool:
             searches = [pool.submit(self._search) for _ in range(self.settings.jobs)]
@@ -217,7 +217,7 @@ def reduced(failing: Failing, worker: Worker, over: Callable[[], bool]) -> Faili
     return Failing(smallest, last)
 
 
-def _make_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 import tcomp as tc
@@ -87,3 +88,14 @@ def test_what_cannot_move() -> None:
     f = tc.define("def f(float(N) X) -> (T) { T(i) = int32(X(i)) }").f
     with pytest.raises(tc.DerivativeError, match="no output of floats"):
         f.tangent()
+
+
+def test_a_tangent_goes_where_the_statement_goes() -> None:
+    """Ranges that no formula says follow from reads that the tangent does not have; it took its own for all."""
+    text = """def f(double(N) A, double(M) B) -> (Y) {
+        T(i) = i % 2 > 5 ? B(i % 2 + i) : A(i)
+        Y +=! mirror_image(T)(k) where k in 0:9
+    }"""
+    f, A, B = tc.define(text).f, np.ones(9), np.ones(4)
+    assert f.tangent("A").reference(A, B, np.arange(9.0)) == 9
+    assert check(f, {"N": 9, "M": 4}, 1).kind == "passed"

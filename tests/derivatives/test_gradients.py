@@ -310,7 +310,11 @@ def test_half_is_summed_wide_and_rounded_once() -> None:
         ("def f(int(N) X) -> (O) { O(i) = X(i) }", None, "no input of floats"),
         ("def f(float(N) X) -> (O) { O(i) = trigamma(X(i)) }", None, "trigamma has no derivative"),
         ("def f(float(N) sin, float(N) X) -> (O) { O(i) = sin(i)*cos(X(i)) }", None, "the name of a tensor here"),
-        ("def f(float(N) X) -> (O) { O(i) += X(i-2) }", None, "O is read before it is written, and its extents"),
+        (
+            "def f(float(N) X) -> (O) { O(i) += X(i) where i in 0:(N > 3 ? 4 : 2) }",
+            None,
+            "O is read before it is written, and its extents",
+        ),
     ],
 )
 def test_refusals(text: str, wrt: str | None, message: str) -> None:
