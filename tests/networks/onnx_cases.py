@@ -26,7 +26,7 @@ KNOWN = {"float16", "float32", "float64", "bool", *(f"{s}int{w}" for s in ("", "
 
 REFUSED = (
     r"without elements|has no elements|drops elements|is no tensor|has indices of float32|more than it reaches"
-    r"|statistics of the batch|outside the region|channels by CRD|dimension|multiplies by a vector"
+    r"|statistics of the batch|outside the region|channels by CRD|reads volumes|dimension|multiplies by a vector"
 )
 """What is said of the cases that are not known."""
 

@@ -157,9 +157,44 @@ def index_select(b: Builder, n: Node, *, x: Value, dim: int, index: Value) -> Va
 @rule("aten.index.Tensor")
 def index(b: Builder, n: Node, *, x: Value, indices: Sequence[Value | None]) -> Value:
     given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
-    if len(given) != 1 or len(given[0][1].shape) != 1 or given[0][1].dtype == "bool":
-        raise n.refuse("takes elements by several tensors, or by one that is no row", "one row of places is known")
-    return gathered(b, n, x, *given[0])
+    if any(one.dtype == "bool" for _, one in given):
+        raise n.refuse("takes elements by truth values", "tensors of places are known")
+    if len(given) == 1 and len(given[0][1].shape) == 1:
+        return gathered(b, n, x, *given[0])
+    return _gathered_together(b, n, x, given)
+
+
+def _gathered_together(b: Builder, n: Node, x: Value, given: Sequence[tuple[int, Value]]) -> Value:
+    """Elements at places that several tensors, or one of several axes, say together."""
+    axes = [axis for axis, _ in given]
+    together = np.broadcast_shapes(*(one.shape for _, one in given))
+    first = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    whole = [*indices(len(n.shape))]
+    inner = whole[first : first + len(together)]
+    rest = iter([*whole[:first], *whole[first + len(together) :]])
+    extents, subscripts, operands, parameters = [], [], [x], []
+    for axis in range(len(x.shape)):
+        if axis not in axes:
+            extents.append(next(rest))
+            subscripts.append(extents[-1])
+            continue
+        places = given[axes.index(axis)][1]
+        if (known := b.known(places)) is not None:
+            places = b.weight(f"{n.name}_places{axis}", np.mod(known, x.shape[axis]).astype(np.int64))
+        own = inner[len(inner) - len(places.shape) :]
+        lengths = together[len(together) - len(places.shape) :]
+        apart = ["1" if e == 1 != length else c for c, e, length in zip(own, places.shape, lengths, strict=True)]
+        extents.append(f"X{axis}")
+        subscripts.append(at(f"P{axis}", ["0" if c == "1" else c for c in apart]))
+        operands.append(places)
+        parameters.append((f"{tensor(apart, places.dtype)} P{axis}", "".join(apart).replace("1", "o") or "s"))
+    told = "_".join(
+        f"{axis}by_{letters}_{one.dtype}" for (axis, one), (_, letters) in zip(given, parameters, strict=True)
+    )
+    name = general.typed(f"gather_{len(x.shape)}d_{told}", x.dtype)
+    every = [f"{tensor(extents, x.dtype)} X", *(parameter for parameter, _ in parameters)]
+    made = general.definition(name, every, "Y", [f"{at('Y', whole)} = {at('X', subscripts)}"])
+    return b.call(n, made, operands)
 
 
 def gathered(b: Builder, n: Node, x: Value, axis: int, places: Value) -> Value:

@@ -120,7 +120,8 @@ class _Walk:
         if found is None:
             return False
         self.constants[node.name] = found
-        if str(node.target) in RULES and node.all_input_nodes and found.dtype == torch.float32:
+        read = [self.constants[argument.name] for argument in node.all_input_nodes]
+        if str(node.target) in RULES and read and all(one.dtype == torch.float32 for one in (found, *read)):
             return False
         self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())
         return True

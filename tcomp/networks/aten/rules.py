@@ -387,6 +387,8 @@ def dropout(b: Builder, n: Node, *, x: Value, p: float, train: bool) -> Value:
     return x
 
 
-@rule("aten.contiguous.default", "aten.clone.default", "aten.detach.default", "aten.alias.default")
+@rule(
+    "aten.contiguous.default", "aten.clone.default", "aten.detach.default", "aten.detach_.default", "aten.alias.default"
+)
 def same(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
     return x

@@ -14,11 +14,7 @@ from tcomp.networks.network import Value
 from tcomp.networks.onnx.operands import FLOATS, Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.texts import elements
 from tcomp.networks.texts import general as texts
-from tcomp.networks.texts.general import pointwise
-
-ROUNDED = "low + (rest > 0.5 || (rest == 0.5 && low != 2.0 * floor(0.5 * low)) ? 1.0 : 0.0)"
-"""The nearest integer, of two the even one; with ``ROUNDING`` behind it."""
-ROUNDING = "low = floor({x}), rest = {x} - low"
+from tcomp.networks.texts.general import ROUNDED, ROUNDING, pointwise
 
 _PLAIN: tuple[str, ...] = (
     "acos",

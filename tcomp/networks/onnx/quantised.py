@@ -10,10 +10,9 @@ import numpy as np
 
 from tcomp.networks.importing import RULES, rule
 from tcomp.networks.network import Definition, Value, retyped
-from tcomp.networks.onnx.elementwise import ROUNDED, ROUNDING
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.texts import layers
-from tcomp.networks.texts.general import pointwise
+from tcomp.networks.texts.general import ROUNDED, ROUNDING, pointwise
 
 
 def _along(b: OnnxBuilder, n: OnnxNode, x: Operand, given: Operand, axis: int, block: int = 0) -> Operand:

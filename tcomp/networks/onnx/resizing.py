@@ -1,4 +1,4 @@
-"""The rule for Resize: each axis by a table of the elements that each result is made of."""
+"""The rules for Resize, each axis by a table of the elements that each result is made of, and for GridSample."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.importing import Array, rule
-from tcomp.networks.network import retyped
+from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.texts.elements import at, indices
 from tcomp.networks.texts.general import definition, tensor, typed
+from tcomp.networks.texts.sampling import grid_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,13 @@ def _resized(
     line = f"{left} +=! {at('X', [f'I({c},k)' if k == c else k for k in i])} * V({c},k)"
     made = definition(f"interpolate_{rank}d_axis{dim}", parameters, "Y", [line])
     return b.make(n, retyped(made, x.dtype), [x, table, shares], shape, name)
+
+
+@rule("onnx.GridSample")
+def grid_sampled(
+    b: OnnxBuilder, n: OnnxNode, *, X: Operand, grid: Operand, align_corners: int, mode: str, padding_mode: str
+) -> Value:
+    fits = len(X.shape) == 4 and mode in ("bilinear", "linear", "nearest") and padding_mode in ("zeros", "border")
+    if not fits or {X.dtype, grid.dtype} != {"float32"}:
+        raise n.refuse("reads volumes, by cubes, mirrored, or others than float32", "linear and nearest are known")
+    return b.call(n, grid_sample(mode == "nearest", padding_mode == "border", bool(align_corners)), [X, grid])

@@ -14,6 +14,11 @@ _OPERANDS = ("X", "Y", "Z", "V", "W", "S", "T", "U", "P", "Q", "R", "M", "L", "J
 """Names of operands: no letters of extents."""
 
 
+ROUNDED = "low + (rest > 0.5 || (rest == 0.5 && low != 2.0 * floor(0.5 * low)) ? 1.0 : 0.0)"
+"""The nearest integer, of two the even one; with ``ROUNDING`` behind it."""
+ROUNDING = "low = floor({x}), rest = {x} - low"
+
+
 def spelled(dtype: str) -> str:
     """An element type as program text has it."""
     return SPELLED.get(dtype, dtype)

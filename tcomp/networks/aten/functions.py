@@ -1,0 +1,88 @@
+"""More rules for PyTorch's functions of elements, sums over axes, and elements that a tensor of places chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tcomp.networks.importing import Builder, Node, rule
+from tcomp.networks.network import Value
+from tcomp.networks.texts import general
+from tcomp.networks.texts.elements import at, indices
+from tcomp.networks.texts.general import definition, pointwise, tensor
+
+
+@rule("aten.round.default")
+def rounded(b: Builder, n: Node, *, x: Value) -> Value:
+    """To the nearest whole number, halves to the even one."""
+    body, lets = general.ROUNDED, general.ROUNDING.format(x="{a}")
+    return b.call(n, pointwise("round", body, [(x.shape, x.dtype)], n.shape, n.dtype, None, lets), [x])
+
+
+@rule("aten.atan2.default")
+def atan2(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
+    return _two(b, n, "atan2", "atan2({a}, {b})", x, other)
+
+
+@rule("aten.remainder.Scalar", "aten.remainder.Tensor", "aten.fmod.Scalar", "aten.fmod.Tensor")
+def remainder(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
+    """What is left of a division that is rounded down, or, for ``fmod``, towards 0."""
+    if n.operator.startswith("aten.fmod"):
+        return _two(b, n, "fmod", "fmod({a}, {b})", x, other)
+    # The sign is the divisor's, as in Python.
+    body = "r != 0 && (r < 0) != ({b} < 0) ? r + {b} : r"
+    return _two(b, n, "remainder", body, x, other, "r = fmod({a}, {b})")
+
+
+@rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", "aten.floor_divide.Scalar")
+def divided(b: Builder, n: Node, *, x: Value, other: Value | float, rounding_mode: str | None = "floor") -> Value:
+    body = {None: "{a} / {b}", "floor": "floor({a} / {b})", "trunc": "trunc({a} / {b})"}[rounding_mode]
+    return _two(b, n, f"divide_{rounding_mode or 'plain'}", body, x, other)
+
+
+def _two(b: Builder, n: Node, name: str, body: str, x: Value, other: Value | float, lets: str = "") -> Value:
+    """A function of an element and another one, or a number."""
+    if x.dtype != "float32" or (isinstance(other, Value) and other.dtype != "float32"):
+        raise n.refuse(f"takes {x.dtype}", "float32 is known")
+    if isinstance(other, Value):
+        kinds = [(x.shape, x.dtype), (other.shape, other.dtype)]
+        return b.call(n, pointwise(name, body, kinds, n.shape, n.dtype, None, lets), [x, other])
+    body, lets = (text.replace("{b}", "y") for text in (body, lets))
+    made = pointwise(f"{name}_number", body, [(x.shape, x.dtype)], n.shape, n.dtype, {"y": x.dtype}, lets)
+    return b.call(n, made, [x], y=float(other))
+
+
+@rule("aten.prod.dim_int", "aten.prod.default")
+def product(b: Builder, n: Node, *, x: Value, dim: int | None = None, keepdim: bool = False, dtype: Any) -> Value:
+    if dtype is not None:
+        raise n.refuse("changes the element type")
+    rank = len(x.shape)
+    axes = [dim % rank] if dim is not None else list(range(rank))
+    return b.call(n, general.reduction("prod", "*=!", "{x}", "", rank, axes, keepdim, x.dtype), [x])
+
+
+@rule("aten.logsumexp.default")
+def logsumexp(b: Builder, n: Node, *, x: Value, dim: Sequence[int], keepdim: bool = False) -> Value:
+    """Shifted by the largest element, so that nothing overflows."""
+    rank = len(x.shape)
+    axes = sorted({axis % rank for axis in dim}) if dim else list(range(rank))
+    body = ("log_sum_exp", "+=!", "exp({x} - {m})", "log({y}) + {m}")
+    return b.call(n, general.reduction(*body, rank, axes, keepdim, x.dtype, "max=!"), [x])
+
+
+@rule("aten.gather.default")
+def gather(b: Builder, n: Node, *, x: Value, dim: int, index: Value, **_: Any) -> Value:
+    """``Y(i,j) = X(P(i,j),j)`` along the axis ``dim``."""
+    letters = indices(len(x.shape))
+    axis = dim % len(letters)
+    kind, place = index.dtype, at("P", [*letters])
+    extents = ["Z" if k == axis else f"X{k}" for k in range(len(letters))]
+    read = at("X", [place if k == axis else c for k, c in enumerate(letters)])
+    parameters = [f"{tensor(extents, x.dtype)} X", f"{tensor(letters, kind)} P"]
+    made = definition(
+        general.typed(f"gather_elements_{len(letters)}d_axis{axis}_{kind}", x.dtype),
+        parameters,
+        "Y",
+        [f"{at('Y', [*letters])} = {read}"],
+    )
+    return b.call(n, made, [x, index])
