@@ -26,6 +26,9 @@ _CONTEXTUAL = {
 }
 """Words that are keywords in some places only, and what follows them there."""
 
+_ORDER = r"(?:(?<=\bwhere )|(?<=,)|(?<=, ))(?:first|last)(?=\s+(?!in\b|where\b|arg(?:min|max)=!|min\b|max\b)[A-Za-z_])"
+"""Where a clause begins, what says which of several values counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -60,6 +63,7 @@ RULES = (
     Rule(_words(TYPE_KEYWORDS), "Keyword.Type", "storage.type.tc"),
     Rule(_words(set(KEYWORDS) - set(TYPE_KEYWORDS) - _FUNCTIONS), "Keyword", "keyword.control.tc"),
     *(Rule(rf"\b{word}{follows}", "Keyword", "keyword.control.tc") for word, follows in _CONTEXTUAL.items()),
+    Rule(_ORDER, "Keyword", "keyword.control.tc"),
     Rule(_words(BOUNDARIES, r"(?=\s*\()"), "Name.Function.Magic", "support.function.boundary.tc"),
     Rule(_words(_FUNCTIONS, r"(?=\s*\()"), "Name.Builtin", "support.function.builtin.tc"),
     Rule(_WORD, "Name", "variable.other.tc"),

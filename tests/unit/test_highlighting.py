@@ -44,7 +44,7 @@ SCOPES = {
     "TYPE": "storage.type.tc",
     "NUMBER": "constant.numeric.tc",
     "STRING": "string.quoted.double.tc",
-    **dict.fromkeys(("DEF", "WHERE", "IN", "EXISTS", "CONST", "FOR", "USE"), "keyword.control.tc"),
+    **dict.fromkeys(("DEF", "WHERE", "IN", "EXISTS", "CONST", "ORDER", "FOR", "USE"), "keyword.control.tc"),
 }
 NAMES = {
     "variable.other.tc",
