@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
 from typing import Any
@@ -259,6 +260,26 @@ def test_cotangents_that_do_not_fit(ops: tc.Module, cotangent: torch.Tensor) -> 
     a, b = doubles((4, 3), (3, 5))
     with pytest.raises(tc.ShapeError):
         ops.mm.gradient()(a.detach(), b.detach(), cotangent)
+
+
+def test_sparse_cotangents_are_refused(ops: tc.Module) -> None:
+    (x,) = doubles((3, 4))
+    scale, indices = doubles(())[0], torch.arange(5, dtype=torch.int32)
+    for result in (ops.softmax(x), ops.several(doubles((5,))[0], indices, scale)[0]):
+        with pytest.raises(tc.ShapeError, match=r"a cotangent is a torch\.sparse_coo tensor"):
+            result.backward(torch.ones(result.shape, dtype=torch.float64).to_sparse())
+
+
+def test_tensors_that_nobody_else_holds(ops: tc.Module) -> None:
+    """What the backward pass reads lives on when all names of it are gone, and others take memory."""
+    a, b = doubles((40, 30), (30, 50))
+    expected = a.detach().sum(0)[:, None].expand(30, 50).clone()
+    result = ops.mm(a.detach().clone(), b)
+    gc.collect()
+    others = [torch.rand(40, 30, dtype=torch.float64) for _ in range(16)]
+    result.sum().backward()
+    torch.testing.assert_close(b.grad, expected)
+    assert len(others) == 16
 
 
 def test_wrong_inputs_are_named(ops: tc.Module) -> None:
