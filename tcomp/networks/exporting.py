@@ -112,6 +112,8 @@ def _header(net: CompiledNetwork, name: str) -> str:
         "#include <stdint.h>",
         "",
         f"#define {name.upper()}_ABI {ABI}",
+        f"/* What {name}_with needs for results between kernels: so many bytes, aligned to {_ROOM}. */",
+        f"#define {name.upper()}_BYTES {_block(net)}",
         "",
         "#ifdef __cplusplus",
         'extern "C" {',
@@ -125,6 +127,9 @@ def _header(net: CompiledNetwork, name: str) -> str:
             lines.append(f"/* {label}{k}: {value}, in C order */")
     lines += ["/* 0: done, 1: a subscript that data choose was outside its tensor, 2: no memory, 4: no weights.  Any"]
     lines += ["   thread may call.  Outputs overlap nothing. */", f"int {name}({', '.join(_ends(net))});", ""]
+    lines += [f"/* The same in memory that the caller gives, {name.upper()}_BYTES for each call that runs: for those"]
+    lines += ["   who call often.  2: the memory is NULL, or not aligned. */"]
+    lines += [f"int {name}_with({', '.join([*_ends(net), 'void *memory'])});", ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
 
 
@@ -139,9 +144,9 @@ def _driver(
     lines += [f"  char *const made = aligned_alloc({_ROOM}, {room});", '  FILE *const f = fopen(file, "rb");']
     lines += [f"  const int done = made && f && fread(made, 1, {size}, f) == {size};", "  if (f) fclose(f);"]
     lines += ["  if (!done) {", "    free(made);", "    return 4;", "  }", "  free(weights);", "  weights = made;"]
-    lines += ["  return 0;", "}", "", f"int {name}({', '.join(_ends(net))}) {{", "  if (!weights) return 4;"]
-    block = max(1, -(-net.places.bytes // _ROOM)) * _ROOM
-    lines += [f"  char *const block = aligned_alloc({_ROOM}, {block});", "  if (!block) return 2;", "  int status = 0;"]
+    lines += ["  return 0;", "}", "", f"int {name}_with({', '.join([*_ends(net), 'void *memory'])}) {{"]
+    lines += ["  if (!weights) return 4;", f"  if (!memory || (uintptr_t)memory % {_ROOM}) return 2;"]
+    lines += ["  char *const block = memory;", "  int status = 0;", "  (void)block;"]
     ends = {value.name: f"in{k}" for k, value in enumerate(net.network.inputs)}
     ends |= {value.name: f"out{k}" for k, value in enumerate(net.network.outputs)}
     for step in net.steps:
@@ -156,7 +161,16 @@ def _driver(
             kind = "const void *" if argument.role == "input" else "void *"
             arguments.append(f"({kind})({base} + {offset})")
         lines.append(f"  if (!status) status = {one.name}({', '.join(arguments)});")
-    return "\n".join([*lines, "  free(block);", "  return status;", "}", ""])
+    lines += ["  return status;", "}", "", f"int {name}({', '.join(_ends(net))}) {{"]
+    lines += [f"  void *const memory = aligned_alloc({_ROOM}, {_block(net)});", "  if (!memory) return 2;"]
+    names = ", ".join([*ends.values(), "memory"])
+    lines += [f"  const int status = {name}_with({names});", "  free(memory);"]
+    return "\n".join([*lines, "  return status;", "}", ""])
+
+
+def _block(net: CompiledNetwork) -> int:
+    """The bytes of the block for results between kernels."""
+    return max(1, -(-net.places.bytes // _ROOM)) * _ROOM
 
 
 def _example(net: CompiledNetwork, name: str) -> str:

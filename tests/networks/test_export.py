@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -66,6 +68,18 @@ def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
     for number, right in enumerate(expected):
         found = np.fromfile(tmp_path / f"out{number}.raw", "f4").reshape(right.shape)
         assert np.array_equal(found, right)
+    library = ctypes.CDLL(str(tmp_path / "out" / "libsmall.so"))
+    assert library.small_load(str(tmp_path / "out" / "weights.bin").encode()) == 0
+    header = (tmp_path / "out" / "small.h").read_text()
+    count = int(re.search(r"SMALL_BYTES (\d+)", header)[1])  # type: ignore[index]
+    memory, found = np.zeros(count + 128, "u1"), [np.zeros_like(right) for right in expected]
+    start = memory.ctypes.data + -memory.ctypes.data % 64
+    ends = [ctypes.c_void_p(array.ctypes.data) for array in (x, at, *found)]
+    for _ in range(2):
+        assert library.small_with(*ends, ctypes.c_void_p(start)) == 0
+        assert all(np.array_equal(mine, right) for mine, right in zip(found, expected, strict=True))
+    assert not memory[start - memory.ctypes.data + count :].any()
+    assert library.small_with(*ends, None) == 2 == library.small_with(*ends, ctypes.c_void_p(start + 4))
     np.array([3, 0, 40, 7], "i4").tofile(tmp_path / "at.raw")
     assert subprocess.run(run, cwd=tmp_path, check=False).returncode == 1
 
