@@ -94,6 +94,13 @@ def test_a_network_that_is_no_faster_stays(own_results: Path, monkeypatch: pytes
     assert net.options.kernels == {}
 
 
+def test_ablation_counts_panels() -> None:
+    net, x, _ = small()
+    assert net.panel_bytes
+    rows = {row.without: row for row in tc.networks.ablate(net.source, [x.numpy()], rounds=1).rows}
+    assert rows[""].bytes - rows["pack_weights"].bytes == net.panel_bytes
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()

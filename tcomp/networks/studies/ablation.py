@@ -19,7 +19,9 @@ _ENERGY = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a network takes without a pass: seconds of a call, kernels that run, bytes of weights and results, joules.
+    """What a network takes without a pass: seconds of a call, kernels that run, bytes, joules.
+
+    Bytes are those of weights, of their panels and of results between kernels.
 
     ``same`` says that the pass changes nothing here, so that nothing was measured; joules are None where nothing tells.
     """
@@ -83,7 +85,8 @@ def ablate(network: Network, inputs: Sequence[Any], rounds: int = 15) -> Ablatio
         seconds = float(np.median(times[found]))
         joules = float(np.median(energies[found])) if energies[found] else None
         weights = sum(array.nbytes for array in net.network.weights.values())
-        rows.append(Row(name, seconds, len(net.steps), weights + net.places.bytes, joules, name in same))
+        memory = weights + net.panel_bytes + net.places.bytes
+        rows.append(Row(name, seconds, len(net.steps), memory, joules, name in same))
     return Ablation(tuple(rows))
 
 
