@@ -8,7 +8,7 @@ from dataclasses import replace
 from tcomp.errors import TcompError
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.programs import Program
-from tcomp.fuzzing.rewriting import body, declared_names, renamed, statement_names
+from tcomp.fuzzing.rewriting import body, declared_names, renamed, statement_names, targets
 from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
@@ -64,10 +64,10 @@ def _runs(program: Program) -> list[tuple[int, int]]:
     for first in range(len(statements)):
         for last in range(first + 1, len(statements) + 1):
             run, others = statements[first:last], statements[:first] + statements[last:]
-            targets = {s.target.name for s in run}
-            touched = targets.union(*map(statement_names, run))
+            written = {name for s in run for name in targets(s)}
+            touched = written.union(*map(statement_names, run))
             bare = {str(s) for statement in run for s in statement.subscripts or () if isinstance(s, Name)}
-            if not (touched & barred or bare & {*function.sizes} or targets & {s.target.name for s in others}):
+            if not (touched & barred or bare & {*function.sizes} or written & {n for s in others for n in targets(s)}):
                 found.append((first, last))
     return found
 
@@ -77,13 +77,13 @@ def _outlined(choices: Choices, program: Program, first: int, last: int) -> tupl
     function, statements = program.function, list(body(program.definition))
     run = statements[first:last]
     used = frozenset().union(*map(statement_names, run))
-    targets = list(dict.fromkeys(s.target.name for s in run))
+    written = list(dict.fromkeys(name for s in run for name in targets(s)))
     after = frozenset().union(*map(statement_names, statements[last:]))
     outputs = {p.name.name: p for p in program.definition.outputs}
-    results = [t for t in targets if t in after or t in outputs] or targets[-1:]
+    results = [t for t in written if t in after or t in outputs] or written[-1:]
     scalars = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
     taken = declared_names(program.definition)
-    parameters = _parameters(function, [n for n in function.tensors if n in used and n not in targets], scalars)
+    parameters = _parameters(function, [n for n in function.tensors if n in used and n not in written], scalars)
     parameters += [Parameter(Name(n), "int", const=True, default=_default(choices, program.sizes[n])) for n in scalars]
     declared = tuple(outputs.get(name, Parameter(Name(name))) for name in results)
     own = "part"

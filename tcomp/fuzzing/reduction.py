@@ -17,6 +17,7 @@ from tcomp.fuzzing.rewriting import (
     single_changes,
     single_statement_changes,
     statement_names,
+    targets,
 )
 from tcomp.grammar.ranges.ranges import Ranges, infer
 from tcomp.grammar.tree.function import Function
@@ -61,7 +62,7 @@ def _with(case: Case, definition: Definition, **sizes: int) -> Case:
 def _with_body(case: Case, statements: Iterable[Statement]) -> Case:
     """The case with other statements; outputs that none of them writes are left out."""
     items = tuple(statements)
-    written = {s.target.name for s in items}
+    written = {name for s in items for name in targets(s)}
     outputs = tuple(p for p in case.program.definition.outputs if p.name.name in written) or tuple(
         Parameter(s.target) for s in items[-1:]
     )
@@ -109,9 +110,9 @@ def earlier_results_given(case: Case) -> Iterator[Case]:
     statements = body(definition)
     for count in reversed(range(1, len(statements))):
         rest = statements[count:]
-        written = {s.target.name for s in rest}
+        written = {name for s in rest for name in targets(s)}
         needed = set().union(*(statement_names(s) for s in rest))
-        made = {s.target.name for s in statements[:count]} & needed - written
+        made = {name for s in statements[:count] for name in targets(s)} & needed - written
         inputs = (*definition.inputs, *(_as_input(function, ranges, name) for name in sorted(made)))
         outputs = tuple(p for p in definition.outputs if p.name.name in written)
         if outputs and all(not any(ranges.boxes[name].origin) for name in made):
@@ -144,7 +145,9 @@ def fewer_clauses(case: Case) -> Iterator[Case]:
         clauses = statement.clauses
         shorter = [replace(statement, clauses=(*clauses[:k], *clauses[k + 1 :])) for k in range(len(clauses))]
         if statement.operator != "=":
-            shorter.append(replace(statement, operator="="))
+            shorter.append(replace(statement, operator="=", others=()))
+            if statement.operator.startswith("arg"):
+                shorter.append(replace(statement, operator=statement.operator.removeprefix("arg"), others=()))
             if not statement.operator.endswith("!"):
                 shorter.append(replace(statement, operator=f"{statement.operator}!"))
         for other in shorter:

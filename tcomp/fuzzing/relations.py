@@ -14,7 +14,16 @@ import numpy as np
 from tcomp.fuzzing.calling import statement_builtins, with_a_call
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.programs import GARBAGE, Array, Data, Program
-from tcomp.fuzzing.rewriting import body, declared_names, map_expressions, rebuilt, renamed, statement_names
+from tcomp.fuzzing.rewriting import (
+    body,
+    declared_names,
+    map_expressions,
+    map_statement,
+    rebuilt,
+    renamed,
+    statement_names,
+    targets,
+)
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
 from tcomp.model.evaluation import numpy_dtype
@@ -38,7 +47,7 @@ MADE_UP = (
 )  # fmt: skip
 """What kernels append to the name of a tensor to name what belongs to it."""
 
-_COMMUTATIVE = frozenset({"+", "*", "==", "!=", "&&", "||"})
+_COMMUTATIVE = frozenset({"+", "*", "==", "!=", "&&", "||", "&", "|", "^"})
 _COMMUTATIVE_FUNCTIONS = frozenset({"min", "max"})
 
 
@@ -105,8 +114,8 @@ def with_statements_permuted(choices: Choices, program: Program) -> Variant:
 
 
 def _commute(first: Statement, second: Statement) -> bool:
-    touched = statement_names(first) | {first.target.name}
-    return second.target.name not in touched and first.target.name not in statement_names(second)
+    touched = statement_names(first) | {*targets(first)}
+    return touched.isdisjoint(targets(second)) and statement_names(second).isdisjoint(targets(first))
 
 
 def with_other_layouts(choices: Choices, program: Program) -> Variant:
@@ -154,9 +163,18 @@ def laid_out(array: Array, layout: int) -> Array:
 
 
 def with_dimensions_permuted(choices: Choices, program: Program) -> Variant:
-    """The order of the dimensions of any tensor carries no meaning, if all accesses follow."""
+    """The order of the dimensions of any tensor carries no meaning, if all accesses follow.
+
+    What a place of several indices reads stays as it is: the order in which a value names them is that of the targets.
+    """
     function = program.function
-    axes = {t.name: _permutation(choices, t.rank) for t in function.tensors.values() if t.rank > 1}
+    places = [s for s in body(program.definition) if s.others]
+    kept = {name for s in places for name in statement_names(s)}
+    kept |= {name for s in places if not kept.isdisjoint(targets(s)) for name in targets(s)}
+    free = [t for t in function.tensors.values() if t.rank > 1 and t.name not in kept]
+    axes = {t.name: _permutation(choices, t.rank) for t in free}
+    for s in places:
+        axes |= {name: axes[s.target.name] for name in targets(s) if name in axes}
     data = program.data()
 
     def change(expr: Expr) -> Expr:
@@ -204,7 +222,10 @@ def _permuted(items: tuple[Expr, ...], axes: Axes) -> tuple[Expr, ...]:
 
 
 def with_operands_swapped(choices: Choices, program: Program) -> Variant:
-    """Sums, products, extrema and comparisons for equality do not care which operand comes first."""
+    """Sums, products, extrema, comparisons for equality and `& | ^` do not care which operand comes first.
+
+    A place of several indices stays as it is, since a value that names them in another order means other targets.
+    """
 
     def change(expr: Expr) -> Expr:
         if not choices.chance(60):
@@ -217,7 +238,10 @@ def with_operands_swapped(choices: Choices, program: Program) -> Variant:
             case _:
                 return expr
 
-    definition = map_expressions(program.definition, lambda e: rebuilt(e, change))
+    statements = tuple(
+        s if s.others else map_statement(s, lambda e: rebuilt(e, change)) for s in body(program.definition)
+    )
+    definition = replace(program.definition, body=statements)
     return Variant(replace(program, definition=definition), program.data())
 
 

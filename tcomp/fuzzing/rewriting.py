@@ -57,6 +57,11 @@ def body(definition: Definition) -> tuple[Statement, ...]:
     return tuple(item for item in definition.body if isinstance(item, Statement))
 
 
+def targets(statement: Statement) -> tuple[str, ...]:
+    """The names of the tensors that a statement writes."""
+    return (statement.target.name, *(name.name for name in statement.others))
+
+
 def map_statement(statement: Statement, change: Change) -> Statement:
     """The statement with ``change`` applied to each of its outermost expressions."""
     subscripts = None if statement.subscripts is None else tuple(change(s) for s in statement.subscripts)
@@ -131,7 +136,7 @@ def names_in(expr: Expr) -> Iterator[str]:
 
 
 def statement_names(statement: Statement) -> frozenset[str]:
-    """Every name that a statement uses but for its target's."""
+    """Every name that a statement uses but for those of its targets."""
     found: set[str] = set()
 
     def note(expr: Expr) -> Expr:
@@ -149,7 +154,7 @@ def declared_names(definition: Definition) -> frozenset[str]:
     """
     found = {p.name.name for p in (*definition.inputs, *definition.outputs)}
     for statement in body(definition):
-        found.add(statement.target.name)
+        found.update(targets(statement))
         found.update(_bound_names(statement))
     for expr in expressions(definition):
         found.update(_plain_names(expr))
@@ -204,7 +209,13 @@ def renamed(definition: Definition, names: dict[str, str]) -> Definition:
 
     changed = map_expressions(definition, lambda e: rebuilt(e, change))
     statements = tuple(
-        replace(s, target=other(s.target), clauses=tuple(clause(c) for c in s.clauses)) for s in body(changed)
+        replace(
+            s,
+            target=other(s.target),
+            others=tuple(map(other, s.others)),
+            clauses=tuple(clause(c) for c in s.clauses),
+        )
+        for s in body(changed)
     )
     return replace(
         changed,

@@ -104,6 +104,9 @@ class TestExactness:
             "def f(double(N) A) -> (S) { S +=! A(i) * 1000000 }",
             "def f(float(N) A) -> (B) { B(i) = A(i) % 3 }",
             "def f(int(N) A, float B) -> (C) { T min=! A(i)  C = B - T }",
+            "def f(int(N) A) -> (S) { S +=! float(A(i) & 7 | ~A(i)) }",
+            "def f(int(N) A) -> (S) { S +=! float(popcount(A(i)) - (A(i) >> 1)) }",
+            "def f(float(N,N) A) -> (I, J) { I, J argmax=! A(i,j) }",
         ],
     )
     def test_whole_numbers_within_the_mantissa_are_exact(self, text: str) -> None:
@@ -117,6 +120,8 @@ class TestExactness:
             "def f(float(N) A) -> (S) { S *=! A(i) }",
             "def f(float(N) A) -> (B) { B(i) = A(i) / 3 }",
             "def f(float(N) A) -> (B) { B(i) = exp(A(i)) }",
+            "def f(int(N) A) -> (B) { B(i) = float(A(i) << 28) }",
+            "def f(int(N) A) -> (B) { B(i) = float(~(A(i) * 100000000)) }",
             "def f(int32(N) A) -> (B) { B(i) = A(i) % A(i) }",
             "def f(uint32(N) A) -> (S) { S +=! float(A(i)) }",
             "def f(float(N) A) -> (C) { B(i) = A(i) * 5000  C(i) = B(i) * B(i) }",

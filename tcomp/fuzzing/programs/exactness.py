@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tcomp.fuzzing.programs.programs import largest_element
 from tcomp.grammar.ranges.ranges import Ranges
 from tcomp.grammar.tree.function import Binary, Call, Cast, Constant, Expr, Function, Index, Read, Select, Size, Unary
-from tcomp.values.operators import FLOAT64, DType, arithmetic_type
+from tcomp.values.operators import FLOAT64, INTRINSICS, DType, arithmetic_type
 
 WHOLE_FUNCTIONS = frozenset(
     {"abs", "relu", "sign", "fabs", "floor", "ceil", "round", "trunc", "fmin", "fmax", "copysign"}
@@ -133,10 +133,25 @@ class _Amounts:
                 return self._call(expr)
 
     def _call(self, expr: Call) -> Amount:
+        if INTRINSICS[expr.intrinsic].only_integers:
+            return self._of_bits(expr)
         if expr.intrinsic not in WHOLE_FUNCTIONS:
             raise InexactError
         value = functools.reduce(_either, map(self.of, expr.arguments))
         return Amount(math.ceil(value.bound)) if expr.intrinsic in _ROUNDED else value
+
+    def _of_bits(self, expr: Call) -> Amount:
+        """What is known of an operation on bits, whose result may be any integer that has as many as the operands."""
+        amounts = [self.of(argument).bound for argument in expr.arguments]
+        match expr.intrinsic:
+            case "popcount" | "clz":
+                return Amount(float(expr.dtype.bits))
+            case "shift_left":
+                return Amount(2.0**expr.dtype.bits)
+            case "shift_right":
+                return Amount(max(1.0, amounts[0]))
+            case _:
+                return Amount(2.0 ** math.frexp(max(amounts))[1])
 
     def _binary(self, expr: Binary) -> Amount:
         lhs, rhs = self.of(expr.lhs), self.of(expr.rhs)

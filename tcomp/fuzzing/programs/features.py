@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tcomp.fuzzing.programs.programs import Program
+from tcomp.grammar.checking.bits import BITWISE
+from tcomp.grammar.checking.places import PLACES
 from tcomp.grammar.ranges.ranges import Ranges, infer
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import (
@@ -26,10 +28,14 @@ from tcomp.mapping.plan.operations import bare
 
 _SMALLEST_PRIME_SEEN = 5
 
+_OF_BITS = {name: mark for mark, name in BITWISE.items()} | {"bit_not": "~", "popcount": "popcount", "clz": "clz"}
+"""Functions of bits, with what stands for them in program text."""
+
 FEATURES = (
     *(f"{count} statements" for count in range(1, 7)),
     *(f"rank {rank}" for rank in range(5)), "rank 5 or more",
     *(f"{operator}" for operator in ("=", "+=", "+=!", "*=", "*=!", "min=", "min=!", "max=", "max=!")),
+    "argmin=!", "argmax=!", "place of several indices", "&", "|", "^", "~", "<<", ">>", "popcount", "clz",
     "reduction over 2 or more indices", "stride", "dilation", "offset", "division in a subscript",
     "remainder in a subscript", "difference divided in a subscript",
     "comparison of elements in a subscript", "extremum in a subscript", "choice in a subscript", "strided target",
@@ -53,7 +59,7 @@ def features(program: Program) -> frozenset[str]:
     """The features of a program.  Raises TcompError."""
     function = program.function
     ranges = infer(function, program.sizes)
-    found = {f"{len(function.statements)} statements"}
+    found = {f"{len(list(syntax.statements(program.definition.body)))} statements"}
     found.update(_of_tensors(function, ranges))
     found.update(_of_text(program.definition))
     for number, statement in enumerate(function.statements):
@@ -124,6 +130,10 @@ def _of_text(definition: syntax.Definition) -> Iterator[str]:
             yield "let used twice"
         if any(isinstance(c, syntax.Exists) for c in statement.clauses):
             yield "exists"
+        if statement.operator in PLACES:
+            yield statement.operator
+            if statement.others:
+                yield "place of several indices"
 
 
 def _of_statement(function: Function, number: int, statement: Statement) -> Iterator[str]:
@@ -187,6 +197,8 @@ def _of_expression(part: Expr) -> Iterator[str]:
                 yield "guard"
         case Cast():
             yield "cast"
+        case Call() if part.intrinsic in _OF_BITS:
+            yield _OF_BITS[part.intrinsic]
         case Call():
             yield "built-in function"
 

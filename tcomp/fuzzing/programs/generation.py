@@ -106,6 +106,7 @@ class _Builder:
         self.constants: list[str] = []
         self.tensors: dict[str, Known] = {}
         self.drafts: list[Draft] = []
+        self.checked = 0
         self.annotations: dict[str, str] = {}
 
     def build(self) -> Program:
@@ -168,13 +169,13 @@ class _Builder:
         """Add statements if the front end takes them and their results are exact."""
         added = [*self.drafts, *drafts]
         annotations = self.annotations | {d.target: d.annotation for d in drafts if d.annotation}
-        names = list(dict.fromkeys(draft.target for draft in added))
+        names = list(dict.fromkeys(name for draft in added for name in draft.targets))
         try:
             function, ranges = self._check([annotations.get(n, n) for n in names], added)
         except TcompError:
             self.attempts.counts["refused"] += 1
             return
-        if self._is_large(ranges, range(len(self.drafts), len(added))):
+        if self._is_large(ranges, range(self.checked, len(function.statements))):
             self.attempts.counts["large"] += 1
             return
         bounds = bounds_of(function, ranges, self.sizes)
@@ -182,8 +183,8 @@ class _Builder:
             self.attempts.counts["inexact"] += 1
             return
         self.attempts.counts["accepted"] += 1
-        self.drafts, self.annotations = added, annotations
-        for name in dict.fromkeys(draft.target for draft in drafts):
+        self.drafts, self.annotations, self.checked = added, annotations, len(function.statements)
+        for name in dict.fromkeys(name for draft in drafts for name in draft.targets):
             self.tensors[name] = Known(name, function.tensors[name].dtype, ranges.boxes[name], max(3.0, bounds[name]))
 
     def _is_large(self, ranges: Ranges, numbers: range) -> bool:
@@ -203,7 +204,7 @@ class _Builder:
         return {name: self.sizes[name] for name in (*function.sizes, *self.constants)}
 
     def _finish(self) -> Program:
-        names = list(dict.fromkeys(draft.target for draft in self.drafts))
+        names = list(dict.fromkeys(name for draft in self.drafts for name in draft.targets))
         kept = [n for n in names if n in self.annotations or n == names[-1] or not self.choices.chance(60)]
         seed = self.choices.integer(0, 1000)
         for chosen in (kept, names):

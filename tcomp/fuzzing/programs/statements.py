@@ -10,10 +10,11 @@ from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.exactness import exact_limit
 from tcomp.fuzzing.programs.subscripts import Known, Span, element_inside, plain_read, term
 from tcomp.fuzzing.programs.values import Expressions, Value, cast
+from tcomp.grammar.checking.places import PLACES
 from tcomp.grammar.ranges.ranges import Box
-from tcomp.values.operators import BOOL, DTYPES, REDUCTIONS, DType, accumulation_type
+from tcomp.values.operators import BOOL, DTYPES, INT32, REDUCTIONS, DType, accumulation_type
 
-_ASSIGNMENTS = ("=", "+=!", "max=!", "min=!", "+=!", "=", "*=!", "+=", "max=", "min=", "*=")
+_ASSIGNMENTS = ("=", "+=!", "max=!", "min=!", "+=!", "=", "*=!", "+=", "max=", "min=", "*=", *PLACES)
 _EXTENTS = (1, 2, 3, 4, 5, 7, 8, 13)
 _INTEGER = re.compile(r"(?<![\w./%])(?<![/%] )[1-9]\d*(?![\w.])")
 """A literal that is neither part of a word or of a float, nor a divisor."""
@@ -24,11 +25,20 @@ _NO_BOX = Box((), ())
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A statement to be tried; ``annotation`` declares its target, where that must be an output."""
+    """A statement to be tried; ``annotation`` declares its target, where that must be an output.
+
+    ``others`` are further targets, those of a place of several indices.
+    """
 
     text: str
     target: str
     annotation: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What it writes."""
+        return (self.target, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,8 @@ class Drafter:
         assignment = self.choices.pick(_ASSIGNMENTS)
         if self.written and self.choices.chance(40):
             known = self.choices.pick(list(self.written.values()))
+            if known.dtype != INT32:
+                assignment = assignment.removeprefix("arg")
             return [self._statement(self._existing_target(known, assignment), assignment, known)]
         if self.choices.chance(15):
             return self._complementary()
@@ -199,9 +211,14 @@ class Drafter:
         if reduction in ("+", "*"):
             limit = 2.0 if reduction == "*" else exact_limit(value.dtype) / count
             value = value if value.bound <= limit else value.tame()
-        text = f"{name}({', '.join(indices)}) {assignment.rstrip('!')}"
+        others = self._others(name, sum(clause.startswith("r") for clause in clauses)) if assignment in PLACES else ()
+        text = f"{', '.join((name, *others))}({', '.join(indices)}) {assignment.rstrip('!')}"
         text += f"{'!' if reduction else ''} {value.text} where {', '.join(clauses)}"
-        return Draft(text, name)
+        return Draft(text, name, others=others)
+
+    def _others(self, name: str, sought: int) -> tuple[str, ...]:
+        """Further targets for the indices that a place has behind the first."""
+        return tuple(f"{name}_{number}" for number in range(1, sought))
 
     def _accumulation(self, target: Target, assignment: str) -> Draft:
         """Accumulates into an output that the caller gives, which must be declared."""
@@ -217,9 +234,14 @@ class Drafter:
     def _statement(self, target: Target, assignment: str, known: Known | None, fresh: bool = False) -> Draft:
         """A statement; ``known`` is its target where that has a type, ``fresh`` says that it cannot be read yet."""
         reduction = assignment.rstrip("!=") or None
-        spans = list(target.spans)
+        spans: list[Span] = list(target.spans)
+        others: tuple[str, ...] = ()
         if reduction is not None:
             spans = self._reduced(spans)
+        if assignment in PLACES:
+            first, *more = spans[len(target.spans) :] or [self._span("r0", 0, self._extent(8))]
+            sought = [first, *more] if known is None else [first]
+            spans, others = [*target.spans, *sought], self._others(target.name, len(sought))
         readable = {**dict(reversed(list(self.written.items()))), **self.inputs}
         if fresh and known is not None:
             readable.pop(known.name, None)
@@ -235,13 +257,15 @@ class Drafter:
         value = _bounded(value, reduction, spans, target)
         clauses = [*self._clauses(target, spans, value, expressions), *given]
         text = value.text
-        if known is not None and self._narrows(value.dtype, known.dtype, reduction):
+        if known is not None and assignment not in PLACES and self._narrows(value.dtype, known.dtype, reduction):
             value = cast(value, known.dtype)
             text = f"{known.dtype}({text})"
+        if others:
+            target = replace(target, name=", ".join((target.name, *others)))
         statement = f"{target} {assignment} {text}"
         if clauses:
             statement += f" where {', '.join(clauses)}"
-        return Draft(self._respelled(statement), target.name)
+        return Draft(self._respelled(statement), target.name.partition(",")[0], others=others)
 
     def _integer_lets(self, spans: Sequence[Span]) -> tuple[list[str], list[Span]]:
         """Names for integer expressions over indices, as clauses and as what subscripts may hold."""

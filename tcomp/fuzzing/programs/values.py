@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,11 @@ def stored_bound(bound: float, dtype: DType) -> float:
     if dtype.kind == "uint":
         return 2.0**dtype.bits
     return bound * 1.01 if dtype.is_float and dtype.bits == 16 else bound
+
+
+def bits_bound(bound: float, dtype: DType) -> float:
+    """How large an integer can be that is made of bits of others, which are at most ``bound``."""
+    return min(2.0 ** math.frexp(bound)[1], 2.0**dtype.bits) if dtype.kind == "int" else 2.0**dtype.bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +58,11 @@ class Expressions:
         """A random value; deeper ones hold up to ``2**depth`` reads."""
         if depth == 0:
             return self._leaf()
-        match self.choices.pick("l+*pm?-icdnaw"):
+        match self.choices.pick("l+*pm?-icdnawb"):
             case "l":
                 return self._leaf()
-            case "+":
-                return self._arithmetic("+", self.value(depth - 1), self.value(depth - 1))
-            case "-":
-                return self._arithmetic("-", self.value(depth - 1), self.value(depth - 1))
-            case "*":
-                return self._arithmetic("*", self.value(depth - 1), self.value(depth - 1))
+            case "+" | "-" | "*" as operator:
+                return self._arithmetic(operator, self.value(depth - 1), self.value(depth - 1))
             case "p":
                 return self.product([self._leaf() for _ in range(self.choices.integer(2, 3))])
             case "m":
@@ -75,6 +77,8 @@ class Expressions:
                 return self._division(depth)
             case "n":
                 return self._cast(self.value(depth - 1))
+            case "b":
+                return self._of_bits(depth)
             case "a":
                 a, b = self.value(depth - 1), self.value(depth - 1)
                 dtype = promote(a.dtype, b.dtype)
@@ -89,6 +93,27 @@ class Expressions:
             operand = self._fitting(operand, promote(operand.dtype, FLOAT32))
         dtype = promote(operand.dtype, FLOAT32) if name in _WHOLE_FUNCTIONS else operand.dtype
         return Value(f"{name}({operand.text})", dtype, max(operand.bound, stored_bound(operand.bound, dtype)))
+
+    def _of_bits(self, depth: int) -> Value:
+        """An operation on the bits of integers; shifts may be by too much, or by less than 0."""
+        operator = self.choices.pick(["&", "|", "^", "~", "<<", ">>", "popcount", "clz"])
+        a = self._integer(self.value(depth - 1))
+        if operator == "~":
+            return Value(f"(~{a.text})", a.dtype, bits_bound(a.bound, a.dtype))
+        if operator in ("popcount", "clz"):
+            return Value(f"{operator}({a.text})", a.dtype, stored_bound(a.dtype.bits, a.dtype))
+        b = self._integer(self._leaf())
+        text = f"({a.text} {operator} {b.text})"
+        if operator == "<<":
+            return Value(text, a.dtype, 2.0**a.dtype.bits)
+        if operator == ">>":
+            return Value(text, a.dtype, max(1.0, a.bound))
+        dtype = promote(a.dtype, b.dtype)
+        return Value(text, dtype, bits_bound(max(a.bound, b.bound), dtype))
+
+    def _integer(self, value: Value) -> Value:
+        """The value if it is a whole number, else that of a float as one."""
+        return value if value.dtype.is_integer else cast(value, DTYPES[self.choices.pick(["int32", "int64", "int8"])])
 
     def condition(self) -> str:
         """A random condition: affine, or on data."""
