@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.arrays.devices import MAIN
-from tcomp.commands.inputs.programs import pick, read_functions, suggestion
+from tcomp.commands.inputs.programs import add_types_argument, read_chosen, suggestion
 from tcomp.commands.inputs.shapes import parse_shapes
 from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_error, show_line
@@ -38,11 +38,15 @@ from tcomp.tuner.tuning import tune
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """What the command line asks for; ``shapes`` are tuned for each of the ``definitions`` of the ``files``."""
+    """What the command line asks for; ``shapes`` are tuned for each of the ``definitions`` of the ``files``.
+
+    ``types`` are the element types of those that have them as parameters.
+    """
 
     files: tuple[str, ...]
     definitions: tuple[str, ...]
     shapes: tuple[Mapping[str, int], ...]
+    types: Mapping[str, str]
     target: str
     settings: Settings
     jobs: int | None
@@ -74,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="values of size symbols and const parameters: a number, several as 128/300, a range with a step, or "
         "doublings; all combinations are tuned, one after another.  Given several times, each stands for itself",
     )
+    add_types_argument(parser)
     parser.add_argument("--target", default=DEFAULT_TARGET, help=f"where to run (default: {DEFAULT_TARGET})")
     parser.add_argument(
         "--budget", type=parse_seconds, default=60.0, metavar="SECONDS", help="for each def and shape (default: 60)"
@@ -100,6 +105,7 @@ def _request(values: argparse.Namespace) -> TuneRequest:
         tuple(values.files),
         tuple(values.definitions),
         shapes,
+        values.types,
         values.target,
         settings,
         values.jobs,
@@ -159,7 +165,7 @@ def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
 
 def _problems(request: TuneRequest) -> list[Problem]:
     """Every def for every shape.  Raises TcompError."""
-    functions = [function for file in request.files for function in _functions(file, request.definitions)]
+    functions, names = _functions(request)
     found = {function.name for function in functions}
     missing = [name for name in request.definitions if name not in found]
     if missing:
@@ -169,6 +175,11 @@ def _problems(request: TuneRequest) -> list[Problem]:
         unknown = [name for name in shape if name not in known]
         if unknown:
             raise ShapeError(f"there is no size {unknown[0]}; {suggestion(unknown[0], known, 'the sizes are')}")
+    other = [name for name in request.types if name not in names]
+    if other:
+        raise TcompError(
+            f"there is no element type {other[0]}; {suggestion(other[0], names, 'those that are parameters are')}"
+        )
     target = resolve(request.target, MAIN)
     device = device_model(target, MAIN)
     problems: dict[str, Problem] = {}
@@ -179,13 +190,18 @@ def _problems(request: TuneRequest) -> list[Problem]:
     return list(problems.values())
 
 
-def _functions(file: str, definitions: Sequence[str]) -> list[Function]:
-    functions, name = read_functions(file)
-    chosen = [functions[d] for d in definitions if d in functions] if definitions else [pick(functions, None, name)]
-    for function in chosen:
+def _functions(request: TuneRequest) -> tuple[list[Function], set[str]]:
+    """The defs to tune, and the names of the element types that are parameters of them.  Raises TcompError."""
+    functions: list[Function] = []
+    names: set[str] = set()
+    for file in request.files:
+        chosen, types = read_chosen(file, request.definitions, request.types)
+        functions += chosen
+        names |= types
+    for function in functions:
         for warning in function.warnings:
             show_error(str(warning), "yellow")
-    return chosen
+    return functions, names
 
 
 def _size_names(function: Function) -> tuple[str, ...]:

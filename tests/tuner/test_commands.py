@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tcomp as tc
 from tcomp.cli import main
 from tcomp.commands import tune as command
 from tcomp.commands.inputs.shapes import parse_shapes
@@ -67,6 +69,24 @@ def test_one_problem(runs: list[tuple[Problem, Settings]], capsys: pytest.Captur
     assert str(file) in out
     assert len(out.splitlines()) <= 11
     assert "measured" in err
+
+
+def test_element_types(runs: list[tuple[Problem, Settings]], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twice.tc").write_text("def twice<T>(T(N) A) -> (B) { B(i) = A(i) + A(i) }\n")
+    chosen = [[], ["--types", "T=double"], ["--types", "T=float16"]]
+    for types in chosen:
+        assert main(["tune", "twice.tc", "mm.tc", "--sizes", "N=9,M=8,K=10", "--quiet", *types]) == 0
+    made = [problem.specialisation for problem, _ in runs]
+    assert [str(m.function.tensors["A"].dtype) for m in made[::2]] == ["float32", "float64", "float16"]
+    assert len({m.key() for m in made[1::2]}) == 1
+    twice = tc.define("twice.tc").twice
+    for m, dtype in zip(made[::2], (np.float32, np.float64, np.float16), strict=True):
+        assert twice.chosen([np.zeros(9, dtype)]).function == m.function
+    capsys.readouterr()
+    assert main(["tune", "twice.tc", "--sizes", "N=9", "--types", "U=double"]) == 1
+    assert "there is no element type U; those that are parameters are T" in capsys.readouterr().err
+    assert main(["tune", "mm.tc", "--sizes", "N=9,M=8,K=10", "--types", "T=double"]) == 1
+    assert "there is no element type T" in capsys.readouterr().err
 
 
 def test_families_of_shapes_and_several_programs(

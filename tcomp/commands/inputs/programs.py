@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -198,7 +198,22 @@ def read_functions(file: str, wanted: str | None = None) -> tuple[dict[str, Func
 def read_function(file: str, wanted: str | None, types: Mapping[str, str]) -> Function:
     """One checked def of a program, for element types by name.  Raises TcompError."""
     functions, generics, name = _read_defs(file, wanted)
-    function = pick(functions, wanted, name)
+    return _with_types(pick(functions, wanted, name), generics, types)
+
+
+def read_chosen(file: str, wanted: Sequence[str], types: Mapping[str, str]) -> tuple[list[Function], frozenset[str]]:
+    """Those of the defs of a program that are wanted, or the only one, each for those of the types that it has.
+
+    Also gives the names of the element types that are parameters of them.  Raises TcompError.
+    """
+    functions, generics, name = _read_defs(file, None)
+    chosen = [functions[d] for d in wanted if d in functions] if wanted else [pick(functions, None, name)]
+    known = {f.name: frozenset(n.name for n in generics[f.name].definition.types) for f in chosen if f.name in generics}
+    made = [_with_types(f, generics, {n: t for n, t in types.items() if n in known.get(f.name, ())}) for f in chosen]
+    return made, frozenset().union(*known.values())
+
+
+def _with_types(function: Function, generics: Mapping[str, Generic], types: Mapping[str, str]) -> Function:
     if function.name in generics:
         generic = GenericOperation(generics[function.name])
         given = {n: generic.generic.first_types[n] for n in generic.types} | dict(types)
