@@ -79,7 +79,7 @@ def constant(value: float | int | bool, dtype: DType) -> Expr:
         is_wider = not dtype.is_float and dtype.bits <= 32 and -value >= 1 << 31
         return syntax.Cast(SPELLINGS.get(dtype.name, dtype.name), negated) if is_wider else negated
     if not dtype.is_float:
-        return syntax.Number(str(value))
+        return syntax.Number(str(int(value)))  # a converted literal may still be a float
     if not np.isfinite(value):
         return syntax.Binary("/", ONE if value == value else ZERO, ZERO)
     text = str(float(value)) if dtype == FLOAT64 else str(np.float32(value))

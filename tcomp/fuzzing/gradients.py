@@ -267,9 +267,10 @@ def _from_torch(
     except values.NoEquivalentError:
         return ""
     size = max((float(np.abs(a).max(initial=0)) for pair in (gradients, expected) for a in pair), default=0.0)
+    allowed = (EQUALITY if is_exact(function) else DIFFERENCES) * (1 + size)
     for name, own, other in zip(wrt, gradients, expected, strict=True):
         own = np.asarray(own, float)
-        if np.isfinite(other).all() and not np.abs(own - other).max(initial=0) <= EQUALITY * (1 + size):
+        if np.isfinite(other).all() and not np.abs(own - other).max(initial=0) <= allowed:
             return f"the gradient by {name} is\n{own}\nbut by torch\n{other}"
     return ""
 

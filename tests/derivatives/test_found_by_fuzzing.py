@@ -90,6 +90,16 @@ def test_what_cannot_move() -> None:
         f.tangent()
 
 
+def test_a_number_converted_to_an_integer_stays_one() -> None:
+    """It was 0.0, and what was divided by 4 was no longer rounded down: torch told."""
+    text = (
+        "def f(double(N) A, int64(M) B) -> (Y) { Y(i) = A(i) * double((i > 2 ? int64(0) : B(i)) / 4) where i in 0:4 }"
+    )
+    f = tc.define(text).f
+    d_A = f.gradient("A").backward.reference(np.array([3, 7, 9]), 4, np.ones(4))
+    assert (d_A == [0, 1, 2, 0]).all()
+
+
 def test_a_tangent_goes_where_the_statement_goes() -> None:
     """Ranges that no formula says follow from reads that the tangent does not have; it took its own for all."""
     text = """def f(double(N) A, double(M) B) -> (Y) {
