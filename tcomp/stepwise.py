@@ -30,10 +30,12 @@ from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between
+from tcomp.model.stepwise.wavefronts import in_wavefronts, prove_wavefronts
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
 _SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?"
 _TILES = re.compile(rf"^#### piece .*, block (\d{{1,9}}) in tiles of {_SIZE}$", re.MULTILINE)
+_WAVES = re.compile(r"^#### piece .*, for each (.*, )?wave_*(,|$)", re.MULTILINE)
 _LARGEST = 1 << 20
 
 
@@ -167,7 +169,8 @@ def lower_stepwise(
         wanted = shapes is not None or options.fusion_strategy != "min"
         room = _room(backend.machine, options) if wanted else None
         count = None if given is None else len(_HEAD.findall(given))
-        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count))
+        fronts = options.fusion_strategy != "min" if given is None else bool(_WAVES.search(given))
+        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts))
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -200,13 +203,24 @@ def lower_stepwise(
 
 
 def _cut(
-    function: Function, sizes: Sizes, room: Room | None, shapes: Mapping[int, Shape] | None, count: int | None
+    function: Function,
+    sizes: Sizes,
+    room: Room | None,
+    shapes: Mapping[int, Shape] | None,
+    count: int | None,
+    wavefronts: bool,
 ) -> tuple[Cutter, Pieces]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
-    Where the text has no tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
+    Blocks of single elements run in ``wavefronts``.  Where the text has no tiles, it is tried with
+    tensors between statements; a given plan has ``count`` pieces.
     """
-    cutter = Cutter(function, sizes, infer(function, sizes.values))
+    ranges = infer(function, sizes.values)
+    waves = in_wavefronts(function, ranges) if wavefronts else None
+    if waves is not None:
+        function, ranges = waves.after, infer(waves.after, sizes.values)
+        prove_wavefronts(waves, ranges)
+    cutter = Cutter(function, sizes, ranges)
     pieces = folded(cutter.cut())
     if room is None or (not worth_tiles(pieces, room) if shapes is None else not shapes):
         return cutter, pieces

@@ -29,6 +29,9 @@ ENOUGH = 4
 LEAST_STRIP = 32
 """Rows of a strip of which none needs another: with fewer, calls take more time than steps."""
 
+WIDEST = 8
+"""Bytes of an element, at most, where a tile has a slice for each step."""
+
 STEEPEST = 8
 """Edges that would lean by more elements for each step are given up."""
 
@@ -61,7 +64,7 @@ class Shape:
 class _Block:
     """A block that may be tiled: the row and the column of each statement, and what depends on what along both.
 
-    ``length`` is how many steps it has at most.
+    ``length`` is how many steps it has at most.  It ``moves_on`` if each step writes slices of its own, which stay.
     """
 
     repeat: Repeat
@@ -70,6 +73,7 @@ class _Block:
     columns: tuple[str | int, ...] | None
     moves: tuple[_Moves, ...]
     length: int
+    moves_on: bool
 
     @property
     def stays(self) -> bool:
@@ -225,6 +229,10 @@ def _shape(
 
     if block.stays:
         return _strips(block, count, room)
+    if block.moves_on:
+        # Each step has slices of its own: a tile holds as many as it is high.
+        width = min(math.isqrt(room.tile // WIDEST), max(LEAST_STRIP, count // (4 * room.threads)))
+        return Shape(height(width), width) if height(width) >= 2 else None
     width = min(room.tile * count // max(1, total), count)
     if height(width) >= ENOUGH or block.columns is None:
         return Shape(height(width), width) if height(width) >= 2 else None
@@ -271,7 +279,14 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     return _Block(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
         (moves,) if across is None else (moves, across), _length(cutter, piece, repeat),
+        all(_moves_on(pieces, piece, s, repeat.index) for s in statements),
     )  # fmt: skip
+
+
+def _moves_on(pieces: Pieces, piece: Piece, statement: Statement, step: str) -> bool:
+    own = [cut for cut in piece.slices.values() if cut.tensor == statement.target]
+    named = all(any((step, 1) in form.terms for _, form in cut.at) for cut in own)
+    return named and statement.target not in pieces.folds
 
 
 def _length(cutter: Cutter, piece: Piece, repeat: Repeat) -> int:
