@@ -73,6 +73,15 @@ def milliseconds(function: Callable[[], Array], repeats: int = 5) -> float:
     return 1e3 * min(times)
 
 
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main(directory: Path) -> None:
     ops = tc.define(PROGRAM)
     directory.mkdir(parents=True, exist_ok=True)
@@ -107,6 +116,8 @@ def main(directory: Path) -> None:
             print(f"  {buffer.storage}: {buffer.shape} {buffer.dtype} in {buffer.space} memory")
         for note in plan.notes:
             print(f"  {note}")
+    picture(edges_kernel, "memory", "edges_memory")
+    picture(ops.edges.compile(photo[:20, :24], options="tile=8x8"), "domain", "edges_domain")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ tile of images passes through all layers before the next one starts, and hidden 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,15 @@ def train() -> tuple[MLPClassifier, Array, Array, Array]:
     return network, images, digits, seen
 
 
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main() -> None:
     network, images, digits, seen = train()
     expected = network.predict(images)
@@ -65,6 +75,8 @@ def main() -> None:
     print(kernel.explain())
     assert len(plan.groups) == 1, "the program is one fused loop nest"
     assert all(buffer.space != "global" for buffer in plan.buffers.values()), "nothing is stored but the outputs"
+
+    picture(kernel, "loops", "digits_loops")
 
     begin = time.perf_counter()
     classify(images, W1, b1, W2, b2, W3, b3)

@@ -31,6 +31,15 @@ def attention_with_numpy(Q: Array, K: Array, V: Array, causal: bool) -> Array:
     return output
 
 
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main() -> None:
     ops = tc.define(Path(tc.__file__).parent / "library" / "attention.tc")
     print(ops.attention)
@@ -50,6 +59,8 @@ def main() -> None:
         print(f"  {buffer.storage}: {buffer.shape}, {buffer.bytes:,} bytes per thread, in {buffer.space} memory")
     assert all(buffer.space != "global" for buffer in plan.buffers.values())
     print(f"all the scores would be {4 * BATCH * HEADS * LENGTH**2:,} bytes")
+
+    picture(kernel, "memory", "attention_memory")
 
     kernel(Q, K, V)
     begin = time.perf_counter()

@@ -25,6 +25,15 @@ CHOICES = {
 }
 
 
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main() -> None:
     softmax = tc.define(Path(tc.__file__).parent / "library" / "softmax.tc").softmax
     for name, state in tc.targets().items():
@@ -38,6 +47,9 @@ def main() -> None:
         print(f"stage {stage}: {len(text.splitlines())} lines")
     print("\nthe program as it was checked:")
     print(kernel.stages["function"])
+
+    picture(kernel, "tree", "softmax_tree")
+    picture(kernel, "loops", "softmax_loops")
 
     # The same stages as a folder of files, with a script that repeats the compilation.
     with tempfile.TemporaryDirectory() as folder:

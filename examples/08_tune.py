@@ -61,6 +61,10 @@ def main() -> None:
 
     Path("out").mkdir(exist_ok=True)
     result.report("out/tuning.html")
+    try:
+        print(f"picture: {result.draw().save('out/tuning.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
     print(f"wrote out/tuning.html, {Path('out/tuning.html').stat().st_size:,} bytes")
 
 

@@ -59,10 +59,13 @@ def seconds(kernel: tc.Kernel, *arrays: np.ndarray) -> float:
     return min(times)
 
 
-def draw(schedule: Schedule) -> None:
-    """Which iterations are in which tile, and in which order they run."""
+def draw(schedules: dict[str, Schedule]) -> None:
+    """When each iteration runs in each of them, and of a tiled one which iterations are in which tile."""
     try:
-        written = [schedule.draw(what).save(f"out/blur_{what}.svg") for what in ("domain", "order")]
+        for name, schedule in schedules.items():
+            file = "_".join(name.replace(",", "").split())
+            print(f"picture: {schedule.draw('dates').save(f'out/blur_{file}.svg')}")
+        written = [schedules["tiled"].draw(what).save(f"out/blur_{what}.svg") for what in ("domain", "order")]
     except tc.TargetError as error:
         print(f"no pictures: {error.message}")
     else:
@@ -81,7 +84,7 @@ def main() -> None:
         buffers = [f"{b.storage} {list(b.shape)} in {b.space}" for b in kernel.compilation.plan.buffers.values()]
         print(f"  {1e3 * seconds(kernel, image):6.2f} ms  {name}; {', '.join(buffers) or 'nothing is kept'}")
     chosen = blurs(ops.blur.schedule(sizes=SIZES))["tiled, threads and vectors"]
-    draw(blurs(ops.blur.schedule(sizes={"H": 18, "W": 26}))["tiled"])
+    draw(blurs(ops.blur.schedule(sizes={"H": 18, "W": 26})))
     print(f"\nThe last one as loops:\n{chosen}\nand as source:\n{chosen.source()}")
 
     s = ops.ping_pong.schedule(sizes={"N": 1 << 16})

@@ -77,31 +77,39 @@ def figure(s: Schedule) -> dict[str, Schedule]:
     }
 
 
+def picture(of: Schedule, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main() -> None:
     mm = tc.define(PROGRAM).mm
     a, b = (np.random.default_rng(n).integers(-4, 5, (LARGE, LARGE)).astype("f4") for n in range(2))
     s = mm.schedule(sizes={"M": LARGE, "N": LARGE, "K": LARGE})
+    small = mm.schedule(sizes={"M": 8, "N": 8, "K": 8})
     print(f"order   misses of {SMALL}^3      time of {LARGE}^3")
     for order in itertools.permutations("mnk"):
         kernel = s["C"].reorder(*order).compile()
         assert np.array_equal(kernel(a, b), a @ b)
         print(f"  {''.join(order)}  {misses(order, SMALL):12,}  {milliseconds(kernel, a, b):13.1f} ms")
+        picture(small["C"].reorder(*order), "dates", f"mm_{''.join(order)}")
 
-    for name, schedule in figure(s).items():
+    for number, (name, schedule) in enumerate(figure(s).items()):
         kernel = schedule.compile()
         assert np.array_equal(kernel(a, b), a @ b), name
         print(f"\n{name}: {milliseconds(kernel, a, b):.2f} ms\n{schedule}", end="")
+        picture(schedule, "tree", f"mm_{number}")
 
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"\npicture: {figure(s)['fused, tiled and sunk'].draw('tree').save('out/mm_tree.svg')}")
-    except tc.TargetError as error:
-        print(f"\nno picture: {error.message}")
     gpu = mm.schedule(sizes={"M": LARGE, "N": LARGE, "K": LARGE}, target="cuda:sm_90")
     mapped = gpu["C"].tile("m", "n", 64, 64).threads(16, 16).split("k", 16)
     launch = mapped.compilation.source.launches[0]
     print(f"\nfused, tiled, sunk and mapped to a GPU: {launch.kernel}, grid {launch.grid}, block {launch.block}")
     print(mapped.compilation.nest)
+    picture(mapped, "threads", "mm_threads")
 
 
 if __name__ == "__main__":

@@ -22,29 +22,42 @@ SECONDS = 120
 PROMISES: dict[str, tuple[str, ...]] = {
     "01_matmul.py": (r"largest difference from NumPy in float64: \d\.\de-0[5-9]",),
     "02_blur_photo.py": (
+        r"picture: out/edges_memory\.svg|no picture",
         r"china\.jpg \(427, 640, 3\): blur equals SciPy's in all 819,840 values",
         r"flower\.jpg \(427, 640, 3\): blur equals SciPy's in all 819,840 values",
         r"grey_\d+: \(\d+, 640\) float32 in tile memory",
     ),
     "03_digits_network.py": (
+        r"picture: out/digits_loops\.svg|no picture",
         r"predictions equal scikit-learn's on all 1,797 images",
         r"accuracy: 9\d\.\d% of the images seen in training, 9\d\.\d% of the others",
         r"nest 0: S0i S0 ",
     ),
-    "04_attention.py": (r"one loop nest of \d clusters", r"score_\w+: .* bytes per thread, in tile memory"),
+    "04_attention.py": (
+        r"picture: out/attention_memory\.svg|no picture",
+        r"one loop nest of \d clusters",
+        r"score_\w+: .* bytes per thread, in tile memory",
+    ),
     "05_indirect_and_padding.py": (
         r"mistakes\.tc:3:23: error: undefined variable b",
         r"help: did you mean `\+=!`\?",
         r"an index outside the table: ShapeError",
     ),
-    "06_inspect.py": (r"stage schedule: \d+ lines", r"dumped repro\.py", r"nothing fused: 4 loop nests, [\d,]+ bytes"),
+    "06_inspect.py": (
+        r"picture: out/softmax_tree\.svg|no picture",
+        r"stage schedule: \d+ lines",
+        r"dumped repro\.py",
+        r"nothing fused: 4 loop nests, [\d,]+ bytes",
+    ),
     "07_gpu_on_the_simulator.py": (
+        r"picture: out/mm_threads\.svg|no picture",
         r'extern "C" __global__ void',
         r"sm_90 \(H100, 132 multiprocessors\)|no table of resources: .*NVRTC",
         r"naive: tiles of 32 x 32, 8,388,608 bytes read",
         r"the kernel reads \d+ times fewer bytes",
     ),
     "08_tune.py": (
+        r"picture: out/tuning\.svg|no picture",
         r"depthwise\(C=64, H=58, W=58, KH=3, KW=3\) for cpu on ",
         r"best: .* a call; (nothing faster than|[\d.]+ times as fast as) the default",
         r"outcomes: .*\b\d+ measured",
@@ -55,9 +68,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "14_schedules.py": (
         r"ms  breadth first; B_1 \[770, 1024\] in global",
         r"ms  tiled, threads and vectors; B_1 \[34, 256\] in tile",
+        r"ms  sliding window; B_1 \[3, 1024\] in tile",
+        r"picture: out/blur_sliding_window\.svg|no pictures",
         r"One iteration too late: .* B at i=1 must run before C at i=0, and would not",
     ),
     "15_loop_orders.py": (
+        r"picture: out/mm_kmn\.svg|no picture",
         r"mkn +\d,\d{3} .* ms",
         r"fused, tiled and sunk: [\d.]+ ms",
         r"mapped to a GPU: mm_0, grid",
@@ -135,7 +151,7 @@ def test_lesson(lesson: Path, tmp_path: Path) -> None:
 def check_photographs(directory: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     names = [f"{photo}_{what}.png" for photo in ("china", "flower") for what in ("blur", "edges")]
-    assert sorted(path.name for path in directory.iterdir()) == names
+    assert sorted(path.name for path in directory.glob("*.png")) == names
     for name in names:
         with image.open(directory / name) as picture:
             assert picture.size == (640, 427)
