@@ -129,8 +129,11 @@ def _innermost(rank: int, last: int) -> tuple[int, ...]:
 
 
 def fetch_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The dimensions of a box from the largest stride in the tensor to the smallest: the last runs along lanes."""
-    return sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d))
+    """The dimensions of a box from the largest stride in the tensor to the smallest: the last runs along lanes.
+
+    Those of one element come first: no lanes run along them.
+    """
+    return sorted(range(len(shape)), key=lambda d: (shape[d] > 1, -abs(strides[d]), d))
 
 
 def stores_whole_vectors(copy: Copy, fastest: int) -> bool:
