@@ -56,9 +56,12 @@ def overhanging(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     for operation in plan.operations.values():
         if operation.overhang:
-            for name in (operation.statement, f"{operation.statement}i"):
-                if name in plan.scop.by_name:
-                    found[name] = _sides(plan.scop.by_name[name])[: plan.scop.by_name[name].coordinates]
+            statement = plan.scop.by_name[operation.statement]
+            elements = found[statement.name] = _sides(statement)[: statement.coordinates]
+            start = plan.scop.by_name.get(f"{statement.name}i")
+            # What starts other elements, too, was not asked for its room.
+            if start is not None and _sides(start) == elements:
+                found[start.name] = elements
     return found
 
 
