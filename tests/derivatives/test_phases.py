@@ -60,3 +60,17 @@ def test_it_is_differentiated_again() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
     assert np.allclose(found["d_O"], np.einsum("nchwyx,fcyx->nfhw", windows, K), rtol=1e-12)
     assert np.allclose(found["K"], np.einsum("nchwyx,nfhw->fcyx", windows, d), rtol=1e-12)
+
+
+def test_what_may_lie_outside_elsewhere_stays_guarded() -> None:
+    """The image has more channels than the kernel, so steps of a phase are not all that may be outside."""
+    text = """def f(double(N,D,H) I, double(F,C,3) K) -> (O) {
+        O(n,g,h) +=! I(n,c,2*h+k) * K(g,c,k) where c in 0:C, k in 0:3
+    }"""
+    gradient = tc.define(text).f.gradient(wrt=("I",))
+    random = np.random.default_rng(2)
+    image, K, d = random.random((2, 5, 9)), random.random((4, 3, 3)), random.random((2, 4, 4))
+    wanted = np.zeros(image.shape)
+    for k in range(3):
+        wanted[:, :3, k : k + 8 : 2] += np.einsum("ngh,gc->nch", d, K[:, :, k])
+    assert np.allclose(gradient(image, K, d), wanted, rtol=1e-12)

@@ -135,9 +135,9 @@ def _without_empty_steps(
         if boundary.kind.name != "constant_exterior" or dims is None or len(dims) != len(boundary.subscripts):
             continue
         found = [_ending(s, clauses, phases, dim) for s, dim in zip(boundary.subscripts, dims, strict=True)]
-        if not any(found):
-            continue
-        if all(f is not None or isinstance(s, syntax.Name) for f, s in zip(found, boundary.subscripts, strict=True)):
+        whole = {(c.index, c.upper) for c in clauses if isinstance(c, syntax.Range) and c.lower == syntax.Number("0")}
+        places = zip(found, boundary.subscripts, dims, strict=True)
+        if any(found) and all(f is not None or (s, dim) in whole for f, s, dim in places):
             assert isinstance(tensor, syntax.Name)
             changed |= {f.index.name: f for f in found if f is not None}
             value = _with(value, boundary, syntax.Apply(tensor, boundary.subscripts))
