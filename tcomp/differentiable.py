@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tcomp.derivatives.restating.forsizes import for_sizes
 from tcomp.derivatives.reverse import gradient_text
 from tcomp.derivatives.saving import Save
 from tcomp.derivatives.tangent import tangent_text
+from tcomp.derivatives.wish import Wish
 from tcomp.errors import CompileError, DerivativeError, UnsaidError
 from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import check_sizes
@@ -43,8 +45,8 @@ class Differentiable(ABC):
         wrt: str | Sequence[str] | None = None,
         save: Save = "statistics",
         ties: str = "even",
-        *,
         name: str | None = None,
+        *,
         sizes: Mapping[str, int] | None = None,
     ) -> Gradient:
         """The gradients with respect to some inputs, derived from the program text.
@@ -70,28 +72,26 @@ class Differentiable(ABC):
         if sizes is not None:
             check_sizes(self.function, sizes)
             sizes = {**self.function.defaults, **sizes}
-        try:
-            return self._gradient(wrt, save, ties, name, sizes)
-        except UnsaidError as error:
-            found = self._for_sizes(sizes, error)._gradient(wrt, save, ties, name, sizes)
-            return replace(found, only=sizes or {})
+        return self._gradient(Wish(wrt, save, ties, name, sizes))
 
-    def _gradient(
-        self,
-        wrt: str | Sequence[str] | None,
-        save: Save,
-        ties: str,
-        name: str | None,
-        sizes: Mapping[str, int] | None,
-    ) -> Gradient:
+    def _gradient(self, wish: Wish) -> Gradient:
+        """Raises DerivativeError."""
+        try:
+            return self._gradient_for_all(wish)
+        except UnsaidError as error:
+            found = self._for_sizes(wish.sizes, error)._gradient_for_all(wish)
+            return replace(found, only=wish.sizes or {})
+
+    def _gradient_for_all(self, wish: Wish) -> Gradient:
         if self.function.needs_content:
-            return self._with_content()._gradient(wrt, save, ties, name, sizes)
-        derivative = gradient_text(self.function, wrt, save, name, sizes, ties)
+            return self._with_content()._gradient_for_all(wish)
+        derivative = gradient_text(self.function, wish)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self
         if derivative.forward is not None:
             forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
-        return Gradient(self.function, derivative, self, forward, backward, {})
+        derive = functools.cache(lambda without: self._gradient(replace(wish, without=without)))
+        return Gradient(self.function, derivative, self, forward, backward, {}, derive)
 
     def value_and_grad(
         self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"

@@ -168,8 +168,8 @@ class GenericOperation(Operation):
         wrt: str | Sequence[str] | None = None,
         save: Save = "statistics",
         ties: str = "even",
-        *,
         name: str | None = None,
+        *,
         sizes: Mapping[str, int] | None = None,
     ) -> Gradient:
         """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
@@ -185,6 +185,7 @@ class GenericOperation(Operation):
             made.forward,
             made.backward,
             made.only,
+            made.without,
             _Derived(self, derived),
         )
 
@@ -221,7 +222,7 @@ class GenericGradient(Gradient):
         count = len(self.function.inputs)
         return self.typed.chosen(arguments[:count])(*arguments, **choices)
 
-    def with_value(self, *arguments: Any, cotangents: Sequence[Any] | None = None, **choices: Any) -> tuple[Any, Any]:
+    def with_value(self, *arguments: Any, cotangents: Any = None, **choices: Any) -> tuple[Any, Any]:
         """As for any gradient, for the types of the arrays."""
         return self.typed.chosen(arguments).with_value(*arguments, cotangents=cotangents, **choices)
 

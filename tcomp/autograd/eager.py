@@ -53,12 +53,24 @@ class Plan:
         self.is_plain = len(self.floats) == 1 and not unusual
         self.apply = _node(self)
 
-    def taken(self, kept: Sequence[Any], sizes: dict[str, int], cotangents: Sequence[Any]) -> list[Any]:
-        """The arguments of the backward pass."""
-        if not self.needs_sizes and not self.positive:
+    def taken(
+        self, kept: Sequence[Any], sizes: dict[str, int], cotangents: Sequence[Any], other: Gradient | None = None
+    ) -> list[Any]:
+        """The arguments of the backward pass, or of another that reads no more."""
+        if other is None and not self.needs_sizes and not self.positive:
             return [*kept[: self.taken_count], *cotangents]
         given = dict(zip((*self.gradient.inputs, *self.gradient.saved), kept, strict=False))
-        return self.gradient.arguments(given, sizes, cotangents)
+        return (other or self.gradient).arguments(given, sizes, cotangents)
+
+    def without_missing(self, cotangents: Sequence[Any]) -> Gradient | None:
+        """The backward pass without what hangs on outputs that have no cotangent, if it reads nothing more."""
+        outputs = zip(self.operator.function.outputs, cotangents, strict=False)
+        missing = frozenset(tensor.name for tensor, c in outputs if c is None and tensor.dtype.is_float)
+        if not missing:
+            return None
+        found = self.gradient.without(missing)
+        known = {*self.gradient.inputs, *self.gradient.saved}
+        return found if {*found.inputs, *found.saved} <= known else None
 
     def everything(self, wrt: tuple[str, ...]) -> Gradient:
         """The gradient of the forward pass by all that it hands out."""
@@ -119,6 +131,7 @@ def _general(plan: Plan) -> dict[str, Any]:
         if not plan.all_floats:
             ctx.mark_non_differentiable(*[o for o, is_float in zip(outputs, plan.floats, strict=True) if not is_float])
         if len(outputs) > 1:
+            ctx.sizes = sizes_of_arrays(plan.operator.function, arguments)
             ctx.results = [(o.shape, o.dtype, o.device) for o in outputs]
         return results
 
@@ -133,6 +146,11 @@ def _general(plan: Plan) -> dict[str, Any]:
             return (None,) * (2 + len(plan.places))
         if len(cotangents) == 1:
             given = [spread(cotangents[0])]
+        elif (gradient := plan.without_missing(cotangents)) is not None:
+            given = [spread(c) for c in cotangents[: plan.outputs] if c is not None]
+            results = gradient.backward(*plan.taken(kept, ctx.sizes, given, gradient), **plan.given_choices)
+            results = results if type(results) is tuple else (results,)
+            return None, None, *[None if place is None else results[place] for place in plan.places]
         else:
             given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], ctx.results, strict=False)]
             given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]

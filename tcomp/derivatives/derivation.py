@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
@@ -72,12 +72,17 @@ def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, .
         if not floats:
             raise DerivativeError(f"{function.name} has no input of floats to find a gradient for")
         return tuple(floats)
-    chosen = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    hint = f"its inputs of floats are {', '.join(floats)}" if floats else None
+    chosen = (wrt,) if isinstance(wrt, str) or not isinstance(wrt, Iterable) else tuple(wrt)
+    if not chosen:
+        raise DerivativeError(Diagnostic(f"wrt names no input of {function.name}", function.source, hint=hint))
     for given in chosen:
-        if given not in floats or chosen.count(given) > 1:
-            hint = f"its inputs of floats are {', '.join(floats)}" if floats else None
+        if given not in floats:
+            known = next((t.span for t in function.inputs if t.name == given), None)
             message = f"{function.name} has no gradient with respect to {given}"
-            raise DerivativeError(Diagnostic(message, function.source, hint=hint))
+            raise DerivativeError(Diagnostic(message, function.source, known, hint))
+        if chosen.count(given) > 1:
+            raise DerivativeError(Diagnostic(f"wrt names {given} twice", function.source, hint=hint))
     return chosen
 
 

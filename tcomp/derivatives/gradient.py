@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ class Gradient:
     ``backward`` is the operation of the one.  It takes the inputs in ``inputs``, those of the def that it reads; the
     ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
     ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.  ``only`` has the
-    sizes for which alone it was derived, if not for all.
+    sizes for which alone it was derived, if not for all.  ``without`` derives it anew for outputs on which nothing
+    depends.
     """
 
     function: Function
@@ -28,6 +29,7 @@ class Gradient:
     forward: Any
     backward: Any
     only: Mapping[str, int]
+    without: Callable[[frozenset[str]], Gradient]
 
     @property
     def text(self) -> str:
@@ -52,10 +54,14 @@ class Gradient:
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"<gradient of {self.function.name} by {', '.join(self.wrt)}>"
+
     def __call__(self, *arguments: Any, **choices: Any) -> Any:
         """One gradient per name in ``wrt``, of all inputs of the def and one cotangent for each output of floats.
 
-        Runs the forward pass first if the backward pass takes values of it.
+        Runs the forward pass first if the backward pass takes values of it.  A cotangent that is None is that of an
+        output on which nothing depends: the text without what needs it runs.
 
         Returns:
             An array shaped like the input, or a tuple of several.
@@ -71,16 +77,19 @@ class Gradient:
                 f"{self.derivative.name}: expected {expected} arguments, {takes}, but got {len(arguments)}"
             )
         inputs, cotangents = arguments[: len(names)], arguments[len(names) :]
+        if any(cotangent is None for cotangent in cotangents):
+            given = tuple(cotangent for cotangent in cotangents if cotangent is not None)
+            return self._without_missing(cotangents)(*inputs, *given, **choices)
         values = self._forward(inputs, choices) if self.saved else {}
         return self._backward(inputs, values, cotangents, choices)
 
-    def with_value(self, *arguments: Any, cotangents: Sequence[Any] | None = None, **choices: Any) -> tuple[Any, Any]:
+    def with_value(self, *arguments: Any, cotangents: Any = None, **choices: Any) -> tuple[Any, Any]:
         """What the def gives, and its gradients, in one forward and one backward pass.
 
         Args:
             arguments: the inputs of the def.
-            cotangents: one for each output of floats; None for a def whose only output of floats has no dimensions,
-                a loss, which has 1.
+            cotangents: one for each output of floats, or what there is if that is one; None for a def whose only
+                output of floats has no dimensions, a loss, which has 1.
             choices: as for a call of the def.
 
         Raises:
@@ -94,8 +103,22 @@ class Gradient:
             if len(floats) != 1 or floats[0].rank:
                 raise ShapeError(f"{self.function.name} is no loss, one number; pass a cotangent for each output")
             cotangents = (1.0,)
-        gradients = self._backward(arguments, values, cotangents, choices)
+        elif not isinstance(cotangents, (tuple, list)):
+            cotangents = (cotangents,)
+        if len(cotangents) != len(self.derivative.cotangents):
+            takes = ", ".join(self.derivative.cotangents)
+            raise ShapeError(f"{self.derivative.name}: expected {takes} as cotangents, but got {len(cotangents)}")
+        gradient = self
+        if any(cotangent is None for cotangent in cotangents):
+            gradient = self._without_missing(cotangents)
+            cotangents = [cotangent for cotangent in cotangents if cotangent is not None]
+            values |= gradient._forward(arguments, choices) if set(gradient.saved) - set(values) else {}
+        gradients = gradient._backward(arguments, values, cotangents, choices)
         return outputs[0] if len(outputs) == 1 else outputs, gradients
+
+    def _without_missing(self, cotangents: Sequence[Any]) -> Gradient:
+        floats = (tensor.name for tensor in self.function.outputs if tensor.dtype.is_float)
+        return self.without(frozenset(n for n, c in zip(floats, cotangents, strict=True) if c is None))
 
     def _forward(self, inputs: Sequence[Any], choices: Mapping[str, Any]) -> dict[str, Any]:
         self._check_numbers(dict(zip([t.name for t in self.function.inputs], inputs, strict=True)))

@@ -6,7 +6,7 @@ side by the chain rule, to an adjoint of each tensor that is read there.  Values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
@@ -43,6 +43,7 @@ from tcomp.derivatives.text import (
     total,
 )
 from tcomp.derivatives.versions import Version, tensors_read, writes_all
+from tcomp.derivatives.wish import Wish
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import greatest, least
@@ -52,31 +53,26 @@ from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size,
 from tcomp.values.operators import INTRINSICS
 
 
-def gradient_text(
-    function: Function,
-    wrt: Sequence[str] | None = None,
-    save: Save = "statistics",
-    wanted: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-    ties: str = "even",
-) -> Derivative:
-    """The def that computes the gradients of ``function`` by the inputs ``wrt``, by default by all of floats.
+def gradient_text(function: Function, wish: Wish = Wish()) -> Derivative:  # noqa: B008  (it cannot change)
+    """The def that computes the gradients of ``function``.
 
     Raises:
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
-    function = with_linear_bounds(with_steps_as_subscripts(function))
+    function, save = with_linear_bounds(with_steps_as_subscripts(function)), wish.save
     if save == "auto":
-        if sizes is None:
+        if wish.sizes is None:
             raise DerivativeError("save='auto' decides by sizes: pass sizes=")
-        save = CheapToSave(function).names(sizes)
-    return _Reverse(function, chosen_inputs(function, wrt), ties).run(wanted or f"{function.name}_grad", save)
+        save = CheapToSave(function).names(wish.sizes)
+    reverse = _Reverse(function, chosen_inputs(function, wish.wrt), wish.ties, wish.without)
+    return reverse.run(wish.name or f"{function.name}_grad", save)
 
 
 class _Reverse(Reductions):
-    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str, without: Collection[str]) -> None:
         super().__init__(function, wrt, ties)
+        self.outputs = {version: t for version, t in self.outputs.items() if t.name not in without}
         if not self.function.recurs:
             self.active -= shifts_that_cancel(self.function, self.versions)
         self.adjoints: dict[str, str] = {}

@@ -28,7 +28,7 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
     """
     written = {v.tensor for v in versions} | {v.name for v in versions}
     if isinstance(save, str) and save not in ("statistics", "all"):
-        raise DerivativeError(f"save is 'statistics', 'all' or a tuple of names, not {save!r}")
+        raise DerivativeError(f"save is 'statistics', 'all', 'auto' or a tuple of names, not {save!r}")
     if not isinstance(save, str):
         for name in save:
             if name not in written:

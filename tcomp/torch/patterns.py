@@ -36,9 +36,10 @@ def einsum(pattern: str, *tensors: torch.Tensor) -> Any:
 def reduce(pattern: str, tensor: torch.Tensor, by: str = "sum") -> Any:
     """``reduce("n d -> n", X, "max")``: a tensor reduced over the indices that the result lacks.
 
-    ``by`` is ``sum``, ``prod``, ``max``, ``min`` or ``mean``.  Raises as ``einsum`` does.
+    ``by`` is ``sum``, ``prod``, ``max``, ``min`` or ``mean``, or a reduction as programs write it, such as ``max=!``.
+    Raises as ``einsum`` does.
     """
-    return reduce_operation(pattern, _type_of((tensor,)), by)(tensor)
+    return reduce_operation(pattern, _type_of((tensor,)), by.removesuffix("=!"))(tensor)
 
 
 @functools.lru_cache(1000)

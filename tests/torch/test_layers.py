@@ -144,6 +144,12 @@ def test_reduce(by: str) -> None:
     torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
 
 
+def test_reductions_as_programs_write_them() -> None:
+    x = torch.rand(4, 3)
+    for by, expected in (("max=!", x.amax(1)), ("min=!", x.amin(1)), ("+=!", x.sum(1)), ("*=!", x.prod(1))):
+        torch.testing.assert_close(tct.reduce("n d -> n", x, by), expected)
+
+
 def test_patterns_that_are_none() -> None:
     x = torch.rand(3, 3)
     for pattern, message in (

@@ -1,0 +1,69 @@
+"""How gradients are asked for and called: names, orders of arguments, cotangents that are missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+
+TEXT = """
+def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }
+def several(float(N) X, int(N) I) -> (Y, J, Z) {
+    Y(i) = exp(X(i))
+    J(i) = 2 * I(i)
+    Z(i) = X(i) * X(i)
+}
+def loss(float(N) X) -> (L) { L +=! X(i) * X(i) }
+"""
+
+
+@pytest.fixture(scope="module")
+def ops() -> tc.Module:
+    return tc.define(TEXT)
+
+
+def test_arguments_in_order(ops: tc.Module) -> None:
+    g = ops.mm.gradient("A", "statistics", "even", "by_rows")
+    assert g.backward.name == "by_rows" and g.wrt == ("A",)
+    assert repr(g) == "<gradient of mm by A>"
+    assert ops.mm.gradient(wrt=["B", "A"]).wrt == ("B", "A")
+
+
+def test_a_missing_cotangent_drops_what_needs_it(ops: tc.Module) -> None:
+    x, i = np.linspace(0, 1, 5, dtype="f4"), np.arange(5, dtype="i4")
+    d_y, d_z = np.linspace(1, 2, 5, dtype="f4"), np.linspace(3, 5, 5, dtype="f4")
+    g = ops.several.gradient()
+    by_y, by_z = d_y * np.exp(x), 2 * d_z * x
+    np.testing.assert_allclose(g(x, i, d_y, d_z), by_y + by_z, rtol=1e-6)
+    np.testing.assert_allclose(g(x, i, d_y, None), by_y, rtol=1e-6)
+    np.testing.assert_allclose(g(x, i, None, d_z), by_z, rtol=1e-6)
+    assert not g(x, i, None, None).any()
+    assert g.without(frozenset("Y")).backward.function.statements != g.backward.function.statements
+    assert "d_Y" not in g.without(frozenset("Y")).text
+    _, alone = ops.several.value_and_grad()(x, i, cotangents=(None, d_z))
+    np.testing.assert_allclose(alone, by_z, rtol=1e-6)
+
+
+def test_one_cotangent_needs_no_tuple(ops: tc.Module) -> None:
+    a, b, d_c = np.ones((4, 3), "f4"), np.ones((3, 5), "f4"), np.ones((4, 5), "f4")
+    for cotangents in (d_c, (d_c,), [d_c]):
+        value, (d_a, _) = ops.mm.value_and_grad()(a, b, cotangents=cotangents)
+        np.testing.assert_array_equal(value, a @ b)
+        np.testing.assert_array_equal(d_a, d_c @ b.T)
+    with pytest.raises(tc.ShapeError, match="expected d_C as cotangents, but got 2"):
+        ops.mm.value_and_grad()(a, b, cotangents=(d_c, d_c))
+
+
+@pytest.mark.parametrize(
+    ("wrt", "message"),
+    [((), "names no input of mm"), (("A", "A"), "names A twice"), (3, "with respect to 3"), ("M", "with respect to M")],
+)
+def test_what_wrt_cannot_be(ops: tc.Module, wrt: object, message: str) -> None:
+    with pytest.raises(tc.DerivativeError, match=message):
+        ops.mm.gradient(wrt)  # type: ignore[arg-type]
+
+
+def test_an_input_without_a_gradient_is_shown(ops: tc.Module) -> None:
+    with pytest.raises(tc.DerivativeError, match=r"3:32: error: several has no gradient with respect to I"):
+        ops.several.gradient("I")
