@@ -89,6 +89,19 @@ def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Findi
             detail, other = _divergence(kind, structure, names)
             return Finding(kind, launch.kernel, "", "", None, _party(structure.place, line), line.text, detail, other,
                            structure.count)  # fmt: skip
+        case FindingKind.UNFENCED_REGISTERS | FindingKind.BAD_DESCRIPTOR:
+            detail = _fault_of_product(kind, structure.detail)
+            return Finding(kind, launch.kernel, "", "", None, _party(structure.place, line), line.text, detail, None,
+                           structure.count)  # fmt: skip
+        case FindingKind.REGISTERS_IN_FLIGHT:
+            other = _party(structure.other, names.places.at(structure.other_site))
+            detail = "which was not waited for"
+            return Finding(kind, launch.kernel, "", "", access, _party(structure.place, line), line.text, detail, other,
+                           structure.count)  # fmt: skip
+        case FindingKind.UNFENCED_MEMORY:
+            element = names.element(structure.buffer, structure.offset)
+            other = _party(structure.other, names.places.at(structure.other_site))
+            detail = "which an ordinary instruction stored"
         case FindingKind.DIVISION_BY_ZERO:
             return Finding(kind, launch.kernel, "", "", None, _party(structure.place, line), line.text, "", None,
                            structure.count)  # fmt: skip
@@ -113,6 +126,13 @@ def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Findi
             detail = f"{structure.size} bytes wide"
     return Finding(kind, launch.kernel, buffer, element, access, _party(structure.place, line), line.text, detail,
                    other, structure.count)  # fmt: skip
+
+
+def _fault_of_product(kind: FindingKind, detail: int) -> str:
+    """What is wrong with the operands or the sums of a product of a warpgroup."""
+    if kind is FindingKind.UNFENCED_REGISTERS:
+        return "its sums were touched since the last fence"
+    return "it is none of rows of 128 bytes, swizzled" if detail else "threads of a warpgroup bring different ones"
 
 
 def _rival(kind: FindingKind) -> str:

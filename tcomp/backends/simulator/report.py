@@ -27,6 +27,10 @@ class FindingKind(StrEnum):
     DIVERGENT_WARP = "warp operation under divergent control"
     DIVISION_BY_ZERO = "integer division by zero"
     UNWRITTEN_OUTPUT = "output element never written"
+    UNFENCED_REGISTERS = "product of a warpgroup without a fence of its registers"
+    REGISTERS_IN_FLIGHT = "access to registers of a product under way"
+    UNFENCED_MEMORY = "read of shared memory without a fence of its proxy"
+    BAD_DESCRIPTOR = "descriptor of no operand"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,12 @@ void tc_sim_executed(unsigned line);
 void tc_sim_copy_async(void *shared, const void *global, unsigned bytes, unsigned read);
 void tc_sim_copy_async_commit();
 void tc_sim_copy_async_wait(int newest);
+unsigned tc_sim_shared_address(const void *at);
+void tc_sim_fence_registers();
+void tc_sim_fence_proxy();
+void tc_sim_begin_product(const void *arrival, int site);
+void tc_sim_close_products();
+void tc_sim_wait_products(int newest);
 }
 
 template <unsigned (*value)()>
@@ -163,6 +169,30 @@ static __forceinline__ unsigned tc_to_tf32(float value) {
   if ((bits.u & 0x7f800000u) != 0x7f800000u) bits.u += 0x1000u;
   return bits.u & 0xffffe000u;
 }
+
+// Products of matrices by four warps, of operands in shared memory: rows of 128 bytes, whose chunks are swizzled.
+struct TcWarpgroup { float *low, *high; unsigned long long a, b; unsigned kind, columns, turned_a, turned_b, add; };
+
+static __forceinline__ unsigned tc_shared_address(const void *at) { return tc_sim_shared_address(at); }
+static __forceinline__ void tc_wgmma_fence() { tc_sim_fence_registers(); }
+static __forceinline__ void tc_proxy_fence() { tc_sim_fence_proxy(); }
+static __forceinline__ void tc_wgmma_commit() { tc_sim_close_products(); }
+template <int newest>
+static __forceinline__ void tc_wgmma_wait() { tc_sim_wait_products(newest); }
+#define TC_WARPGROUP(name, kind, columns)                                                                    \
+  template <int turned_a, int turned_b>                                                                      \
+  static __forceinline__ void name##columns(float (&low)[columns / 4], float (&high)[columns / 4],           \
+                                            unsigned long long a, unsigned long long b, int add = 1,         \
+                                            int site = __builtin_LINE()) {                                   \
+    TcWarpgroup own = {low, high, a, b, kind - TC_MMA_F16, columns, turned_a, turned_b, (unsigned)(add != 0)}; \
+    tc_sim_begin_product(&own, site);                                                                        \
+  }
+#define TC_WARPGROUPS(name, kind) \
+  TC_WARPGROUP(name, kind, 64) TC_WARPGROUP(name, kind, 128) TC_WARPGROUP(name, kind, 192) TC_WARPGROUP(name, kind, 256)
+TC_WARPGROUPS(tc_wgmma_f16_n, TC_MMA_F16)
+TC_WARPGROUPS(tc_wgmma_bf16_n, TC_MMA_BF16)
+#undef TC_WARPGROUPS
+#undef TC_WARPGROUP
 
 // Atomics, defined by the runtime.
 int atomicAdd(int *, int);

@@ -5,7 +5,7 @@
 // A cell keeps the last write and enough of the last reads to tell any conflict of the next access.
 #pragma once
 
-#include "state.hpp"
+#include "registers.hpp"
 
 // Flags beside the thread's number, which is below 1024.
 enum : u16 {
@@ -19,19 +19,8 @@ enum : u16 {
 };
 
 static void leave_block();
+static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
 static void trace_access(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
-
-static TC_COLD Finding describe_access(u32 kind, const Buffer *buffer, i64 offset, u32 size, u32 access, u32 site) {
-  Finding finding = {};
-  finding.kind = kind;
-  finding.access = access;
-  finding.buffer = number_of(buffer);
-  finding.size = size;
-  finding.offset = offset;
-  finding.site = site;
-  finding.place = place_of(*run.self);
-  return finding;
-}
 
 // Which block ran during an interval of this kernel, and was not the one that runs now.
 static TC_COLD void set_block_at(u32 time, u32 *block) {
@@ -179,6 +168,7 @@ static TC_HOT void write_cell(const Buffer *buffer, Cell *cell, u32 size, u32 ac
   cell->write_time = run.now;
   cell->writer = (u16)who;
   cell->write_clock = self.clock;
+  cell->write_fences = self.proxy_fences;
   cell->write_site = site;
 }
 
@@ -224,7 +214,10 @@ static TC_HOT Buffer *admit(address_t at, u32 size, u32 access, u32 site) {
   Buffer *buffer = find_buffer(at);
   u64 offset = at - buffer->start;
   if (TC_UNLIKELY(offset + size > buffer->size || offset >= buffer->size)) {
-    if (on_stack(at)) return nullptr;
+    if (on_stack(at)) {
+      touch_registers(at, size, access, site);
+      return nullptr;
+    }
     refuse(OUT_OF_BOUNDS, buffer, at, size, access, site);
   }
   if (TC_UNLIKELY(at & (size - 1))) refuse(MISALIGNED, buffer, at, size, access, site);
@@ -248,6 +241,7 @@ static TC_HOT void store(address_t at, u32 size, u32 access, u32 flags, u32 site
   Buffer *buffer = admit(at, size, access, site);
   if (!buffer) return;
   buffer->touched = 1;
+  if (TC_UNLIKELY(run.products_under_way)) check_operands(buffer, at, size, access, site);
   Cell *cell = buffer->cells + ((at - buffer->start) >> buffer->shift);
   Cell *end = cell + (((size - 1) >> buffer->shift) + 1);
   for (; cell != end; cell++) write_cell(buffer, cell, size, access, flags, site);

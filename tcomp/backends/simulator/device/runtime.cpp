@@ -2,13 +2,9 @@
 #include "copies.hpp"
 #include "counting.hpp"
 #include "functions.hpp"
+#include "warpgroups.hpp"
 
 #define TC_API extern "C" __attribute__((visibility("default")))
-
-static const u64 DYNAMIC_BYTES = 256 * 1024;
-extern "C" {
-__attribute__((visibility("hidden"), aligned(1024))) u8 tc_sim_dynamic[DYNAMIC_BYTES];
-}
 
 extern "C" {
 u32 tc_sim_thread_x() { return run.self->x; }
@@ -60,9 +56,12 @@ TC_API void tc_sim_end() {
   give_up(run.chunks, chunk_count() * sizeof(Buffer *));
   give_up(run.words, word_count() * sizeof(Buffer *));
   give_up(stack_area, MOST_THREADS * run.settings.stack_bytes);
+  give_up(register_times, MOST_THREADS * run.settings.stack_bytes);
+  products.release();
   if (run.threads)
     for (u32 i = 0; i < MOST_THREADS; i++) {
       run.threads[i].copies.release();
+      run.threads[i].busy.release();
       run.threads[i].trace.release();
     }
   give_up(run.threads, MOST_THREADS * sizeof(Thread));
@@ -76,6 +75,7 @@ TC_API void tc_sim_end() {
   turns.release();
   free_stacks.release();
   stack_area = nullptr;
+  register_times = nullptr;
   run = Run{};
 }
 
@@ -88,9 +88,10 @@ TC_API int tc_sim_begin(const Settings *settings) {
   run.chunks = (Buffer **)reserve(chunk_count() * sizeof(Buffer *));
   run.words = (Buffer **)reserve(word_count() * sizeof(Buffer *));
   stack_area = (u8 *)reserve(MOST_THREADS * settings->stack_bytes);
+  register_times = (u32 *)reserve(MOST_THREADS * settings->stack_bytes);
   run.threads = (Thread *)reserve(MOST_THREADS * sizeof(Thread));
   run.line_counts = (u64 *)calloc(settings->line_count + 1, sizeof(u64));
-  bool enough = run.chunks && run.words && stack_area && run.threads && run.line_counts;
+  bool enough = run.chunks && run.words && stack_area && register_times && run.threads && run.line_counts;
   run.outside.role = OUTSIDE;
   for (u64 i = 0; enough && i < chunk_count(); i++) run.chunks[i] = &run.outside;
   for (u64 i = 0; enough && i < word_count(); i++) run.words[i] = &run.outside;

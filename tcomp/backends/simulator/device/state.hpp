@@ -30,6 +30,11 @@ enum Kind : u32 {  // the order of FindingKind in report.py
   DIVERGENT_BARRIER,
   DIVERGENT_WARP,
   DIVISION_BY_ZERO,
+  UNWRITTEN_OUTPUT,  // found by Python
+  UNFENCED_REGISTERS,
+  REGISTERS_IN_FLIGHT,
+  UNFENCED_MEMORY,
+  BAD_DESCRIPTOR,
 };
 
 enum Access : u32 { LOAD, STORE, ATOMIC };
@@ -46,6 +51,7 @@ struct Cell {
   u32 read_clock;
   u32 read_site;
   u32 read_lanes;
+  u32 write_fences;  // how many proxy fences the writer had passed
   u16 writer;
   u16 reader;
 };
@@ -155,6 +161,13 @@ struct Vector {
   }
 };
 
+struct Registers {  // of a thread, that products under way read and write
+  address_t start;
+  u64 bytes;
+  u32 group;
+  u32 site;
+};
+
 enum ThreadState : u32 { FRESH, READY, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, FINISHED };
 
 struct Thread {
@@ -177,6 +190,11 @@ struct Thread {
   u32 copy_group;
   Vector<Copy> copies;
   Vector<TraceEntry> trace;
+  u32 registers_fenced;  // when this thread last fenced its registers, 0 for never
+  u32 proxy_fences;      // how many proxy fences it has passed, and how many of them before the last barrier
+  u32 proxy_settled;
+  u32 product_group;     // groups of products that it has closed
+  Vector<Registers> busy;
 };
 
 struct Run {
@@ -204,6 +222,8 @@ struct Run {
   Vector<u32> block_starts;  // first intervals of the blocks of this kernel, in the order of running
   Vector<u32> block_numbers;
   u64 random;
+  u32 register_fences;   // of all threads; times for registers
+  u32 products_under_way;
   u64 barriers;
   u64 collectives;
   u64 counted;
@@ -211,6 +231,7 @@ struct Run {
 };
 
 static Run run;
+static u8 *stack_area;  // of all threads
 
 extern "C" const char __ehdr_start __attribute__((visibility("hidden")));
 

@@ -42,7 +42,6 @@ static void *first_frame(u8 *stack, u64 bytes, void (*entry)()) {
 #endif
 
 static const u64 STAGGER = 1088;  // bytes between the tops of stacks, so that they do not share cache sets
-static u8 *stack_area;
 static Vector<u32> free_stacks;
 
 static void call_kernel() {
@@ -95,7 +94,7 @@ static TC_COLD void report_thread(u32 kind, const Thread &thread, u32 detail, u3
 // Warp collectives -----------------------------------------------------------------------------------------------
 
 enum Collective : u32 {  // as in cuda.hpp
-  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, LDMATRIX, LDMATRIX_TURNED, MMA
+  SYNC, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, LDMATRIX, LDMATRIX_TURNED, MMA, WARPGROUP = 64
 };
 
 enum WarpFault : u32 { NOT_IN_MASK, LANE_RETURNED, LANE_ELSEWHERE, MASKS_DIFFER, SOURCE_ABSENT };  // as in report.py
@@ -249,6 +248,9 @@ extern "C" void tc_sim_barrier(int site) {
 }
 
 static void flush_traces();
+static void settle_fences();
+static void report_stuck_warpgroup(const Thread &t);
+static void forget_products();
 
 static void next_interval() {
   if (run.counting) flush_traces();
@@ -259,10 +261,12 @@ static void next_interval() {
       memset(run.threads[i].seen, 0, sizeof run.threads[i].seen);
     }
   run.synced = 0;
+  settle_fences();
 }
 
 // Says why a lane waits at a collective for ever.
 static void report_stuck_lane(const Thread &t) {
+  if (t.kind == WARPGROUP) return report_stuck_warpgroup(t);
   for (u32 left = t.mask & existing_lanes(t.warp); left; left &= left - 1) {
     const Thread &other = *lane_of(t.warp, (u32)__builtin_ctz(left));
     if (other.state == FINISHED) return report_thread(DIVERGENT_WARP, t, LANE_RETURNED, t.mask, &other);
@@ -341,7 +345,10 @@ static void prepare_threads() {
     t.copies.count = 0;
     t.copy_group = 0;
     memset(t.seen, 0, sizeof t.seen);
+    t.registers_fenced = t.proxy_fences = t.proxy_settled = t.product_group = 0;
+    t.busy.count = 0;
   }
+  forget_products();
   free_stacks.count = 0;
   for (u32 i = run.thread_count; i > 0; i--) free_stacks.push(i - 1);
 }
