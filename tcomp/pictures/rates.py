@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tcomp.backends.simulator.report import KernelCounts
 from tcomp.driver import Compilation
-from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope
+from tcomp.loops.counting import Path, placed, runs
+from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, children
 from tcomp.mapping.tiles.flops import flops_of
-from tcomp.model.scop import extents
 from tcomp.pictures.canvas import BLUE, COLOURS, GOLD, INK, LINE, RED, SOFT, Picture, bare, figure, finished
 
 _LONGEST, _MOST = 64, 70
@@ -30,12 +30,17 @@ class Work:
 
 def draw_loops(compilation: Compilation) -> Picture:
     """The loops, and beside each line its share of all operations; an instance without any counts as one."""
-    flops = flops_of(compilation.plan)
+    flops, counts = flops_of(compilation.plan), runs(compilation.loops)
+    calls = {path: node.statement for path, node in placed(compilation.loops) if isinstance(node, Execute)}
+    instances: dict[str, float] = {}
+    for path, name in calls.items():
+        instances[name] = instances.get(name, 0.0) + counts.get(path, 0.0)
     weight = {
-        s.name: max(flops.get(s.name, 0), _instances(compilation, s.name)) for s in compilation.plan.scop.statements
+        path: counts.get(path, 0.0) * max(1.0, flops.get(name, 0) / max(1.0, instances[name]))
+        for path, name in calls.items()
     }
-    total = max(1, sum(weight.values()))
-    lines = _lines(compilation.loops, weight, 0)[:_MOST]
+    total = max(1.0, sum(weight.values()))
+    lines = _lines(compilation.loops, (), weight, 0)[:_MOST]
     made, axes = figure(8.0, max(1.2, 0.2 * len(lines) + 0.5), 1, 1)
     place = axes[0]
     bare(place)
@@ -56,48 +61,27 @@ def draw_loops(compilation: Compilation) -> Picture:
     return finished(made)
 
 
-def _instances(compilation: Compilation, name: str) -> int:
-    domain = compilation.plan.scop.by_name[name].domain
-    return math.prod(extents(domain)) if not domain.is_empty() else 0
+def _lines(node: LoopNode, path: Path, weight: Mapping[Path, float], depth: int) -> list[tuple[int, str, float | None]]:
+    """Depth, text and weight of each line."""
 
+    def below(place: int, deeper: int = 0) -> list[tuple[int, str, float | None]]:
+        return _lines(children(node)[place], (*path, place), weight, depth + deeper)
 
-def _lines(node: LoopNode, weight: Mapping[str, int], depth: int) -> list[tuple[int, str, int | None]]:
-    """Depth, text and weight of each line; the versions of a loop for whole and torn tiles have the weight of one."""
     match node:
-        case Block(children):
-            return [line for child in children for line in _lines(child, weight, depth)]
+        case Block():
+            return [line for place in range(len(node.children)) for line in below(place)]
         case For():
-            inside = _lines(node.body, weight, depth + 1)
-            return [(depth, f"for {node.iterator} in {node.lower} .. {node.upper}:", _below(node, weight)), *inside]
+            share = sum(part for where, part in weight.items() if where[: len(path)] == path)
+            return [(depth, f"for {node.iterator} in {node.lower} .. {node.upper}:", share), *below(0, 1)]
         case Let():
-            return _lines(node.body, weight, depth)
+            return below(0)
         case If():
-            parts = [(depth, f"if {node.condition}:", None), *_lines(node.then, weight, depth + 1)]
-            if node.otherwise is not None:
-                parts += [(depth, "else:", None), *_lines(node.otherwise, weight, depth + 1)]
-            return parts
+            otherwise = [(depth, "else:", None), *below(1, 1)] if node.otherwise is not None else []
+            return [(depth, f"if {node.condition}:", None), *below(0, 1), *otherwise]
         case Scope():
-            return [(depth, f"# {node.name}", None), *_lines(node.body, weight, depth)]
+            return [(depth, f"# {node.name}", None), *below(0)]
         case Execute():
-            return [(depth, f"{node.statement}({', '.join(map(str, node.arguments))})", weight[node.statement])]
-
-
-def _below(node: LoopNode, weight: Mapping[str, int]) -> int:
-    """The weight of what runs below a node, each statement once."""
-    from_here = _statements(node)
-    return sum(weight[name] for name in from_here)
-
-
-def _statements(node: LoopNode) -> frozenset[str]:
-    match node:
-        case Execute():
-            return frozenset({node.statement})
-        case Block(children):
-            return frozenset().union(*map(_statements, children))
-        case If():
-            return _statements(node.then) | (frozenset() if node.otherwise is None else _statements(node.otherwise))
-        case For() | Let() | Scope():
-            return _statements(node.body)
+            return [(depth, f"{node.statement}({', '.join(map(str, node.arguments))})", weight[path])]
 
 
 def draw_roofline(works: Sequence[Work], flops: float, bandwidth: float, source: str) -> Picture:
