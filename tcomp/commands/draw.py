@@ -17,7 +17,7 @@ from tcomp.errors import TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.madeup import random_arguments
 from tcomp.pictures.canvas import Picture
-from tcomp.pictures.drawing import BANKS, KINDS, draw
+from tcomp.pictures.drawing import BANKS, KINDS, PROFILE, draw
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
@@ -43,7 +43,7 @@ class DrawRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``tcomp draw``."""
     add_program_arguments(parser, purpose="what to compile for, such as cuda:sm_90; no GPU is needed")
-    kinds = (*KINDS, BANKS, _ROOFLINE, _TUNING)
+    kinds = (*KINDS, BANKS, PROFILE, _ROOFLINE, _TUNING)
     parser.add_argument("--what", choices=kinds, default="tree", help="the picture (default: tree)")
     parser.add_argument(
         "--output",
@@ -75,7 +75,7 @@ def _drawn(request: DrawRequest) -> Picture:
         return _roofline(request)
     program = request.program.load()
     specialisation = program.specialised(sizes, target)
-    if program.operation.function.recurs:
+    if program.operation.function.recurs and request.what != PROFILE:
         raise TcompError(f"{program.operation.name} runs step by step (`for`), whose pieces are not drawn")
     if request.what == _TUNING:
         result = program.operation.tune(sizes=sizes, target=target, budget=request.seconds)

@@ -19,6 +19,7 @@ from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.domains import draw_dates, draw_domain, draw_order, draw_threads
 from tcomp.pictures.memories import draw_footprint, draw_memory
+from tcomp.pictures.profiles import profile
 from tcomp.pictures.rates import draw_banks, draw_loops
 from tcomp.pictures.trees import draw_tree
 
@@ -36,15 +37,18 @@ KINDS: dict[str, Callable[[Compilation], Picture]] = {
 }
 """The pictures that need the compilation alone, by name."""
 
-BANKS = "banks"
+BANKS, PROFILE = "banks", "profile"
+"""Those that run the kernel: in the simulator, or on this machine."""
 
 
 def draw(compilation: Compilation, what: str, sizes: Sizes) -> Picture:
     """A picture of a compiled program.  Raises TcompError for one that there is not, MissingPackageError."""
     if what == BANKS:
         return draw_banks(_counted(compilation, sizes))
+    if what == PROFILE:
+        return profile(compilation.source, compilation.function, sizes).draw()
     if what not in KINDS:
-        raise TcompError(f"there is no picture {what!r}; there are {', '.join((*KINDS, BANKS))}")
+        raise TcompError(f"there is no picture {what!r}; there are {', '.join((*KINDS, BANKS, PROFILE))}")
     return KINDS[what](compilation)
 
 

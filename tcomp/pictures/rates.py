@@ -40,14 +40,21 @@ def draw_loops(compilation: Compilation) -> Picture:
         for path, name in calls.items()
     }
     total = max(1.0, sum(weight.values()))
-    lines = _lines(compilation.loops, (), weight, 0)[:_MOST]
+    lines = _lines(compilation.loops, (), weight, 0)
+    shares = [(depth, text, None if part is None else part / total) for depth, text, part in lines]
+    return draw_shares(shares, "share of all operations")
+
+
+def draw_shares(lines: Sequence[tuple[int, str, float | None]], title: str) -> Picture:
+    """Lines, indented by their depth, and beside each its share of a whole."""
+    lines = lines[:_MOST]
     made, axes = figure(8.0, max(1.2, 0.2 * len(lines) + 0.5), 1, 1)
     place = axes[0]
     bare(place)
     place.set_xlim(0, 130)
     place.set_ylim(len(lines) + 0.2, -1.4)
     place.text(0, -0.9, "loops", fontsize=8, color=SOFT)
-    place.text(100, -0.9, "share of all operations", fontsize=8, color=SOFT)
+    place.text(100, -0.9, title, fontsize=8, color=SOFT)
     for number, (depth, text, share) in enumerate(lines):
         shown = "  " * depth + text
         shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
@@ -55,9 +62,8 @@ def draw_loops(compilation: Compilation) -> Picture:
             0, number, shown.replace(" ", "\N{NO-BREAK SPACE}"), va="center", fontsize=7, family="monospace", color=INK
         )
         if share is not None:
-            part = share / total
-            place.barh(number, 22 * part, left=100, height=0.62, color=BLUE)
-            place.text(100.6 + 22 * part, number, f"{100 * part:.3g} %", va="center", fontsize=7, color=SOFT)
+            place.barh(number, 22 * share, left=100, height=0.62, color=BLUE)
+            place.text(100.6 + 22 * share, number, f"{100 * share:.3g} %", va="center", fontsize=7, color=SOFT)
     return finished(made)
 
 

@@ -28,6 +28,7 @@ from tcomp.storage.memo import MOST_KEPT, Recent
 
 if TYPE_CHECKING:
     from tcomp.pictures.canvas import Picture
+    from tcomp.pictures.profiles import Profile
 
 
 class Kernel:
@@ -143,7 +144,8 @@ class Kernel:
         return failure_of(self._function, self._source.checks, report)
 
     def draw(self, what: str = "tree") -> Picture:
-        """A picture: ``tree``, ``domain``, ``dates``, ``order``, ``footprint``, ``memory``, ``loops`` or ``banks``.
+        """A picture: ``tree``, ``domain``, ``dates``, ``order``, ``footprint``, ``memory``, ``loops``, ``profile``,
+        ``threads`` or ``banks``.
 
         It shows itself in a notebook, and ``save(path)`` writes it as SVG, PNG or GIF.  Raises TcompError for a picture
         that there is not, MissingPackageError without matplotlib (``pip install 'tcomp[pictures]'``).
@@ -151,6 +153,19 @@ class Kernel:
         from tcomp.pictures.drawing import draw  # noqa: PLC0415  (few processes draw)
 
         return draw(self.compilation, what, self.specialisation.sizes)
+
+    def profile(self, seconds: float = 2.0) -> Profile:
+        """Where the time goes, loop by loop of the C text, measured on random arguments; ``print`` shows it.
+
+        Args:
+            seconds: how long the kernel runs at most, again and again; 5,000 samples, half a second, are enough.
+
+        Raises:
+            TcompError: the kernel is for a GPU, or too short to tell, or the system has no timers for it.
+        """
+        from tcomp.pictures.profiles import profile  # noqa: PLC0415  (few processes ask)
+
+        return profile(self._source, self._function, self.specialisation.sizes, seconds)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.explain())}</pre>"
