@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -51,8 +51,10 @@ def draw_domain(compilation: Compilation) -> Picture:
             row, column = min(at for p, at in zip(panel.points, _columns(panel), strict=True) if p.tile == tile)
             box = {"boxstyle": "circle,pad=0.15", "facecolor": PAPER, "edgecolor": "none"}
             place.text(column, row, str(number), ha="center", va="center", fontsize=6.5, color=INK, bbox=box)
-        _arrows(place, compilation.plan, panel)
         grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
+    places = {panel.statement: place for panel, place in zip(panels, axes, strict=False)}
+    for panel in panels:
+        _arrows(made, places, compilation.plan, panel)
     between = "\n" if len(panels) < 2 else " "
     made.suptitle(f"Colours and numbers are tiles;{between}arrows lead to one iteration from what it needs", fontsize=8)
     return finished(made)
@@ -116,8 +118,8 @@ def _columns(panel: Shown) -> list[tuple[int, int]]:
     return [p.at if panel.axes[1] else (0, p.at[0]) for p in panel.points]
 
 
-def _arrows(place: Any, plan: Plan, panel: Shown) -> None:
-    """Arrows from what one instance in the middle needs, of other statements where these have as many indices."""
+def _arrows(made: Any, places: Mapping[str, Any], plan: Plan, panel: Shown) -> None:
+    """Arrows from what one instance in the middle needs: from the panels of other statements, where these are drawn."""
     if not panel.points:
         return
     at = [p.at for p in panel.points]
@@ -126,21 +128,32 @@ def _arrows(place: Any, plan: Plan, panel: Shown) -> None:
         (min(b for _, b in at) + max(b for _, b in at)) // 2,
     )
     chosen = min(panel.points, key=lambda p: abs(p.at[0] - middle[0]) + abs(p.at[1] - middle[1]))
-    statement = plan.scop.by_name[panel.statement]
+    statement, place = plan.scop.by_name[panel.statement], places[panel.statement]
     row, column = chosen.at if panel.axes[1] else (0, chosen.at[0])
-    origins = []
-    for source, (a, b) in needs(plan, chosen, statement, sides_of(statement)):
+    needed = [(s, at) for s, at in needs(plan, chosen, statement, sides_of) if s in places]
+    for source, (a, b) in needed:
         origin = plan.scop.by_name[source]
-        if len(origin.indices) - origin.tile_rank == 2 or not panel.axes[1]:
-            origins.append((a, b) if panel.axes[1] else (0, a))
-    for r, c in origins:
-        place.plot([c], [r], marker="o", color=INK, markersize=3, zorder=5)
-        if (r, c) != (row, column):
+        r, c = (a, b) if len(origin.indices) - origin.tile_rank > 1 else (0, a)
+        places[source].plot([c], [r], marker="o", color=INK, markersize=3, zorder=5)
+        if source != panel.statement:
+            _across(made, places[source], (c, r), place, (column, row))
+        elif (r, c) != (row, column):
             style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 3,
                      "connectionstyle": "arc3,rad=0.35"}  # fmt: skip
             place.annotate("", (column, row), (c, r), arrowprops=style, zorder=6)
-    if origins:
-        place.plot([column], [row], marker="s", color=PAPER, markeredgecolor=INK, markersize=6, zorder=4)
+    if needed:
+        place.plot([column], [row], marker="s", color=PAPER, markeredgecolor=INK, markersize=6, zorder=6)
+
+
+def _across(made: Any, origin: Any, begin: tuple[int, int], place: Any, end: tuple[int, int]) -> None:
+    """An arrow from a square of one panel to a square of another."""
+    patches = importlib.import_module("matplotlib.patches")
+    arrow = patches.ConnectionPatch(
+        begin, end, "data", "data", axesA=origin, axesB=place, arrowstyle="-|>", color=INK, linewidth=1.0, shrinkA=2,
+        shrinkB=4, connectionstyle="arc3,rad=-0.12", zorder=7,
+    )  # fmt: skip
+    arrow.set_in_layout(False)
+    made.add_artist(arrow)
 
 
 def _ranks(panels: Sequence[Shown]) -> dict[Point, int]:

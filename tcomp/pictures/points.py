@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import islpy as isl
@@ -119,9 +120,11 @@ def points_of(bounded: isl.Set) -> list[tuple[int, ...]]:
     return found
 
 
-def needs(plan: Plan, of: Point, statement: ScopStatement, sides: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
-    """The instances that one needs, by statement and by the same two indices where they have them."""
-    rank = statement.tile_rank
+def needs(
+    plan: Plan, of: Point, statement: ScopStatement, sides_of: Callable[[ScopStatement], tuple[int, int]]
+) -> list[tuple[str, tuple[int, int]]]:
+    """The instances that one needs, by statement and by the two indices of it that are drawn."""
+    rank, sides = statement.tile_rank, sides_of(statement)
     instance = statement.domain.fix_val(isl.dim_type.set, rank + sides[0], isl.Val(of.at[0]))
     if len(statement.indices) - rank > 1:
         instance = instance.fix_val(isl.dim_type.set, rank + sides[1], isl.Val(of.at[1]))
@@ -135,7 +138,7 @@ def needs(plan: Plan, of: Point, statement: ScopStatement, sides: tuple[int, int
         own = len(origin.indices) - origin.tile_rank
         if back.is_empty() or not own:
             continue
-        chosen = (0, 1 if own > 1 else 0)
+        chosen = sides_of(origin)
         for numbers in points_of(back)[:MOST]:
             found.append((source, (numbers[origin.tile_rank + chosen[0]], numbers[origin.tile_rank + chosen[1]])))
     return sorted({*found})

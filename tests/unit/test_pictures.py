@@ -12,8 +12,9 @@ import pytest
 import tcomp as tc
 from tcomp.cli import main
 from tcomp.pictures.canvas import Picture
+from tcomp.pictures.domains import sides_of
 from tcomp.pictures.drawing import KINDS
-from tcomp.pictures.points import shown, threads_of
+from tcomp.pictures.points import needs, shown, threads_of
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
 from tcomp.schedules import Schedule
 
@@ -122,3 +123,11 @@ def test_without_matplotlib_it_says_what_to_install(tiled: Schedule, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(tc.TargetError, match=r"pip install 'tcomp\[pictures\]'"):
         tiled.draw("tree")
+
+
+def test_arrows_come_from_what_is_needed_where_it_is_drawn(tiled: Schedule) -> None:
+    """An element of O needs two elements of B, which lie in a panel of their own."""
+    plan = tiled.compilation.plan
+    statement = plan.scop.by_name["S1"]
+    point = next(p for p in shown(plan, statement).points if p.at == (2, 3))
+    assert needs(plan, point, statement, sides_of) == [("S0", (2, 3)), ("S0", (3, 3))]
