@@ -23,8 +23,8 @@ from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.merging import merge_indices
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
-from tcomp.mapping.gpu.atoms import use_matrix_units
 from tcomp.mapping.gpu.barriers import synchronise
+from tcomp.mapping.gpu.matrices.units import use_matrix_units
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
 from tcomp.mapping.gpu.phases import deal_to_threads

@@ -23,7 +23,9 @@ def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
     scop, done = plan.scop, list[Rescaled]()
     for name in plan.scop.by_name:
         weights = weights_of(scop, name)
-        if weights is not None and weights.steps[1] >= RESCALING.least_steps and _is_computed(plan.scop, weights):
+        if weights is None or weights.rounded:
+            continue
+        if weights.steps[1] >= RESCALING.least_steps and _is_computed(plan.scop, weights):
             steps = steps_of_a_part(weights.steps[1])
             scop, storages = rescaled(scop, weights, steps)
             done.append(Rescaled(name, steps, storages))

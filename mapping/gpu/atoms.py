@@ -9,26 +9,20 @@ two to four.  Lanes fetch operands from shared memory for each other (``ldmatrix
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tcomp.grammar.tree.function import Binary, Cast, Read
-from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
-from tcomp.mapping.gpu.wholesteps import may_run_beyond
+from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
 from tcomp.mapping.machines.atoms import (
     ATOMS,
-    COLUMNS,
-    FETCHED_BYTES,
     LANES_OF_COLUMNS,
     LANES_OF_ROWS,
     ROWS,
     Atom,
 )
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, WARP, Gpu
-from tcomp.mapping.memory.owners import home_of
-from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.operations import TileOperation, bare, recognise_contraction
-from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Deal, Dealt, Phase, Plan
+from tcomp.mapping.plan.operations import bare, recognise_contraction
+from tcomp.mapping.plan.values import Cluster, Deal, Dealt
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
@@ -57,20 +51,31 @@ def atom_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOpti
     if not allowed or statement.kind != "update" or recognise_contraction(statement) is None:
         return None
     wanted = (a for a in ATOMS if gpu.matrix_flops(a) and a.math in ("", options.math))
-    return next((a for a in wanted if _multiplies(a, scop, statement)), None)
+    return next((a for a in wanted if multiplies(a, scop, statement)), None)
 
 
-def _multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
+def multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
     """Whether an instruction computes what a statement says, in the types that it says.
 
-    Its operands are converted to the type of the sums and to nothing else, which changes no value.
+    Its operands are converted to the type of the sums and to nothing else, which changes no value.  A temporary may
+    have been rounded to the type of the operands before, if threads keep it in registers (``Kept``).
     """
-    kinds = {read.dtype.name for read in operands_of(statement)}
     assert isinstance(statement.value, Binary)
     factors = (statement.value.lhs, statement.value.rhs)
-    straight = all(isinstance(f, Read) or (isinstance(f, Cast) and isinstance(f.operand, Read)) for f in factors)
     sums = {scop.storages[statement.target].dtype.name, statement.value.dtype.name, *(f.dtype.name for f in factors)}
-    return kinds == {atom.kind} and sums == {atom.sums} and straight
+    return sums == {atom.sums} and all(_is_operand(atom, scop, f) for f in factors)
+
+
+def _is_operand(atom: Atom, scop: Scop, factor: Expr) -> bool:
+    """Whether a factor is an element of the kind that an instruction takes."""
+    operand = factor.operand if isinstance(factor, Cast) and factor.dtype.name == atom.sums else factor
+    if operand.dtype.name != atom.kind:
+        return False
+    if isinstance(operand, Read):
+        return True
+    rounded = operand.operand if isinstance(operand, Cast) else None
+    in_registers = isinstance(rounded, Read) and scop.storages[rounded.tensor].role == "temporary"
+    return in_registers and isinstance(rounded, Read) and rounded.dtype.name == atom.sums == "float32"
 
 
 def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
@@ -96,14 +101,14 @@ def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], op
     if len(wide) != 2 or len(rows) != 1 or len(columns) != 1 or not statement.domain.is_box():
         return None
     for row, column in ((rows[0], columns[0]), (columns[0], rows[0])):
-        for sides in (Sides(row, column, step) for step in _longest_first(cluster, statement)):
+        for sides in (Sides(row, column, step) for step in longest_first(cluster, statement)):
             enough = statement.extents[sides.step] >= atom.steps
             if enough and _fits(scop, statement, positions, box, sides, atom, options):
                 return sides
     return None
 
 
-def _longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
+def longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
     """The positions of a reduction's indices."""
     return sorted(reduction_positions(cluster, statement), key=lambda p: (-statement.extents[p], -p))
 
@@ -188,167 +193,9 @@ def steps_of_atoms(atom: Atom, extent: int, options: MappingOptions) -> int:
     return next(size for size in sizes if extent % size == 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operand:
-    """A copy that warps fetch fragments from; ``side`` and ``step`` are its dimensions along its side and the steps."""
-
-    copy: Copy
-    side: int
-    step: int
-
-    @property
-    def turned(self) -> bool:
-        """Whether neighbours along the side lie together, not those along the steps."""
-        return self.copy.order[-1] == self.side
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """What the warps of a block multiply at a phase.
-
-    Each has ``row_blocks`` by ``column_blocks`` atoms, and ``steps`` of them in turn.
-    """
-
-    atom: Atom
-    row: Operand
-    column: Operand
-    target: Buffer
-    warps: int
-    row_blocks: int
-    column_blocks: int
-    steps: int
-
-
-def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> Product | None:
-    """The product of a phase that these copies feed; None where one of the facts that it needs does not hold."""
-    place = next((p for p in places(plan.tree) if p.mark == phase.mark), None)
-    if place is None or len(place.prefixes) != 1:
-        return None
-    statement = plan.scop.by_name[next(iter(place.prefixes))]
-    dealt, cluster = plan.dealt[phase.cluster], plan.clusters[phase.cluster]
-    contracts = statement.kind == "update" and recognise_contraction(statement) is not None
-    sides = _dealt_sides(plan, statement, cluster, dealt)
-    if (
-        not contracts
-        or not _multiplies(atom, plan.scop, statement)
-        or sides is None
-        or phase.shape != dealt.shape
-        or not _alone(plan, phase)
-    ):
-        return None
-    operands: dict[str, Operand] = {}
-    steps = set[int]()
-    for read in operands_of(statement):
-        found = dimensions_of(plan.scop, statement, read, sides)
-        copy = next((c for c in copies if c.statement == statement.name and c.reads == (read,)), None)
-        if found is None or copy is None:
-            return None
-        name, side, step = found
-        deal = dealt.deals[cluster.coordinates[statement.name].index(sides.row if name == "row" else sides.column)]
-        rest = [e for d, e in enumerate(copy.shape) if d not in (side, step)]
-        row = copy.room[-1] * copy.dtype.itemsize
-        if copy.shape[side] != deal.extent or any(e != 1 for e in rest) or row % FETCHED_BYTES:
-            return None
-        if copy.order[-1] not in (side, step) or copy.dtype.name != atom.kind or copy.step != 1:
-            return None
-        operands[name] = Operand(copy, side, step)
-        if operands[name].turned and atom.itemsize == 1:
-            return None
-        steps.add(copy.shape[step])
-    target = plan.buffers.get(statement.target)
-    if len(operands) != 2 or len(steps) != 1 or target is None or not _is_private(target, dealt):
-        return None
-    (size,) = steps
-    if size % atom.steps or not may_run_beyond(plan, phase, statement, [(sides.step, size)]):
-        return None
-    row_deal, column_deal = (d for _, d in sorted(_threaded(dealt).items()))
-    warps = row_deal.threads // LANES_OF_ROWS
-    return Product(
-        atom, operands["row"], operands["column"], target, warps, row_deal.extent // (ROWS * warps),
-        column_deal.extent // COLUMNS, size // atom.steps,
-    )  # fmt: skip
-
-
-def _threaded(dealt: Dealt) -> dict[int, Deal]:
-    return {d.dimension: d for d in dealt.deals if d.dimension is not None}
-
-
-def _dealt_sides(plan: Plan, statement: ScopStatement, cluster: Cluster, dealt: Dealt) -> Sides | None:
-    """The sides of a statement whose results are dealt as the instruction leaves them."""
-    along = _threaded(dealt)
-    if dealt.form != "serial" or dealt.shares or sorted(along) != [0, 1] or statement.name not in cluster.coordinates:
-        return None
-    row, column = along[0], along[1]
-    warps, rest = divmod(row.threads, LANES_OF_ROWS)
-    if rest or not warps or row.vector != 1 or (column.threads, column.vector) != (LANES_OF_COLUMNS, 2):
-        return None
-    others = [d for d in dealt.deals if d.dimension is None]
-    if row.extent % (ROWS * warps) or column.extent % COLUMNS_FETCHED or any(d.extent != 1 for d in others):
-        return None
-    if dealt.shape != (row.threads, column.threads) or not statement.domain.is_box():
-        return None
-    positions = cluster.coordinates[statement.name]
-    at = {d.dimension: positions[n] for n, d in enumerate(dealt.deals) if d.dimension is not None}
-    for step in _longest_first(cluster, statement):
-        sides = Sides(at[0], at[1], step)
-        reads = operands_of(statement) if recognise_contraction(statement) else ()
-        if reads and all(dimensions_of(plan.scop, statement, r, sides) is not None for r in reads):
-            return sides
-    return None
-
-
-def _is_private(target: Buffer, dealt: Dealt) -> bool:
-    """Whether threads keep the results as they are dealt."""
-    kept = [d for d in target.deals if d.dimension is not None]
-    return target.space == "private" and sorted(kept, key=str) == sorted(_threaded(dealt).values(), key=str)
-
-
-def _alone(plan: Plan, phase: Phase) -> bool:
-    """Whether all threads of the block, and no others, are those of the phase: warps are whole."""
-    group = next(g for g in plan.groups if phase.cluster in g.clusters)
-    return all(plan.dealt[c].shape == phase.shape for c in group.clusters)
-
-
-def use_matrix_units(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
-    """Let warps multiply matrices where a tile was dealt to them so, with operands as the instruction fetches them."""
-    if not options.matrix_units:
-        return plan
-    for phase in plan.phases.values():
-        own = [c for c in plan.copies if c.mark == phase.mark]
-        statement = next((plan.scop.by_name[c.statement] for c in own), None)
-        atom = None if statement is None else atom_of(gpu, plan.scop, statement, options)
-        if statement is None or atom is None:
-            continue
-        laid_out = [_with_whole_rows(plan, c) for c in own]
-        product = product_at(plan, phase, laid_out, atom) if len(own) == 2 else None
-        if product is not None:
-            contraction = recognise_contraction(statement)
-            operation = TileOperation(phase.mark, "contract", statement.name, contraction, atom.name)
-            apart = {o.copy.reads: _apart(o) for o in (product.row, product.column)}
-            copies = tuple(apart[c.reads] if c in own else c for c in plan.copies)
-            changed = replace(plan, copies=copies, operations={**plan.operations, phase.mark: operation})
-            group, _ = home_of(plan, statement.name)
-            if shared_bytes(changed, group) <= max(shared_bytes(plan, group), shared_budget(gpu, options)):
-                plan = changed
-    return plan
-
-
-def _with_whole_rows(plan: Plan, copy: Copy) -> Copy:
-    """The copy as it lies in the tensor, with rows that lanes read without meeting in a bank."""
-    strides = plan.scop.storages[copy.storage].strides
-    order = tuple(sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d)))
-    length, each = copy.shape[order[-1]], FETCHED_BYTES // copy.dtype.itemsize
-    if copy.dtype.itemsize == 8:
-        # Lanes read single elements: four rows of four, as far apart as a row of 4 in 16.
-        return replace(copy, order=order, padding=(4 - length) % 16)
-    rest = -length % each
-    padding = rest if (length + rest) // each % 2 else rest + each
-    return replace(copy, order=order, padding=padding)
-
-
-def _apart(operand: Operand) -> Copy:
-    """The copy with rows as far apart as lanes want them that read single floats, eight of each of four rows."""
-    copy = operand.copy
-    if copy.dtype.itemsize != 4 or not operand.turned:
-        return copy
-    return replace(copy, padding=(8 - copy.shape[copy.order[-1]]) % 32)
+def whole_steps_of_atoms(atom: Atom, extent: int, most: int) -> int:
+    """Steps of a tile of at most so many: all, or else a part that leaves few steps too many."""
+    if extent <= most and extent % atom.steps == 0:
+        return extent
+    tiles = max(2, -(-extent // most))
+    return -(-extent // (tiles * atom.steps)) * atom.steps

@@ -55,6 +55,19 @@ def shared_bytes(plan: Plan, group: Group) -> int:
     return tiles + sum(c.bytes * stages.get(c.mark, 1) for c in plan.copies if c.statement in names)
 
 
+def kept_by_warps(plan: Plan, storage: str, product: str) -> Buffer | None:
+    """The buffer of a storage that threads could keep but for a ``product``, whose warps exchange it themselves.
+
+    None if others than the thread that has an element use it, too.
+    """
+    buffer = plan.buffers.get(storage)
+    if buffer is None or buffer.space not in ("shared", "private"):
+        return None
+    place = next(p for p in places(plan.tree) if p.mark == buffer.mark)
+    users = [s for s in plan.scop.users[storage] if s.name != product]
+    return _Placer(plan, MappingOptions(), [place]).private(plan.scop.storages[storage], place, users)
+
+
 class _Placer:
     def __init__(self, plan: Plan, options: MappingOptions, available: list[Place]) -> None:
         self.plan = plan
@@ -85,19 +98,29 @@ class _Placer:
             return tile if tile.bytes <= PRIVATE_BYTES else None
         fold = folded_dimension(self.plan, storage.name)
         folded = () if fold is None else (fold,)
-        owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
-        by_shares = any(is_shared(self.plan, s) and s.target != storage.name for s in users)
-        if owner is not None and place.mark.startswith("round") and not by_shares:
-            return replace(tile, space="register", shape=(), lower=None)
-        if owner is not None and not place.mark.startswith("round"):
-            deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
-            shape = tuple(d.elements for d in deals)
-            lower = self._dealt_corner(writers[0], storage, place)
-            private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals, folded=folded)
-            unrolled = not by_shares or math.prod(shape) <= UNROLLING.longest
-            if private.bytes <= PRIVATE_BYTES and unrolled:
-                return private
+        private = self.private(storage, place, users)
+        if private is not None:
+            return private
         return _folded(replace(boxed(storage, place, writers, always=True), space="shared"), folded)
+
+    def private(self, storage: Storage, place: Place, users: list[ScopStatement]) -> Buffer | None:
+        """The buffer of what each thread has for itself at a place; None if threads hand it to each other."""
+        owner = owned_alike(self.plan, storage.name, users) if self.options.use_private_memory else None
+        if owner is None:
+            return None
+        writers = [s for s in users if s.target == storage.name]
+        by_shares = any(is_shared(self.plan, s) and s.target != storage.name for s in users)
+        if place.mark.startswith("round"):
+            tile = boxed(storage, place, writers)
+            return None if by_shares else replace(tile, space="register", shape=(), lower=None)
+        fold = folded_dimension(self.plan, storage.name)
+        folded = () if fold is None else (fold,)
+        deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
+        shape = tuple(d.elements for d in deals)
+        lower = self._dealt_corner(writers[0], storage, place)
+        private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals, folded=folded)
+        unrolled = not by_shares or math.prod(shape) <= UNROLLING.longest
+        return private if private.bytes <= PRIVATE_BYTES and unrolled else None
 
     def _dealt_corner(self, user: ScopStatement, storage: Storage, place: Place) -> isl.MultiAff:
         """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""

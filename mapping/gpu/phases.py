@@ -17,9 +17,9 @@ import islpy as isl
 
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.fusion.groups import group_tree
-from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
+from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms, whole_steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
-from tcomp.mapping.gpu.turns.dealing import deal_in_turns, rows_in_turns
+from tcomp.mapping.gpu.turns.dealing import Turning, deal_in_turns, rows_in_turns
 from tcomp.mapping.machines.fitted.gpu import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -39,7 +39,7 @@ def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     operations: dict[str, TileOperation] = {}
     dealt: dict[int, Dealt] = {}
 
-    single, rows = replace(options, matrix_units=False), rows_in_turns(plan)
+    single, rows = replace(options, matrix_units=False), rows_in_turns(gpu, plan, options)
     apart = {g.clusters for g in plan.groups if not g.turns and len(_shapes(gpu, plan, g, options)) > 1}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
@@ -134,7 +134,7 @@ class _Dealer:
         cluster: Cluster,
         footprint: Footprint,
         options: MappingOptions,
-        row: int | None,
+        turning: Turning | None,
     ) -> None:
         self.gpu = gpu
         self.scop = scop
@@ -142,12 +142,12 @@ class _Dealer:
         self.options = options
         self.statements = [scop.by_name[s] for s in cluster.statements]
         box = tuple(max(1, e) for e in box_hull(footprint.tiles).shape)
-        self.turns = row is not None
-        if row is not None:
-            self.dealt = deal_in_turns(scop, group, cluster, row)
+        self.turning = turning
+        if turning is not None:
+            self.dealt = deal_in_turns(scop, group, cluster, turning)
         else:
             self.dealt = deal(gpu, scop, cluster, box, options)
-        single = self.turns or self.dealt.form != "serial"
+        single = turning is not None or self.dealt.form != "serial"
         self.atoms = None if single else sides_of_atom(gpu, scop, cluster, box, options)
         self.at = positions(scop, group, cluster, footprint, self.dealt)
         self.phases: dict[str, Phase] = {}
@@ -211,8 +211,9 @@ class _Dealer:
             assert atom is not None
             own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step], self.options)}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
-        if self.turns:
-            return [(p, tile_of_steps(sizes[p], TURNS.steps)) for p in steps if sizes[p] > TURNS.steps]
+        if self.turning is not None:
+            tiles = [(p, self._steps_of_a_turn(statement, sizes[p])) for p in steps]
+            return [(p, size) for p, size in tiles if size < sizes[p]]
         left = steps_at_a_time(
             self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options
         )
@@ -223,6 +224,14 @@ class _Dealer:
             if size < sizes[p]:
                 tiled.append((p, size))
         return tiled[::-1]
+
+    def _steps_of_a_turn(self, statement: ScopStatement, extent: int) -> int:
+        """Steps of a reduction that a turn takes at a time."""
+        if self.turning is None or not self.turning.warps:
+            return tile_of_steps(extent, TURNS.steps)
+        atom = atom_of(self.gpu, self.scop, statement, self.options)
+        assert atom is not None
+        return whole_steps_of_atoms(atom, extent, TURNS.steps_by_warps)
 
     def _shared(self) -> Subtree:
         """Rounds of elements; in each, every stage is a phase, and the reduction's is a tile operation."""

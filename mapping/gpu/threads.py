@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.mapping.machines.gpu import WARP
-from tcomp.mapping.memory.places import places
-from tcomp.mapping.plan.values import Phase, Plan
-from tcomp.model.scop import ScopStatement, map_from_text
+from tcomp.mapping.memory.places import own_element, places
+from tcomp.mapping.plan.values import Buffer, Phase, Plan
+from tcomp.model.scop import ScopStatement, map_from_text, storage_of
 
 Ends = tuple[isl.Map, isl.Map]
 """For two statements, instance to the number of a thread in its block."""
@@ -24,12 +24,14 @@ class ThreadMaps:
     """For each statement, instance to the number of a thread in its block.
 
     ``threads`` run the instance; ``leaders`` have the result of a reduction that threads share, and otherwise are the
-    same.  ``phase_of`` gives the phase of a statement.
+    same.  ``phase_of`` gives the phase of a statement.  Warps that multiply matrices take some operands from the
+    threads that keep them: these are the ``lenders`` of a statement's storage.
     """
 
     threads: Mapping[str, isl.Map]
     leaders: Mapping[str, isl.Map]
     phase_of: Mapping[str, Phase]
+    lenders: Mapping[tuple[str, str], isl.Map]
 
     @classmethod
     def of(cls, plan: Plan) -> ThreadMaps:
@@ -44,7 +46,17 @@ class ThreadMaps:
                 threads[statement] = prefix.apply_range(_number(phase, depth, set()))
                 leaders[statement] = prefix.apply_range(_number(phase, depth, shared_dimensions(plan, phase)))
                 phase_of[statement] = phase
-        return cls(threads, leaders, phase_of)
+        lenders: dict[tuple[str, str], isl.Map] = {}
+        for operation in plan.operations.values():
+            if operation.kind != "contract" or operation.mark not in plan.phases:
+                continue
+            product = plan.scop.by_name[operation.statement]
+            for read in product.reads:
+                buffer = plan.buffers.get(storage_of(read))
+                if buffer is not None and buffer.space == "private" and buffer.storage != product.target:
+                    prefix, shape = marks[buffer.mark].prefixes[product.name], plan.phases[operation.mark].shape
+                    lenders[product.name, buffer.storage] = _keepers(buffer, read, prefix, shape)
+        return cls(threads, leaders, phase_of, lenders)
 
     def crossing(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
         """Those pairs of instances of which the second is run by another thread than has what the first left."""
@@ -60,6 +72,8 @@ class ThreadMaps:
 
     def touching(self, statement: ScopStatement, storage: str) -> isl.Map:
         """The threads that read or write a storage when they run a statement."""
+        if (statement.name, storage) in self.lenders:
+            return self.lenders[statement.name, storage]
         return self.leaders[statement.name] if statement.target == storage else self.threads[statement.name]
 
 
@@ -79,6 +93,20 @@ def shared_dimensions(plan: Plan, phase: Phase) -> set[int]:
     if phase.mark not in plan.operations:
         return set()
     return {s.dimension for s in plan.dealt[phase.cluster].shares}
+
+
+def _keepers(buffer: Buffer, access: isl.Map, prefix: isl.Map, shape: tuple[int, ...]) -> isl.Map:
+    """Instance to the number of the thread that keeps the element of a buffer which it reads."""
+    assert buffer.lower is not None
+    element = own_element(access, len(buffer.shape))
+    offsets = element.sum(prefix.apply_range(isl.Map.from_multi_aff(buffer.lower)).neg())
+    names = [f"o{d}" for d in range(len(buffer.shape))]
+    terms = [
+        f"{math.prod(shape[deal.dimension + 1 :])}*(floor({name}/{deal.vector}) mod {deal.threads})"
+        for name, deal in zip(names, buffer.deals, strict=True)
+        if deal.dimension is not None
+    ]
+    return offsets.apply_range(isl.Map(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}"))
 
 
 def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:

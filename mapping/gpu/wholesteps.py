@@ -7,7 +7,7 @@ operand alone would not do, for the other may hold what is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import islpy as isl
 
@@ -18,15 +18,18 @@ from tcomp.model.accesses import Frame, box_set, element_map
 from tcomp.model.scop import ScopStatement
 
 
-def may_run_beyond(plan: Plan, phase: Phase, statement: ScopStatement, steps: Sequence[tuple[int, int]]) -> bool:
+def may_run_beyond(
+    plan: Plan, phase: Phase, statement: ScopStatement, steps: Sequence[tuple[int, int]], zeros: Container[str] = ()
+) -> bool:
     """Whether indices of the reduction, in tiles of some sizes, may run to the end of each: all of it adds nothing.
 
     ``steps`` are (position, size).  A run of the phase must lie in one tile, and every operand outside its tensor
-    beyond the last step.
+    beyond the last step, unless its storage is one of those that hold ``zeros`` where nothing was written.
     """
     reads = [e for e in walk(statement.value) if isinstance(e, Read)]
     if statement.tile_rank or any(read.boundary is not None for read in reads):
         return False
+    reads = [read for read in reads if read.tensor not in zeros]
     names = [f"i{d}" for d in range(len(statement.indices))]
     instance = f"{statement.name}[{', '.join(names)}]"
     tile_of_steps = isl.Map(f"{{ {instance} -> [{', '.join(f'floor({names[p]}/{size})' for p, size in steps)}] }}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.mapping.gpu.atoms import Operand, Product
+from tcomp.mapping.gpu.matrices.products import Kept, Operand, Product
 from tcomp.mapping.gpu.threads import ThreadMaps
 from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS
 from tcomp.mapping.memory.places import Place, own_element
@@ -39,7 +39,8 @@ class Lanes:
         statement = plan.scop.by_name[inside[0]]
         number, group = next((n, g) for n, g in enumerate(plan.groups) if phase.cluster in g.clusters)
         corner = box_hull(group.footprints[phase.cluster].tiles).lower
-        tile = marks[f"group{number}"].prefixes[statement.name]
+        around = f"turn{number}" if phase.cluster in group.turns else f"group{number}"
+        tile = marks[around].prefixes[statement.name]
         coordinates = plan.clusters[phase.cluster].coordinates[statement.name]
         along = {d.dimension: n for n, d in enumerate(plan.dealt[phase.cluster].deals) if d.dimension is not None}
         both = [along[0], along[1]]
@@ -56,9 +57,15 @@ class Lanes:
         dealt = self.offsets.apply_range(isl.Map(lanes)).is_equal(self.threads)
         sides = ((0, product.row), (1, product.column))
         steps = product.steps * product.atom.steps
-        return bool(dealt) and self._kept(product.target) and all(self._fetched(n, o, steps) for n, o in sides)
+        first, second = (self._step_of(self._access(o), o.step, steps) for _, o in sides)
+        held = bool(dealt) and bool(first.is_equal(second)) and self._stays(product.target)
+        return held and all(self._held(n, o, steps) for n, o in sides)
 
-    def _kept(self, target: Buffer) -> bool:
+    def _held(self, side: int, operand: Operand | Kept, steps: int) -> bool:
+        """Whether the instruction finds an operand where it looks for it."""
+        return self._kept(side, operand, steps) if isinstance(operand, Kept) else self._fetched(side, operand, steps)
+
+    def _stays(self, target: Buffer) -> bool:
         """Whether a result is in the register of its row and column."""
         assert target.lower is not None
         along = {d.dimension: n for n, d in enumerate(target.deals) if d.dimension is not None}
@@ -69,20 +76,37 @@ class Lanes:
         element = own_element(self.statement.write, len(target.shape)).sum(corner.neg())
         return bool(_some(element, both).is_equal(self.offsets))
 
+    def _access(self, operand: Operand | Kept) -> isl.Map:
+        """Instance to the element of an operand that it reads."""
+        if isinstance(operand, Kept):
+            (access,) = access_of(self.statement, operand.buffer.storage, (operand.read,))
+        else:
+            (access,) = access_of(self.statement, operand.copy.storage, operand.copy.reads)
+        return access
+
     def _fetched(self, side: int, operand: Operand, steps: int) -> bool:
         """Whether a copy has an operand at its row or column, and at its step of the tile."""
-        copy = operand.copy
-        (access,) = access_of(self.statement, copy.storage, copy.reads)
-        corner = self.inside.apply_range(isl.Map.from_multi_aff(copy.lower))
+        corner = self.inside.apply_range(isl.Map.from_multi_aff(operand.copy.lower))
+        return self._lies(corner, side, operand, steps)
+
+    def _kept(self, side: int, operand: Kept, steps: int) -> bool:
+        """Whether threads keep an operand at its row, and at its step of the tile."""
+        buffer = operand.buffer
+        assert buffer.lower is not None
+        prefix = self.marks[buffer.mark].prefixes[self.statement.name]
+        return self._lies(prefix.apply_range(isl.Map.from_multi_aff(buffer.lower)), side, operand, steps)
+
+    def _lies(self, corner: isl.Map, side: int, operand: Operand | Kept, steps: int) -> bool:
+        """Whether an element lies, from a corner on, at its place along a side and at its step of a tile."""
+        access = self._access(operand)
         element = access.reset_tuple_id(isl.dim_type.out).sum(corner.neg())
         found = _some(element, [operand.side, operand.step])
-        expected = _some(self.offsets, [side]).flat_range_product(self._step_of(operand, steps))
+        expected = _some(self.offsets, [side]).flat_range_product(self._step_of(access, operand.step, steps))
         return bool(found.is_equal(expected))
 
-    def _step_of(self, operand: Operand, steps: int) -> isl.Map:
+    def _step_of(self, access: isl.Map, dimension: int, steps: int) -> isl.Map:
         """Instance to its step in a tile of so many."""
-        (access,) = access_of(self.statement, operand.copy.storage, operand.copy.reads)
-        own = _some(access.reset_tuple_id(isl.dim_type.out), [operand.step])
+        own = _some(access.reset_tuple_id(isl.dim_type.out), [dimension])
         first = own.range().dim_min_val(0).to_python()
         return own.apply_range(isl.Map(f"{{ [s] -> [(s - {first}) mod {steps}] }}"))
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.mapping.gpu.atoms import product_at
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
+from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.gpu.rounds import in_one_place, reuses
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.machines.atoms import BY_NAME

@@ -33,6 +33,11 @@ from tcomp.mapping.rescaling.weights import Weights, scores_of
 from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
 from tcomp.values.operators import BOOL, INT64
 
+LOWEST = {"bfloat16": -(2.0**128 - 2.0**120)} | {
+    name: float(np.finfo(name).min) for name in ("float16", "float32", "float64")
+}
+"""The lowest finite number of each float type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -165,7 +170,7 @@ class _Running(Builder):
         own = self.instances(update, rows, step)
         storage = self.storage(f"{_name(update.target)}_so_far", update.target, own.results, update)
         kept = self.stored(replace(storage, name=self.free(f"{_name(update.target)}_before")))
-        lowest = Constant(float(np.finfo(storage.dtype.name).min), storage.dtype, self.span)
+        lowest = Constant(LOWEST[storage.dtype.name], storage.dtype, self.span)
         elements = self._elements(own)
         value = self._from_before(self._before(storage.name, own.results), lowest)
         name = self.name(f"{update.name}b")

@@ -35,6 +35,7 @@ class Weights:
     ``rows`` are the indices of the weights that the maximum has, in its order, ``step`` is the one it is taken over.
     ``core`` is ``exp(c*(score - maximum))``, which is the weight, perhaps where a condition holds, and 0 elsewhere.
     ``top`` is the tensor that the maximum is read from.  ``total`` is the sum of the weights alone, if there is one.
+    ``rounded`` says that scores, weights or what sums take of these are floats of different types.
     """
 
     statement: ScopStatement
@@ -46,6 +47,7 @@ class Weights:
     top: str
     sums: tuple[ScopStatement, ...]
     total: ScopStatement | None
+    rounded: bool = False
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -57,7 +59,9 @@ class Weights:
 def weights_of(scop: Scop, name: str) -> Weights | None:
     """What is to be known of weights to compute them in parts; None if they are none, or not only summed."""
     statement = scop.by_name[name]
-    condition, core = _unconditional(statement.value)
+    unrounded = _unrounded(statement.value)
+    condition, core = _unconditional(unrounded)
+    core = _unrounded(core)
     exponent = _exponent(core)
     difference = None if exponent is None else _difference(exponent, scop)
     if (
@@ -83,8 +87,12 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
     users = [s for s in scop.users[statement.target] if s is not statement]
     if not users or not all(_is_weighted_sum(s, statement, rows, left[0]) for s in users):
         return None
-    total = next((s for s in users if isinstance(s.value, Read) and s.reduction_rank == 1), None)
-    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total)
+    total = next((s for s in users if isinstance(_unconverted(s.value), Read) and s.reduction_rank == 1), None)
+    casts = [e for s in users for e in walk(s.value) if isinstance(e, Cast)]
+    rounded = len({score.dtype, core.dtype, statement.value.dtype}) > 1 or any(
+        isinstance(e := _unconverted(cast), Read) and e.tensor == statement.target for cast in casts
+    )
+    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded)
 
 
 def scores_of(scop: Scop, weights: Weights) -> dict[str, tuple[int, ...]]:
@@ -151,19 +159,45 @@ def _unconditional(value: Expr) -> tuple[Expr | None, Expr]:
     return None, value
 
 
+def _unrounded(value: Expr) -> Expr:
+    """A float before it was rounded to a shorter one: by a share of itself, whatever it is relative to."""
+    if isinstance(value, Cast) and _is_converted(value) and value.dtype.bits < value.operand.dtype.bits:
+        return _unrounded(value.operand)
+    return value
+
+
+def _unconverted(value: Expr) -> Expr:
+    """A float before it was converted to other floats."""
+    return _unconverted(value.operand) if isinstance(value, Cast) and _is_converted(value) else value
+
+
+def _is_converted(value: Cast) -> bool:
+    return value.dtype.is_float and value.operand.dtype.is_float
+
+
 def _exponent(value: Expr) -> Expr | None:
     return value.arguments[0] if isinstance(value, Call) and value.intrinsic == "exp" and value.dtype.is_float else None
 
 
 def _difference(expr: Expr, scop: Scop) -> tuple[Expr, Read] | None:
-    """The score and the read of the maximum in ``(score - maximum)``, times what is known and positive."""
+    """The score and the read of the maximum in ``(score - maximum)``, times what is known and positive.
+
+    Both may be halves that are read as longer floats, which changes no value.
+    """
     if isinstance(expr, Binary) and expr.op in ("*", "/"):
         if _is_positive(expr.rhs, scop):
             return _difference(expr.lhs, scop)
         return _difference(expr.rhs, scop) if expr.op == "*" and _is_positive(expr.lhs, scop) else None
-    if isinstance(expr, Binary) and expr.op == "-" and isinstance(expr.rhs, Read) and expr.rhs.boundary is None:
-        return expr.lhs, expr.rhs
-    return None
+    if not isinstance(expr, Binary) or expr.op != "-":
+        return None
+    score, top = expr.lhs, expr.rhs
+    while isinstance(score, Cast) and isinstance(top, Cast) and _is_widened(score) and _is_widened(top):
+        score, top = score.operand, top.operand
+    return (score, top) if isinstance(top, Read) and top.boundary is None and score.dtype == top.dtype else None
+
+
+def _is_widened(value: Cast) -> bool:
+    return _is_converted(value) and value.dtype.bits > value.operand.dtype.bits
 
 
 def _is_positive(expr: Expr, scop: Scop) -> bool:
@@ -220,7 +254,7 @@ def _is_weighted_sum(statement: ScopStatement, weights: ScopStatement, rows: tup
 
 
 def _is_factor(expr: Expr, read: Read) -> bool:
-    if expr is read:
+    if _unconverted(expr) is read:
         return True
     if not isinstance(expr, Binary) or expr.op != "*":
         return False

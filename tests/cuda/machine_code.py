@@ -59,6 +59,19 @@ def loops_of(source: Source, architecture: str = "sm_90") -> dict[str, list[Loop
     return innermost_loops(sass.disassemble(compile_image(source, architecture)))
 
 
+def counted(source: Source, kernel: str, instruction: str, architecture: str = "sm_90") -> Loop:
+    """The outermost loop of a kernel around an instruction; skips the test where NVIDIA's tools are missing."""
+    try:
+        nvrtc.find()
+        sass.find()
+    except TargetError as error:
+        pytest.skip(error.message)
+    lines = _kernels(sass.disassemble(compile_image(source, architecture)))[kernel]
+    instructions, spans = _spans(lines)
+    outer = [s for s in spans if not any(o != s and o[0] <= s[0] and s[1] <= o[1] for o in spans)]
+    return busiest_loop([Loop(Counter(instructions[first:end])) for first, end in outer], instruction)
+
+
 def _kernels(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -71,6 +84,13 @@ def _kernels(text: str) -> dict[str, list[str]]:
 
 
 def _loops(lines: list[str]) -> list[Loop]:
+    instructions, spans = _spans(lines)
+    inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
+    return [Loop(Counter(instructions[first:end])) for first, end in sorted(inner)]
+
+
+def _spans(lines: list[str]) -> tuple[list[str], list[tuple[int, int]]]:
+    """The instructions of a kernel by name, and where its loops begin and end."""
     labels: dict[str, int] = {}
     instructions: list[str] = []
     spans: list[tuple[int, int]] = []
@@ -84,5 +104,4 @@ def _loops(lines: list[str]) -> list[Loop]:
             # The endless loop behind the end of a kernel is its branch alone.
             if goal is not None and labels.get(goal[1], len(instructions)) < len(instructions) - 1:
                 spans.append((labels[goal[1]], len(instructions)))
-    inner = [s for s in spans if not any(o != s and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
-    return [Loop(Counter(instructions[first:end])) for first, end in sorted(inner)]
+    return instructions, spans

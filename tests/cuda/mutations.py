@@ -195,7 +195,14 @@ def _phases(phase: Phase) -> Iterator[tuple[str, str, Phase]]:
 
 
 def _sharing(plan: Plan) -> Iterator[Mutant]:
-    """Reductions of several threads taken for those of one."""
-    for mark in plan.operations:
+    """Reductions of several threads taken for those of one, and products of warps that lend each other operands."""
+    for mark in (m for m, o in plan.operations.items() if o.kind != "contract" or _lends(plan, o.statement)):
         rest = {name: operation for name, operation in plan.operations.items() if name != mark}
         yield Mutant("sharing forgotten", mark, replace(plan, operations=rest))
+
+
+def _lends(plan: Plan, statement: str) -> bool:
+    """Whether threads keep an operand of a product that others multiply."""
+    product = plan.scop.by_name[statement]
+    buffers = [plan.buffers.get(e.tensor) for e in walk(product.value) if isinstance(e, Read)]
+    return any(b is not None and b.space == "private" for b in buffers)

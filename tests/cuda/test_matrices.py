@@ -13,7 +13,8 @@ import pytest
 import tcomp as tc
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.errors import LegalityError, PlanError
-from tcomp.mapping.gpu.atoms import product_at, warps_of
+from tcomp.mapping.gpu.atoms import warps_of
+from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.threads import prove_memories

@@ -394,6 +394,13 @@ class Turns:
         machine="none: no device was at hand",
         how="8 x 4 scores a thread: 12 reads of shared memory for 32 multiply-adds",
     )
+    steps_by_warps: int = fitted(
+        128,
+        "channels",
+        "Of queries and keys that warps multiply at a time.",
+        machine="none: no device was at hand",
+        how="those of most heads: 16 KiB of each for 64 of them",
+    )
     neighbours: int = fitted(
         4,
         "elements",

@@ -74,6 +74,19 @@ $D void tc_mma_{kind}({c_type} &c0, {c_type} &c1, {c_type} &c2, {c_type} &c3, co
 #endif"""
 
 
+def _pack(short: str, kind: str) -> str:
+    """Two floats rounded and put side by side, the first one in the lower bits (sm_80 and later)."""
+    return f"""$D unsigned int tc_pack_{short}(const float low, const float high) {{
+#ifdef __CUDACC__
+  unsigned int both;
+  asm("cvt.rn.{short}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return (unsigned int)tc_to_{kind}(low) | (unsigned int)tc_to_{kind}(high) << 16;
+#endif
+}}"""
+
+
 _MULTIPLY_DOUBLES = """#ifdef __CUDACC__
 $D void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8], const double (&b)[4]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
@@ -157,6 +170,8 @@ $D void tc_ask16(T *shared, const T *global, const int read = 16) {
 }""",
     "tc_ldmatrix": _fetch_matrices("tc_ldmatrix", ""),
     "tc_ldmatrix_turned": _fetch_matrices("tc_ldmatrix_turned", ".trans"),
+    "tc_pack_f16": _pack("f16", "float16"),
+    "tc_pack_bf16": _pack("bf16", "bfloat16"),
     "tc_mma_f16": _multiply("f16", "m16n8k16", "f32", "f"),
     "tc_mma_bf16": _multiply("bf16", "m16n8k16", "f32", "f"),
     "tc_mma_s8": _multiply("s8", "m16n8k32", "s32", "r"),

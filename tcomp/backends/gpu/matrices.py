@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.gpu.words.spelling import Fetched
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.ir import Execute, LoopNode, walk
-from tcomp.mapping.gpu.atoms import Operand, Product, product_at
+from tcomp.mapping.gpu.atoms import operands_of
+from tcomp.mapping.gpu.matrices.products import Kept, Operand, Product, product_at
 from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
 from tcomp.mapping.plan.values import Buffer, Phase, Plan
 
@@ -39,6 +40,13 @@ def sums_in_registers(plan: Plan, buffer: Buffer) -> int:
     return max((BY_NAME[o.atom].parts for o in own), default=1)
 
 
+def lent_to_warps(plan: Plan, buffer: Buffer) -> bool:
+    """Whether warps that multiply matrices take an operand from what threads keep of it."""
+    own = [plan.scop.by_name[o.statement] for o in plan.operations.values() if o.kind == "contract"]
+    kept = buffer.space == "private"
+    return kept and any(buffer.storage in {read.tensor for read in operands_of(statement)} for statement in own)
+
+
 def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int) -> None:
     """All steps of a tile: each warp fetches fragments of both operands, and multiplies each row by each column.
 
@@ -51,7 +59,7 @@ def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth:
     writer.uses_thread = True
     step, i, j, word = (writer.fresh(name) for name in ("step", "i_atom", "j_atom", "word"))
     rows, columns = (
-        writer.fresh(f"{writer.program.dialect.name(o.copy.storage)}_part") for o in (product.row, product.column)
+        writer.fresh(f"{writer.program.dialect.name(o.storage)}_part") for o in (product.row, product.column)
     )
     _Matrices(writer, product, instance, step, i, j, word, rows, columns).write(depth)
 
@@ -139,6 +147,9 @@ class _Matrices:
         apart, first = LANES_OF_ROWS * product.warps, f"{atom.steps} * {self.step}"
         base = "" if product.warps == 1 else f"{LANES_OF_ROWS} * (thread / 32) + "
         into = f"{self.rows}[{self.i}]"
+        if isinstance(operand, Kept):
+            self._pack(depth, operand, into)
+            return
         if not self._by_matrices(operand):
             row = f"{base}{apart} * (2 * {self.i} + {self.word} % 2) + {_GROUP}"
             step = f"{first} + {_MEMBER} + {LANES_OF_COLUMNS} * ({self.word} / 2)"
@@ -149,6 +160,19 @@ class _Matrices:
         else:
             row = f"{base}{apart} * (2 * {self.i} + thread / 8 % 2) + thread % 8"
             self._fetch_matrices(depth, operand, into, row, f"{first} + thread / 16 % 2 * {atom.chunk}")
+
+    def _pack(self, depth: int, operand: Kept, into: str) -> None:
+        """A fragment of what the lane keeps: two rows, and of each two steps of the first half and of the other."""
+        self._loop(depth, self.word, self.product.atom.row_words)
+        row = f"2 * {self.i} + {self.word} % 2"
+        pair = [f"4 * {self.step} + {self.word} / 2 * 2{further}" for further in ("", " + 1")]
+        low, high = (self._kept(operand.buffer, {operand.side: row, operand.step: step}) for step in pair)
+        if operand.buffer.dtype.itemsize == 2:
+            packed = f"(unsigned int){low} | (unsigned int){high} << 16"
+        else:
+            packed = f"tc_pack_{'f16' if self.product.atom.kind == 'float16' else 'bf16'}({low}, {high})"
+        self._line(depth + 1, f"{into}[{self.word}] = {packed};")
+        self.writer.put(depth, "}")
 
     def _fetch_columns(self, depth: int) -> None:
         """A fragment of 8 columns, or two: the quarters are then the halves of the steps of one, then of the other."""
@@ -185,13 +209,11 @@ class _Matrices:
     def _results(self) -> list[str]:
         """The four results of a lane in an atom: two rows by two columns."""
         target = self.product.target
-        local = self.writer.locals[target.storage]
-
-        def place(row: str, column: str) -> str:
-            by_dimension = {0: row, 1: column}
-            own = (None if d.dimension is None else by_dimension[d.dimension] for d in target.deals)
-            kept = zip(own, target.shape, strict=True)
-            return local.name + "".join(f"[{text}]" for text, extent in kept if extent > 1)
-
+        along = {d.dimension: n for n, d in enumerate(target.deals) if d.dimension is not None}
         pairs = [(f"2 * {self.i}{h}", f"2 * {self.j}{p}") for h in ("", " + 1") for p in ("", " + 1")]
-        return [place(row, column) for row, column in pairs]
+        return [self._kept(target, {along[0]: row, along[1]: column}) for row, column in pairs]
+
+    def _kept(self, buffer: Buffer, places: Mapping[int, str]) -> str:
+        """An element of what the thread keeps, by its places along dimensions; those of the others are 0."""
+        kept = ((places.get(d, "0"), extent) for d, extent in enumerate(buffer.shape))
+        return self.writer.locals[buffer.storage].name + "".join(f"[{text}]" for text, extent in kept if extent > 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tcomp.backends.gpu.matrices import lent_to_warps
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, SharedArray
 from tcomp.backends.gpu.words.spelling import Local
 from tcomp.backends.gpu.writer import KernelWriter
@@ -31,7 +32,9 @@ def declare(writer: KernelWriter, buffer: Buffer, around: tuple[LoopExpr, ...], 
     else:
         name = writer.program.dialect.name(buffer.storage)
         extents = "".join(f"[{e}]" for e in buffer.shape if e > 1)
-        writer.put(depth, f"{element} {name}{extents};")
+        # Beyond the last row and step an operand of an instruction is nothing.
+        start = " = {}" if lent_to_warps(writer.plan, buffer) else ""
+        writer.put(depth, f"{element} {name}{extents}{start};")
     writer.locals[buffer.storage] = Local(buffer, name, corner)
 
 

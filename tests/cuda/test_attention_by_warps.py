@@ -1,0 +1,184 @@
+"""Attention of halves in one kernel, whose warps multiply matrices and keep scores and weights in registers."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import Compilation, lower
+from tcomp.errors import LegalityError, PlanError
+from tcomp.grammar import define
+from tcomp.mapping.plan.values import Buffer, Plan
+from tcomp.mapping.proof.legality import prove, prove_complete
+from tcomp.mapping.text.writer import plan_text
+from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.reference import interpret
+from tcomp.model.scop import Sizes
+from tests.cuda.compiled import BACKEND, UNSET, Data, compiled, run
+from tests.cuda.machine_code import counted
+from tests.cuda.mutations import mutants
+from tests.cuda.simulated import NEEDS_COMPILER
+
+ROUNDED = """def f(half(B,L,D) Q, half(B,S,D) K, half(B,S,E) V) -> (half(B,L,E) O) {
+  s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
+  m(b,i) max=! s(b,i,j)
+  p(b,i,j) = half(exp((s(b,i,j) - m(b,i)) * rsqrt(float(D))))
+  z(b,i) +=! float(p(b,i,j))
+  O(b,i,e) +=! p(b,i,j) * V(b,j,e)
+  O(b,i,e) = half(O(b,i,e) / z(b,i))
+}"""
+"""Scores and weights are halves, as those of torch are without a kernel for attention."""
+
+FLASH = """def f(half(B,L,D) Q, half(B,S,D) K, half(B,S,E) V) -> (half(B,L,E) O) {
+  s(b,i,j) +=! float(Q(b,i,d)) * float(K(b,j,d))
+  m(b,i) max=! s(b,i,j)
+  p(b,i,j) = exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))
+  z(b,i) +=! p(b,i,j)
+  o(b,i,e) +=! float(half(p(b,i,j))) * float(V(b,j,e))
+  O(b,i,e) = half(o(b,i,e) / z(b,i))
+}"""
+"""Only what multiplies values is rounded, as in FlashAttention."""
+
+SMALL = {"B": 1, "L": 64, "S": 128, "D": 16, "E": 32}
+
+
+@functools.cache
+def made(text: str, **sizes: int) -> Compilation:
+    return compiled(define(text)["f"], sizes)
+
+
+def products(plan: Plan) -> list[str]:
+    return [o.atom for o in plan.operations.values() if o.kind == "contract"]
+
+
+def differences(text: str, **sizes: int) -> tuple[Any, Any]:
+    """What the simulator finds, and the interpreter."""
+    made_of = made(text, **sizes)
+    assert len(made_of.source.launches) == 1
+    assert len(products(made_of.plan)) == 2
+    rng = np.random.default_rng(5)
+    arguments = [a for a in made_of.source.arguments if a.role == "input"]
+    inputs = {a.name: rng.standard_normal(a.shape).astype(numpy_dtype(a.dtype)) for a in arguments}
+    expected = interpret(made_of.function, inputs)
+    unset = {name: np.full(a.shape, UNSET, a.dtype) for name, a in expected.items()}
+    report, found = run(made_of.source, Data(inputs, {}, unset))
+    assert not report.findings
+    return found["O"].astype(np.float64), expected["O"].astype(np.float64)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 128, 256, 64, 64), (2, 77, 150, 32, 48), (1, 37, 331, 72, 32), (1, 20, 129, 144, 112)],
+    ids=["whole", "odd", "odd channels", "many channels"],
+)
+@pytest.mark.parametrize("text", [ROUNDED, FLASH], ids=["rounded", "flash"])
+def test_results_are_those_of_the_interpreter(text: str, sizes: tuple[int, ...]) -> None:
+    found, expected = differences(text, **dict(zip("BLSDE", sizes, strict=True)))
+    np.testing.assert_allclose(found, expected, rtol=3e-3, atol=1e-3)
+
+
+@NEEDS_COMPILER
+def test_bfloat16() -> None:
+    pytest.importorskip("ml_dtypes")
+    found, expected = differences(FLASH.replace("half", "bfloat16"), B=1, L=40, S=140, D=32, E=32)
+    np.testing.assert_allclose(found, expected, rtol=2e-2, atol=1e-2)
+
+
+def test_scores_and_weights_are_in_registers() -> None:
+    plan = made(FLASH, B=2, L=1024, S=1024, D=64, E=64).plan
+    spaces = {b.storage: b.space for b in plan.buffers.values()}
+    assert {spaces[n] for n in ("s_parts", "p_parts", "z_so_far", "o_so_far")} == {"private"}
+    assert products(plan) == ["mma.m16n8k16.f16"] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FLASH.replace("float(half(p(b,i,j)))", "p(b,i,j)"),
+        FLASH.replace("float(half(p(b,i,j)))", "float(bfloat16(p(b,i,j)))"),
+        FLASH.replace("float(V", "float(bfloat16(V").replace("(b,j,e))", "(b,j,e)))"),
+    ],
+    ids=["weights as they are", "rounded to others", "values rounded"],
+)
+def test_what_an_instruction_would_round_otherwise_is_multiplied_one_by_one(text: str) -> None:
+    made_of = made(text, **SMALL)
+    assert made_of.plan.rescaled
+    assert not products(made_of.plan)
+
+
+def refused(plan: Plan) -> bool:
+    try:
+        prove(plan, "mutation")
+        prove_complete(plan, "mutation")
+    except LegalityError:
+        return True
+    return False
+
+
+def test_mutants_are_refused() -> None:
+    """Of each kind one in three storages, or phases, or copies."""
+    plan = made(FLASH, **SMALL).plan
+    assert not refused(plan)
+    by_kind: dict[str, list[Any]] = {}
+    for mutant in mutants(plan):
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    assert len(by_kind) >= 12
+    for own in by_kind.values():
+        for mutant in own[:: max(1, len(own) // 3)]:
+            assert refused(mutant.plan), str(mutant)
+
+
+def test_weights_in_other_lanes_or_registers_are_refused() -> None:
+    plan = made(FLASH, **SMALL).plan
+    weights = plan.buffers["p_parts"]
+    rows, steps = (n for n, d in enumerate(weights.deals) if d.dimension is not None)
+    assert weights.lower is not None
+
+    def with_deal(position: int, **changed: Any) -> Buffer:
+        deals = [*weights.deals]
+        deals[position] = replace(deals[position], **changed)
+        shape = [*weights.shape]
+        shape[position] = deals[position].elements
+        return replace(weights, deals=tuple(deals), shape=tuple(shape))
+
+    wrong = [
+        with_deal(steps, vector=1),
+        with_deal(steps, vector=4),
+        with_deal(steps, threads=8),
+        with_deal(rows, vector=2),
+        with_deal(rows, dimension=1),
+        replace(weights, lower=weights.lower.set_at(steps, weights.lower.get_at(steps) + 2)),
+        replace(weights, lower=weights.lower.set_at(rows, weights.lower.get_at(rows) + 8)),
+    ]
+    for buffer in wrong:
+        assert refused(replace(plan, buffers={**plan.buffers, "p_parts": buffer}))
+
+
+def test_it_is_text() -> None:
+    first = made(FLASH, **SMALL)
+    text = plan_text(first.plan, "barriers")
+
+    def again(changed: str) -> Compilation:
+        return lower(define(FLASH)["f"], Sizes(SMALL), tc.MappingOptions(), BACKEND, True, changed)
+
+    assert again(text).source == first.source
+    for old, new in (('atom = "mma.m16n8k16.f16"', 'atom = "mma.m16n8k16.bf16"'), ("steps = 64", "steps = 63")):
+        assert old in text
+        with pytest.raises((PlanError, LegalityError)):
+            again(text.replace(old, new))
+
+
+@pytest.mark.parametrize(("text", "most"), [(ROUNDED, 1450), (FLASH, 1160)], ids=["rounded", "flash"])
+def test_a_turn_has_64_products_of_matrices(text: str, most: int) -> None:
+    """Of 64 queries and keys, 64 channels and columns, in each warp; nothing is spilled, and no score in memory."""
+    turns = counted(made(text, B=16, L=1024, S=1024, D=64, E=64).source, "f_0", "HMMA")
+    assert turns.count("HMMA") == 64
+    assert turns.count("MUFU.EX2") <= 36
+    assert turns.count("LDL", "STL") == 0
+    assert turns.total <= most
