@@ -10,9 +10,9 @@ from tcomp.autograd.backward import Derivable
 from tcomp.autograd.eager import recorded
 from tcomp.autograd.entry import is_watched
 from tcomp.autograd.operators import as_tensors, operator_of
+from tcomp.autograd.outs import check_out, outs_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
-from tcomp.errors import Diagnostic, ShapeError
 from tcomp.mapping.options.options import MappingOptions
 
 
@@ -31,7 +31,7 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
         return operator_of(operation, choices).overload(*arguments)
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     if out is not None:
-        _check_out(operation, arguments, out)
+        check_out(operation.function, arguments, out)
         return NotImplemented
     if not tensors or any(t.layout is not torch.strided or t.is_nested for t in tensors):
         return NotImplemented  # there is nothing to do, or the call that follows says what is wrong
@@ -58,26 +58,21 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
 
 
 def traced(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
-    """The same while torch compiles or exports: a node of its graph.  Raises ShapeError for ``out``."""
-    if out is not None:
-        raise ShapeError("out= is not possible inside torch.compile or torch.export; use the result")
+    """The same while torch compiles or exports: a node of its graph.
+
+    Raises ShapeError for an ``out`` that autograd would have to follow, or that leaves outputs out.
+    """
     namespace, name = _qualified(operation, choices.target, choices.options, choices.unchecked).split("::")
-    return getattr(getattr(torch.ops, namespace), name).default(*as_tensors(operation.function, arguments))
+    packet, given = getattr(getattr(torch.ops, namespace), name), as_tensors(operation.function, arguments)
+    if out is None:
+        return packet.default(*given)
+    outs = outs_of(operation.function, out)
+    check_out(operation.function, given, outs)
+    packet.out(*given, *outs)
+    return outs[0] if len(outs) == 1 else outs
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
 def _qualified(operation: Derivable, target: str | None, options: Any, unchecked: bool) -> str:
     checked = None if options is None else MappingOptions.of(options)
     return operator_of(operation, Choices(target, checked, bool(unchecked))).qualified
-
-
-def _check_out(operation: Derivable, arguments: tuple[Any, ...], out: Any) -> None:
-    """Autograd does not follow what is written to an array that was given, so nothing in the call may need it."""
-    if not torch.is_grad_enabled():
-        return
-    given = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else (out,)
-    named = [(f"input {t.name}", a) for t, a in zip(operation.function.inputs, arguments, strict=False)]
-    for what, value in (*named, *((f"output {n}", o) for n, o in enumerate(given))):
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            message = f"{what} requires a gradient, which does not go with out="
-            raise ShapeError(Diagnostic(message, hint="call without out=, or under torch.no_grad()"))

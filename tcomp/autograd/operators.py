@@ -1,6 +1,8 @@
-"""Operations registered as operators of torch: with a schema, a fake implementation, a derivative and a batch rule.
+"""Operations as operators of torch: with schemas, a fake implementation, derivatives, and what ``torch.func`` does.
 
-``torch.library.Library`` rather than ``custom_op``, which costs more at every call.  An operator stays for the life of
+``torch.library.Library`` rather than ``custom_op``, which costs more at every call.  Calls that a transformation of
+``torch.func`` follows enter as ``Recorded``, before torch takes the transformation off their tensors: so they do inside
+compiled graphs, too, which hold calls of operators.  An operator stays for the life of
 the process, for graphs may hold it.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import keyword
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +21,8 @@ import torch
 from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Once, overload_of
 from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
+from tcomp.autograd.outs import OutOperator
+from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.derivatives.batch import is_batched
 from tcomp.errors import Diagnostic, ShapeError, TcompError
@@ -89,12 +94,13 @@ class Operator:
         library.impl(name, self._run_plain, "CompositeExplicitAutograd")
         torch.library.register_fake(self.qualified, Fake(self.function), lib=library)
         enter(library, self)
-        torch.library.register_vmap(self.qualified, self._vmap, lib=library)
+        library.impl(name, functools.partial(Recorded.apply, self), "FuncTorchDynamicLayerFrontMode")
         if self.operation.registration.autocast is not None:
             dtype = getattr(torch, self.operation.registration.autocast)
             for device in ("cpu", "cuda"):
                 torch.library.register_autocast(self.qualified, device, dtype, lib=library)
         self.backward_operator.register(library)
+        OutOperator(self.operation, self.choices, self.qualified).register(library, _parameters(self.function))
 
     @functools.cached_property
     def overload(self) -> Any:
@@ -150,9 +156,6 @@ class Operator:
         results = self.backward_operator.gradients(ctx.wrt, self.saved(ctx), given)
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _vmap(self, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
-        return self.vmap(in_dims, arguments, lambda operation, given: operator_of(operation).overload(*given))
-
     def vmap(
         self, in_dims: tuple[Any, ...], arguments: Sequence[Any], call: Callable[[Any, tuple[Any, ...]], Any]
     ) -> tuple[Any, Any]:
@@ -192,9 +195,12 @@ def _as_tensor(tensor: Tensor, value: Any, device: torch.device, function: Funct
 
 
 def _schema(function: Function) -> str:
-    parameters = ", ".join(f"{'int' if t.role == 'const' else 'Tensor'} {_safe(t.name)}" for t in function.inputs)
     results = ", ".join("Tensor" for _ in function.outputs)
-    return f"({parameters}) -> {results if len(function.outputs) == 1 else f'({results})'}"
+    return f"({_parameters(function)}) -> {results if len(function.outputs) == 1 else f'({results})'}"
+
+
+def _parameters(function: Function) -> str:
+    return ", ".join(f"{'int' if t.role == 'const' else 'Tensor'} {_safe(t.name)}" for t in function.inputs)
 
 
 _TAKEN = {"self", "out", "Tensor", "int", "float", "bool", "str", "Scalar", "Generator", "Device"}
@@ -202,4 +208,5 @@ _TAKEN = {"self", "out", "Tensor", "int", "float", "bool", "str", "Scalar", "Gen
 
 def _safe(name: str) -> str:
     """A name that torch takes for a parameter."""
-    return f"{name}_" if name in _TAKEN or keyword.iskeyword(name) else name
+    taken = name in _TAKEN or re.fullmatch(r"out\d+", name) or keyword.iskeyword(name)
+    return f"{name}_" if taken else name

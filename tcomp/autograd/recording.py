@@ -5,12 +5,14 @@ A ``Function`` serves ``torch.func`` and forward mode, too, which operators with
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tcomp.autograd.cotangents import spread
-from tcomp.autograd.operators import Operator
+
+if TYPE_CHECKING:
+    from tcomp.autograd.operators import Operator
 
 
 class Recorded(torch.autograd.Function):

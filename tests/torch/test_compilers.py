@@ -136,12 +136,6 @@ def test_fake_results_are_like_real_ones(ops: tc.Module) -> None:
         assert (real.shape, real.stride(), real.dtype) == (expected.shape, expected.stride(), expected.dtype)
 
 
-def test_out_inside_a_graph_is_refused(ops: tc.Module) -> None:
-    a, b = (t.detach() for t in doubles((4, 3), (3, 5)))
-    with pytest.raises(Exception, match=r"out= is not possible inside torch.compile"):
-        torch.compile(lambda a, b, c: ops.mm(a, b, out=c), fullgraph=True, backend="eager")(a, b, a @ b)
-
-
 def test_older_tracers_see_calls(ops: tc.Module) -> None:
     """A call that was quick before must not leave its result in the graph as a constant."""
     first, second = (torch.rand(3, 3, dtype=torch.float64) for _ in range(2))
@@ -174,15 +168,15 @@ def test_what_torch_func_traces(ops: tc.Module) -> None:
 
 
 def test_operators_lose_no_tangents(ops: tc.Module) -> None:
-    """``torch.ops`` in forward mode is right or raises."""
+    """``torch.ops`` in forward mode."""
     x, v = (t.detach() for t in doubles((3, 4), (3, 4)))
     overload = operator_of(ops.softmax).overload
     with torch.autograd.forward_ad.dual_level():
         moved = torch.autograd.forward_ad.unpack_dual(overload(torch.autograd.forward_ad.make_dual(x, v)))
-    torch.testing.assert_close(moved.tangent, torch.func.jvp(lambda x: torch.softmax(x, 1), (x,), (v,))[1])
-    for f in (overload, lambda x: torch.vmap(overload)(x[None])):
-        with pytest.raises(tc.DerivativeError, match="in forward mode"):
-            torch.func.jvp(f, (x,), (v,))
+    expected = torch.func.jvp(lambda x: torch.softmax(x, 1), (x,), (v,))[1]
+    torch.testing.assert_close(moved.tangent, expected)
+    for f in (overload, lambda x: torch.vmap(overload)(x[None])[0]):
+        torch.testing.assert_close(torch.func.jvp(f, (x,), (v,))[1], expected)
 
 
 def test_operators_by_name_are_recorded(ops: tc.Module) -> None:

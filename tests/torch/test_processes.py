@@ -92,6 +92,30 @@ def test_a_package_of_aotinductor_is_loaded_elsewhere(tmp_path: Path) -> None:
     _ended_well(_started(LOADING.replace("MODULE", f"torch._inductor.aoti_load_package({file!r})")))
 
 
+KEPT = """
+import sys, torch, tcomp as tc
+from torch._dynamo.utils import counters
+ops = tc.define(TEXT)
+torch.manual_seed(0)
+X, W, b = torch.rand(5, 4), torch.rand(3, 4, requires_grad=True), torch.zeros(3)
+graph = torch.compile(lambda X, W, b: ops.layer(X, W, b) * 2, fullgraph=True)
+found = graph(X, W, b)
+expected = torch.tanh(X @ W.t() + b) * 2
+torch.testing.assert_close(found, expected)
+torch.testing.assert_close(*(torch.autograd.grad(y.sum(), W) for y in (found, expected)))
+hits = counters["aot_autograd"]["autograd_cache_hit"]
+assert hits == int(sys.argv[1]), dict(counters["aot_autograd"])
+"""
+
+
+@pytest.mark.long
+def test_graphs_that_torch_keeps_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process finds the graph with its operators, the backward pass, too, which it registers before."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    for hits in range(2):
+        _ended_well(_started(KEPT, str(hits)))
+
+
 class Rows(Dataset[torch.Tensor]):
     """Each row goes through an operation where it is loaded, in a worker."""
 
