@@ -79,7 +79,7 @@ def reduction_blocks(
     main = main_statement(scop, cluster)
     positions = steps_in_order(scop, cluster, columns)
     dot = dot_product(scop, cluster, columns, machine)
-    together = {} if dot is None else {dot.step: dot.size}
+    together = {} if dot is None else {dot.step: dot.whole}
     sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.extents)}
     height, width = tile
     other = rows_of(main, columns)
@@ -87,6 +87,8 @@ def reduction_blocks(
     if dot is not None or (other is not None and steps_collide(scop, main, other, positions)):
         share, slack = BLOCKS.packed_share, BLOCKS.packed_slack
     most = max(1, int(share * machine.nearest_cache / (width * scop.storages[main.target].dtype.itemsize)))
+    if dot is not None and dot.depth:
+        most = max(1, most // dot.depth)
     streamed = is_streamed(scop, cluster, columns, machine) and rows <= BLOCKS.streamed_rows * height
     near = None if dot is not None or other is None else _steps_near(scop, main, other, positions, extents, machine)
     if streamed:

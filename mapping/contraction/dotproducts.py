@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, depends_on_data
-from tcomp.mapping.contraction.columns import Columns, border_of, operands_of, step_when_packed
+from tcomp.mapping.contraction.columns import Columns, border_of, depends_on, operands_of, step_when_packed
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.plan.operations import bare, indices_in
-from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.plan.values import MOST_DEPTH, Cluster
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.values.operators import BFLOAT16, FLOAT32, INT16, INT32, UINT32, DType
+
+LANE_BYTES, BYTE = 4, 8
+"""What a lane of a sum takes, and bits of the integers of which it takes four."""
 
 LEAST_COLUMNS = 4
 """Columns, lanes of the narrowest vector, below which nothing is gained."""
@@ -37,12 +40,21 @@ class PackedOperand:
 
 @dataclass(frozen=True, slots=True)
 class DotProduct:
-    """A contraction that takes ``size`` steps of the reduction index at position ``step`` at a time."""
+    """A contraction that takes ``size`` steps of the reduction index at position ``step`` at a time.
+
+    Instructions for matrices take ``depth`` times as many, the others, for which it is 0, no more.
+    """
 
     step: int
     size: int
     panel: PackedOperand
     other: PackedOperand
+    depth: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Steps that an instruction takes."""
+        return self.size * max(1, self.depth)
 
 
 def dot_product(scop: Scop, cluster: Cluster, columns: Columns | None, machine: Machine) -> DotProduct | None:
@@ -66,12 +78,38 @@ def dot_product(scop: Scop, cluster: Cluster, columns: Columns | None, machine: 
         return None
     if columns.panel.boundary is not None and border_of(columns.panel) is None:
         return None
+    if machine.matrix_tiles and _has_rows(scop, cluster, columns.panel):
+        found = _of_matrices(scop, main, columns.panel, other)
+        if found is not None:
+            return found
     chosen = _packed(main, columns, columns.panel, other, machine)
     if chosen is None:
         return None
     panel, rows, size = chosen
     steps = list(_steps(scop, main, operands, size))
     return DotProduct(min(steps)[1], size, panel, rows) if steps else None
+
+
+def _of_matrices(scop: Scop, main: ScopStatement, panel: Read, other: Read) -> DotProduct | None:
+    """The product by instructions that multiply matrices of bytes of any signs, or of bfloat16; None for others."""
+    size = LANE_BYTES // panel.dtype.itemsize
+    same = panel.dtype == other.dtype == BFLOAT16 or panel.dtype.bits == other.dtype.bits == BYTE
+    if not same or (panel.dtype == BFLOAT16 and any(border_of(r) for r in (panel, other))):
+        return None
+    steps = list(_steps(scop, main, (panel, other), size))
+    if not steps:
+        return None
+    position = min(steps)[1]
+    groups = -(-main.extents[position] // size)
+    depth = -(-groups // -(-groups // MOST_DEPTH))
+    return DotProduct(position, size, PackedOperand(panel, panel.dtype), PackedOperand(other, other.dtype), depth=depth)
+
+
+def _has_rows(scop: Scop, cluster: Cluster, panel: Read) -> bool:
+    """Whether several values of a coordinate read the same elements of a panel."""
+    main = main_statement(scop, cluster)
+    coordinates = cluster.coordinates[main.name]
+    return any(main.extents[p] > 1 and not depends_on(scop, panel, main.indices[p]) for p in coordinates)
 
 
 def _is_integral(main: ScopStatement, scop: Scop) -> bool:

@@ -156,3 +156,25 @@ def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Ma
             cycles = REGISTER_TILES.plain * height * width if edge is None else edge.cycles
             total += count * cycles * REGISTER_TILES.edge_cost
     return total
+
+
+_MATRIX_SIDE = 16
+"""Rows, and columns of 32 bits, of a register for matrices."""
+
+_MATRIX_REGISTERS = 8
+
+
+def matrix_tile(rows: int, columns: int) -> RegisterTile | None:
+    """A tile of accumulators in registers for matrices; None if there are not enough registers for so large a one."""
+    down, across = -(-rows // _MATRIX_SIDE), -(-columns // _MATRIX_SIDE)
+    fits = down * across + down + min(across, 2) <= _MATRIX_REGISTERS
+    return RegisterTile(rows, columns, _MATRIX_SIDE, float(_MATRIX_SIDE * down * across)) if fits else None
+
+
+def best_matrix_tile(rows: int, columns: int) -> RegisterTile:
+    """The largest of the tiles that load least for what they multiply: two by two registers, or several in a line."""
+    height = min(rows, 2 * _MATRIX_SIDE if columns > _MATRIX_SIDE else 3 * _MATRIX_SIDE)
+    width = min(columns, 2 * _MATRIX_SIDE if rows > _MATRIX_SIDE else 4 * _MATRIX_SIDE)
+    found = matrix_tile(height, width)
+    assert found is not None
+    return found

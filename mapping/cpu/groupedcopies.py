@@ -30,9 +30,11 @@ def grouped_copies(
     """The copies of the panel at one place, of the other operand at one around it; none if they would be too large."""
     index = statement.indices[columns.position]
     along = next(d for d, s in enumerate(dot.panel.read.subscripts) if coefficient(s, index, plan.scop.sizes))
+    grouped = step_dimension(dot.other.read, statement.indices[dot.step])
+    assert grouped is not None
     copies = (
         _copy(plan, statement, dot, dot.panel, panel, along, columns.step),
-        _copy(plan, statement, dot, dot.other, tile, _fastest(plan, statement, dot)),
+        _copy(plan, statement, dot, dot.other, tile, grouped if dot.depth else _fastest(plan, statement, dot)),
     )
     return copies if sum(c.bytes for c in copies) <= GROUPED_PANELS.most_copied else ()
 
@@ -65,7 +67,7 @@ def _copy(
     steps = set(statement.indices[statement.coordinates :])
     kept = tuple(d for d in order if not indices_in(read.subscripts[d]) & steps)
     summed = kept if operand.summed else None
-    groups = StepGroups(grouped, dot.size, dot.step, operand.flipped, summed)
+    groups = StepGroups(grouped, dot.size, dot.step, operand.flipped, summed, dot.depth)
     copy = Copy(read.tensor, operand.dtype, place.mark, statement.name, (read,), hull.shape, hull.lower, order,
                 step=max(1, min(step, hull.shape[innermost])), groups=groups)  # fmt: skip
     return _staggered(copy)

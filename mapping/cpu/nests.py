@@ -24,8 +24,9 @@ from tcomp.mapping.contraction.blocking import (
     steps_in_order,
 )
 from tcomp.mapping.contraction.columns import columns_of, depends_on, operands_of
+from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
-from tcomp.mapping.contraction.registertile import Loads, best_register_tile
+from tcomp.mapping.contraction.registertile import Loads, best_matrix_tile, best_register_tile, matrix_tile
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.machines.cpu import Machine
@@ -146,6 +147,10 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     row = row_coordinate(scop, cluster, vector, shape)
     if options.register_tile is not None:
         height, width = options.register_tile
+        dot = dot_product(scop, cluster, columns, machine)
+        if dot is not None and dot.depth and matrix_tile(height, width) is None:
+            fitting = best_matrix_tile(height, width)
+            height, width = fitting.rows, fitting.columns
     else:
         rows_there = 1 if row is None else shape[row]
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
@@ -219,6 +224,10 @@ def _register_tile(
         shared = not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
         columns = columns_of(scop, cluster, machine.vector_bytes)
         loads = Loads(shared, itemsize)
+        dot = dot_product(scop, cluster, columns, machine)
+        if dot is not None and dot.depth:
+            matrix = best_matrix_tile(*shape)
+            return matrix.rows, matrix.columns
         if columns is not None:
             loads = panel_loads(scop, cluster, columns, shared, machine)
         whole = main.extents

@@ -14,7 +14,7 @@ from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_
 from tcomp.mapping.contraction.columns import Columns, column_position, columns_of, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
-from tcomp.mapping.contraction.registertile import best_register_tile
+from tcomp.mapping.contraction.registertile import best_matrix_tile, best_register_tile
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
 from tcomp.mapping.machines.cpu import PAGE, Machine
@@ -221,6 +221,7 @@ def _tiles_of_contraction(
     found = best_register_tile(rows_there, width, loads, machine)
     dot = dot_product(scop, cluster, columns, machine)
     if dot is not None:
+        found = best_matrix_tile(rows_there, width) if dot.depth else found
         return tiles_of_dot_product(machine, scop, cluster, members, columns, dot, row, found)
     if found is not None:
         height, width = found.rows, found.columns

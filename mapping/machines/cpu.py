@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp.mapping.machines.fitted.cputiles import CACHES
+from tcomp.mapping.machines.permission import may_use_matrix_tiles
 from tcomp.values.operators import BFLOAT16, DType
 
 LINE_BYTES = 64
@@ -39,7 +40,8 @@ class Machine:
     a time.  ``nearest_cache``, ``middle_cache`` and ``last_cache`` are the bytes of the first, the second and the last
     data cache, of which threads share the last.  ``dots`` names its instructions for sums of products of narrow
     integers, one of ``DOTS``; ``widens`` says that it has those of AVX2 and F16C that load narrow elements as vectors
-    of 32 bits, and ``bfloat16`` that it adds products of pairs of them.
+    of 32 bits, and ``bfloat16`` that it adds products of pairs of them.  ``matrix_tiles`` says that it multiplies whole
+    tiles of bytes and of bfloat16 (AMX), and that the system lets it.
     """
 
     vector_bytes: int
@@ -52,6 +54,7 @@ class Machine:
     dots: str = ""
     widens: bool = False
     bfloat16: bool = False
+    matrix_tiles: bool = False
 
     @property
     def far_stride(self) -> int:
@@ -85,7 +88,10 @@ def this_machine() -> Machine:
     if "avx512f" in flags:
         halved = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", "25")
         dots = next((name for name, needed in _WIDE_DOTS if needed <= set(flags)), "")
-        return Machine(64, 32, 32 if halved else 64, threads, nearest, middle, last, dots, True, "avx512_bf16" in flags)
+        tiles = set(flags) >= _MATRIX_TILES and may_use_matrix_tiles()
+        return Machine(
+            64, 32, 32 if halved else 64, threads, nearest, middle, last, dots, True, "avx512_bf16" in flags, tiles
+        )
     if "avx2" in flags:
         dots = "avx_vnni" if "avx_vnni" in flags else "avx2"
         return Machine(32, 16, 32, threads, nearest, middle, last, dots, "f16c" in flags)
@@ -107,6 +113,9 @@ def processor_name() -> str:
 
 _WIDE_DOTS = (("avx512_vnni", {"avx512_vnni", "avx512bw", "avx512vl"}), ("avx2", {"avx512bw", "avx512vl"}))
 """The instructions of a processor with vectors of 64 bytes, and the features that bring them for all widths."""
+
+
+_MATRIX_TILES = frozenset({"amx_tile", "amx_int8", "amx_bf16", "avx512_vnni", "avx512_bf16", "avx512bw", "avx512vl"})
 
 
 @functools.cache

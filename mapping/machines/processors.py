@@ -57,6 +57,14 @@ PROCESSORS: Mapping[str, Processor] = {
     "x86-64-v2": Processor(X86, _SSE, ("-march=x86-64-v2",), _V2, "Nehalem", "SSE4.2, from 2009 on"),
     "x86-64-v3": Processor(X86, _AVX2, ("-march=x86-64-v3",), _V3, "Haswell", "AVX2 and FMA, from 2013 on"),
     "x86-64-v4": Processor(X86, _AVX512, ("-march=x86-64-v4",), _V4, "max", "AVX-512, from 2017 on"),
+    "sapphire-rapids": Processor(
+        X86,
+        Machine(64, 32, 64, 8, 48 << 10, 2 << 20, 32 << 20, "avx512_vnni", True, True, True),
+        ("-march=sapphirerapids",),
+        _V4 | {"avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"},
+        "max",
+        "AVX-512 and AMX, Xeons from 2023 on",
+    ),
     "cortex-a72": Processor(
         ARM,
         replace(_NEON, nearest_cache=32 << 10, middle_cache=1 << 20, last_cache=1 << 20),

@@ -24,6 +24,9 @@ from tcomp.values.operators import DType
 LARGEST = 1 << 40
 """No number in a plan is larger."""
 
+MOST_DEPTH = 16
+"""Groups that an instruction for matrices takes at a time at most."""
+
 SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
 """Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
 at the last element of a copy with groups."""
@@ -220,6 +223,9 @@ class StepGroups:
     the highest bit of every element inverted: what is signed becomes unsigned and larger by half the range, what is
     unsigned becomes signed and smaller by as much.  To make up for that in the other operand, a copy has sums behind
     its box where ``summed`` is not None: for each place along these dimensions, that of all elements.
+
+    Instructions for whole matrices take ``depth`` groups at a time, of which zeros fill up the last ones; the others,
+    for which ``depth`` is 0, take one.
     """
 
     dimension: int
@@ -227,6 +233,12 @@ class StepGroups:
     step: int
     flipped: bool = False
     summed: tuple[int, ...] | None = None
+    depth: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Steps that an instruction takes: so many, or a multiple of that, are in a copy."""
+        return self.size * max(1, self.depth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +285,7 @@ class Copy:
         """Extents of the array in shared memory, outermost first, padding included, groups whole."""
         extents = [*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding]
         if self.groups is not None:
-            place, size = self.order.index(self.groups.dimension), self.groups.size
+            place, size = self.order.index(self.groups.dimension), self.groups.whole
             extents[place] = -(-extents[place] // size) * size
         return tuple(extents)
 

@@ -12,7 +12,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.dotproducts import holds
 from tcomp.mapping.memory.references import unfolded_access
-from tcomp.mapping.plan.values import SUM_BYTES, Copy, Plan, StepGroups
+from tcomp.mapping.plan.values import MOST_DEPTH, SUM_BYTES, Copy, Plan, StepGroups
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import BFLOAT16
 
@@ -22,6 +22,7 @@ def prove_partners(plan: Plan, step: str) -> None:
 
     Both hold as many values of the same index in a lane of a sum; integers of 8 bits are signed in one of them only,
     those of 16 bits in both, or both are of bfloat16; and where bits of one are flipped there are sums of the other.
+    Instructions for matrices take bytes of any signs, and bfloat16.
     """
     grouped = [c for c in plan.copies if c.groups is not None]
     for statement in {c.statement for c in grouped}:
@@ -33,15 +34,19 @@ def prove_partners(plan: Plan, step: str) -> None:
 def _fit(first: Copy, second: Copy) -> bool:
     a, b = first.groups, second.groups
     assert a is not None and b is not None
-    if (a.size, a.step, first.dtype.bits) != (b.size, b.step, second.dtype.bits):
+    if (a.size, a.step, a.depth, first.dtype.bits) != (b.size, b.step, b.depth, second.dtype.bits):
         return False
     if a.size * first.dtype.itemsize != SUM_BYTES or (a.flipped, b.flipped) != (
         b.summed is not None,
         a.summed is not None,
     ):
         return False
+    if not 0 <= a.depth <= MOST_DEPTH or (a.depth and a.flipped | b.flipped):
+        return False
     if BFLOAT16 in (first.dtype, second.dtype):
         return first.dtype == second.dtype and not (a.flipped or b.flipped)
+    if a.depth:
+        return first.dtype.bits == 8
     signed = [(c.dtype.kind == "int") != g.flipped for c, g in ((first, a), (second, b))]
     return sum(signed) == 1 if first.dtype.bits == 8 else all(signed) and not (a.flipped or b.flipped)
 

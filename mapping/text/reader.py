@@ -307,7 +307,7 @@ def _groups(row: Row) -> StepGroups | None:
         return None
     summed = row.numbers("summed") if "summed" in row.entries else None
     groups = StepGroups(row.number("dimension"), _some(row, "size"), row.number("step"), row.number("flipped", 0) > 0,
-                        summed)  # fmt: skip
+                        summed, row.number("depth", 0))  # fmt: skip
     row.done()
     return groups
 

@@ -168,6 +168,8 @@ def _groups(groups: StepGroups) -> dict[str, Value]:
     row: dict[str, Value] = {"dimension": groups.dimension, "size": groups.size, "step": groups.step}
     if groups.flipped:
         row["flipped"] = 1
+    if groups.depth:
+        row["depth"] = groups.depth
     return row if groups.summed is None else row | {"summed": groups.summed}
 
 

@@ -60,6 +60,8 @@ def random_machine(choices: Choices) -> Machine:
         last_cache=choices.pick((32 << 20, 16 << 10)),
         dots=here.dots if special else "",
         widens=here.widens and special,
+        bfloat16=here.bfloat16 and special,
+        matrix_tiles=here.matrix_tiles and special,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LAYOUTS = [("A(m,k)", "B(k,n)"), ("A(m,k)", "B(n,k)"), ("A(k,m)", "B(k,n)")]
 
 needs_instructions = pytest.mark.skipif(not this_machine().bfloat16, reason="this processor has no such instructions")
+
+
+@pytest.fixture(params=["own", "lanes"], autouse=True)
+def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Makes kernels for this processor: as it is, and without those of its instructions that take whole matrices."""
+    if request.param == "lanes":
+        other = replace(this_machine(), matrix_tiles=False)
+        monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
+        monkeypatch.setenv("TCOMP_CACHE", "0")
+    return str(request.param)
 
 
 def values(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
@@ -49,10 +60,11 @@ def test_reductions_in_blocks(columns: int) -> None:
 
 
 @needs_instructions
-def test_the_instructions_are_used_and_left() -> None:
+def test_the_instructions_are_used_and_left(instructions: str) -> None:
     f = tc.define(product("A(m,k)", "B(k,n)"))["f"]
     source = f.compile(values(40, 64), values(64, 70)).source
-    assert "vdpbf16ps" in source and "_least + 1) >> 7" in source
+    instruction = "tc_matrix_product_bf16ps" if this_machine().matrix_tiles and instructions == "own" else "vdpbf16ps"
+    assert instruction in source and "_least + 1) >> 7" in source
 
 
 @needs_instructions

@@ -21,11 +21,17 @@ PAIRS = (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int
 needs_instructions = pytest.mark.skipif(not this_machine().dots, reason="this processor has no such instructions")
 
 
-@pytest.fixture(params=["own", "narrow", "pairs"])
+@pytest.fixture(params=["own", "lanes", "narrow", "pairs"])
 def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Makes kernels for this processor: as it is, with narrower vectors, as if it knew pairs of 16 bits only."""
+    """Makes kernels for this processor: as it is, without matrices, with narrower vectors, with pairs of 16 bits."""
     own = this_machine()
-    facts: dict[str, Any] = {"own": {}, "narrow": {"vector_bytes": 32}, "pairs": {"dots": own.dots and "avx2"}}
+    lanes = {"matrix_tiles": False}
+    facts: dict[str, dict[str, Any]] = {
+        "own": {},
+        "lanes": lanes,
+        "narrow": {**lanes, "vector_bytes": 32},
+        "pairs": {**lanes, "dots": own.dots and "avx2"},
+    }
     other = replace(own, **facts[request.param])
     monkeypatch.setattr("tcomp.runtime.registry.this_machine", lambda: other)
     monkeypatch.setenv("TCOMP_CACHE", "0")
@@ -47,7 +53,7 @@ def wrapped(formula: str, *arrays: Array) -> Array:
 
 
 def is_grouped(kernel: tc.Kernel) -> bool:
-    return "tc_dot_" in kernel.source
+    return "tc_dot_" in kernel.source or "tc_matrix_product_" in kernel.source
 
 
 def product(first: tuple[str, str], second: tuple[str, str], result: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,54 @@ def test_sums_over_part_of_what_is_read_are_refused() -> None:
     fewer = replace(weights, groups=replace(weights.groups, summed=(0, 2)))
     with pytest.raises(LegalityError, match="sums other elements of K"):
         prove(replace(plan, copies=tuple(fewer if c is weights else c for c in plan.copies)), "mutation")
+
+
+MATRICES = CpuBackend(replace(CPU.machine, dots="avx512_vnni", bfloat16=True, matrix_tiles=True))
+
+
+def plan_of_matrices(text: str, sizes: dict[str, int]) -> Plan:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), MATRICES).plan
+
+
+@pytest.mark.parametrize(("pair", "size"), [(("int8", "int8"), 4), (("uint8", "int8"), 4), (("bfloat16",) * 2, 2)])
+def test_matrices_take_whole_numbers_of_groups(pair: tuple[str, str], size: int) -> None:
+    """37 steps are ten groups of four, or nineteen pairs in two tens."""
+    plan = plan_of_matrices(product(*pair, "float" if size == 2 else "int32"), SIZES)
+    for name in ("A", "B"):
+        groups = groups_of(plan, name)
+        assert (groups.size, groups.depth, groups.flipped, groups.summed) == (size, 10, False, None)
+    assert grouped(plan)["A"].order[-1] == groups_of(plan, "A").dimension
+
+
+def test_other_types_and_single_rows_are_no_matrices() -> None:
+    assert groups_of(plan_of_matrices(product("int8", "int16"), SIZES), "A").depth == 0
+    row = "def f(int8(K) A, int8(K,N) B) -> (C) { C(n) +=! int32(A(k)) * int32(B(k,n)) }"
+    assert all(c.groups is not None and not c.groups.depth for c in grouped(plan_of_matrices(row, SIZES)).values())
+
+
+@pytest.mark.parametrize(
+    "change", [{"depth": 0}, {"depth": 5}, {"depth": 17}, {"flipped": True}, {"size": 2}, {"summed": (1,)}]
+)
+def test_a_wrong_copy_for_matrices_is_refused(change: dict[str, Any]) -> None:
+    plan = plan_of_matrices(product("int8", "int8"), SIZES)
+    prove(plan, "pack")
+    copies = tuple(replace(c, groups=replace(c.groups, **change)) if c.storage == "B" else c for c in plan.copies)
+    with pytest.raises(LegalityError, match="pass 'mutation'"):
+        prove(replace(plan, copies=copies), "mutation")
+
+
+@pytest.mark.parametrize("depth", [17, -1])
+def test_copies_deeper_than_a_register_are_refused(depth: int) -> None:
+    plan = plan_of_matrices(product("bfloat16", "bfloat16", "float"), SIZES)
+    copies = tuple(replace(c, groups=replace(c.groups, depth=depth)) for c in plan.copies if c.groups is not None)
+    with pytest.raises(LegalityError, match="do not fit each other"):
+        prove(replace(plan, copies=copies), "mutation")
+
+
+def test_the_text_of_a_plan_holds_its_matrices() -> None:
+    plan = plan_of_matrices(product("int8", "int8"), SIZES)
+    _, again = read_plan(plan_text(plan, "pack"), plan.program)
+    assert [c.groups for c in again.copies] == [c.groups for c in plan.copies]
 
 
 @pytest.mark.parametrize("text", [product("int8", "int8"), product("int8", "int16"), CONVOLUTION])

@@ -12,6 +12,7 @@ from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOpe
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
 from tcomp.backends.c.contractions.lanesums import LaneSums
+from tcomp.backends.c.contractions.matrixtiles import MatrixContraction, declared_shape
 from tcomp.backends.c.contractions.operands import OperandPlaces
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.contractions.registertiles import Contraction
@@ -311,9 +312,13 @@ class Emitter:
         loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
-            lines = shared_out(loops, self._captured(tile), own, instances, self.threads, self._largest())
+            tiles = self._captured(tile)
+            own += declared_shape(tiles)
+            lines = shared_out(loops, tiles, own, instances, self.threads, self._largest())
         else:
-            lines = [*own, *self._captured(nested(loops, tile))]
+            tiles = self._captured(nested(loops, tile))
+            own += declared_shape(tiles)
+            lines = [*own, *tiles]
             if streams(lines):
                 lines.append(FENCE)
             if own:
@@ -396,7 +401,9 @@ class Emitter:
 
         lines = Contraction(*facts).lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
-            dots = DotContraction(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
+            whole = all(o.groups.depth for o in grouped.values())
+            kind = MatrixContraction if whole else DotContraction
+            dots = kind(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
             lines = dots.lines_or(lines or plainly(operation.body), plainly) or lines
         if lines is None:
             return False
@@ -411,8 +418,10 @@ class Emitter:
         found: dict[Read, GroupedOperand] = {}
         for read, panel in self.grouped.get(statement.name, {}).items():
             groups = panel.copy.groups
-            taken = groups is not None and self.machine.products_in_a_lane(panel.copy.dtype) == groups.size
-            if groups is not None and taken and panel.name in self.corners:
+            if groups is None or (groups.depth and not self.machine.matrix_tiles):
+                continue
+            taken = self.machine.products_in_a_lane(panel.copy.dtype) == groups.size
+            if taken and panel.name in self.corners:
                 found[read] = GroupedOperand(panel, self.corners[panel.name][groups.dimension])
         return found if len(found) == 2 else {}
 

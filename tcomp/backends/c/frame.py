@@ -10,6 +10,7 @@ from tcomp.backends.c.contractions.aheadpanels import MEMORY, AheadPanels
 from tcomp.backends.c.contractions.dotinstructions import dot_functions
 from tcomp.backends.c.contractions.groupedpanels import group_functions
 from tcomp.backends.c.contractions.lanesums import lane_sum_functions
+from tcomp.backends.c.contractions.matrixtiles import matrix_functions
 from tcomp.backends.c.contractions.panels import fill_functions
 from tcomp.backends.c.rows.streaming import stream_functions
 from tcomp.backends.c.vectors.extrema import vector_extrema
@@ -114,6 +115,7 @@ def with_helpers(text: str, needs: Needs, uses_threads: bool, machine: Machine) 
     declarations += _OPENMP if uses_threads else ""
     text = fill_functions(text) + vector_extrema(text) + stream_functions(text) + text
     text = group_functions(text) + lane_sum_functions(text) + text
+    text = matrix_functions(text) + text
     text = dot_functions(text, machine.dots) + widening_functions(text, machine.widens) + text
     return vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
 

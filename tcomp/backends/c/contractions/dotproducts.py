@@ -69,23 +69,22 @@ class DotContraction(Contraction):
 
     def lines_or(self, others: list[str], fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text, with that of ``others`` for when the instructions do not compute what the program says."""
-        lines, condition = self.lines(fallback), self._condition
-        if lines is None or condition is None:
+        lines, conditions = self.lines(fallback), self._conditions()
+        if lines is None or not conditions:
             return lines
-        return [f"if ({condition}) {{", *lines, "} else {", *others, "}"]
+        return [f"if ({' && '.join(conditions)}) {{", *lines, "} else {", *others, "}"]
 
-    @property
-    def _condition(self) -> str | None:
-        """The C text of what must hold for the instructions to compute what the program says; None if they always do.
+    def _conditions(self) -> list[str]:
+        """The C texts of what must hold for the instructions to compute what the program says; none if they always do.
 
         Those for bfloat16 take numbers below 2^-126 for zero, at every step.  Where all products are 2^-90 or more or
         zero, that is less than what rounding their sum may do.
         """
         least = [o.least for o in self.grouped.values() if o.least is not None]
         if not least:
-            return None
+            return []
         exponents = [f"(({name} + 1) >> 7)" for name in least]
-        return f"{' && '.join(exponents)} && {' + '.join(exponents)} >= {_EXPONENTS}"
+        return [*exponents, f"{' + '.join(exponents)} >= {_EXPONENTS}"]
 
     def _operands(self) -> tuple[Operand, Operand] | None:
         found: list[Operand] = []
@@ -120,10 +119,13 @@ class DotContraction(Contraction):
         end = Number(box.origin[groups.dimension] + box.extent[groups.dimension])
         for upper in flattened(loop.upper, "min"):
             distance = unknown.sum_of(upper).plus(first, -1)
-            whole = distance.constant % groups.size == 0 or distance.constant == copy.shape[groups.dimension]
+            whole = distance.constant % groups.whole == 0 or distance.constant == copy.shape[groups.dimension]
             if upper != end and (distance.terms or not whole):
                 return False
         return not begin.terms and begin.constant == 0
+
+    def _groups(self) -> StepGroups:
+        return next(iter(self.grouped.values())).groups
 
     def _grouped_loop(self) -> For | None:
         """The loop over the index whose values are grouped, if it is the innermost one in which the index moves."""
@@ -171,24 +173,26 @@ class DotContraction(Contraction):
             values = [] if self.from_zero or late else [_loaded(target, r, offsets[v], tile, vector)]
             values += [] if sums is None else [_start(sums, r, offsets[v], vector)]
             yield f"{vector} {_cell(r, v)} = {' + '.join(values) or '{0}'};"
-        depth = 0
-        for loop in self.nest.steps:
-            head = loop_head(loop)
-            if loop is self._grouped_loop():
-                assert isinstance(loop, For)
-                size = next(iter(self.grouped.values())).groups.size
-                head = loop_head(replace(loop, step=size))
-            yield "  " * depth + head
-            depth += 1
-        inside = "  " * depth
-        yield from (inside + line for line in self._step(tile, operands, offsets))
-        for d in range(depth - 1, -1, -1):
-            yield "  " * d + "}"
+        yield from self._all_steps(self._step(tile, operands, offsets))
         yield f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
         if late:
             yield from (f"{_cell(r, v)} += {_loaded(target, r, offsets[v], tile, vector)};" for r, v in cells)
         for r, v in cells:
             yield from _stored(result, r, offsets[v], _cell(r, v), tile, dtype)
+
+    def _all_steps(self, step: Iterator[str]) -> Iterator[str]:
+        """The loops over all steps, around the lines of as many as an instruction takes."""
+        depth = 0
+        for loop in self.nest.steps:
+            head = loop_head(loop)
+            if loop is self._grouped_loop():
+                assert isinstance(loop, For)
+                head = loop_head(replace(loop, step=self._groups().whole))
+            yield "  " * depth + head
+            depth += 1
+        yield from ("  " * depth + line for line in step)
+        for d in range(depth - 1, -1, -1):
+            yield "  " * d + "}"
 
     def _step(self, tile: RegisterTile, operands: tuple[Operand, Operand], offsets: list[int]) -> Iterator[str]:
         """One group of steps for every vector of a tile."""

@@ -82,6 +82,7 @@ def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
         f"{function}(&{panel.source(source)}, {strides[step]}L, {along}L, {panel.high(step)}, {count}, &{target}, "
         f"{panel.strides[step] * groups.size}L, {flip}u);"
     )
+    inside += _filled_up(panel, target, count)
     if copy.dtype == BFLOAT16:
         rows = "1" if column == step else f"({panel.high(step)} + {groups.size - 1}) / {groups.size}"
         length = f"({count}) * {groups.size}" if column != step else f"({panel.high(step)} + 1) / 2 * 2"
@@ -99,6 +100,22 @@ def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
     if groups.summed is not None:
         lines += _sums(panel, groups.summed, lanes)
     return lines
+
+
+def _filled_up(panel: Panel, target: str, columns: str) -> list[str]:
+    """The lines that add groups of zeros behind the last steps, so that instructions for matrices find whole ones."""
+    groups, copy = _groups(panel), panel.copy
+    step, size = groups.dimension, groups.size
+    if groups.depth <= 1:
+        return []
+    if copy.order[-1] == step:
+        begin = f"({panel.high(step)} + {size - 1}) / {size} * {size}"
+        return [f"for (long k = {begin}; k % {groups.whole}; k++) (&{target})[k] = 0;"]
+    zero = f"(&{target})[k * {panel.strides[step] * size}L + c] = 0;"
+    return [
+        f"for (long k = ({panel.high(step)} + {size - 1}) / {size}; k % {groups.depth}; k++)",
+        f"  for (long c = 0; c < ({columns}) * {size}; c++) {zero}",
+    ]
 
 
 def least_name(panel: Panel) -> str:
