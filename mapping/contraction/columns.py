@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.grammar.tree.conversions import rounded
 from tcomp.grammar.tree.forms import to_form
-from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Read, Unary, depends_on_data, walk
+from tcomp.grammar.tree.function import Binary, Read, depends_on_data, walk
+from tcomp.mapping.contraction.borders import has_border, has_whole_columns
 from tcomp.mapping.contraction.lanesums import sum_sides
 from tcomp.mapping.machines.fitted.cpucontractions import COLUMNS
 from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES
@@ -134,11 +134,15 @@ def _as_columns(
         return None
     alone = len(moving) == 1 and recognise_contraction(main) is not None
     packed = [(r, s) for r, s in moving if s != 1 or r.boundary is not None]
+    if len(moving) > 1 and all(has_whole_columns(scop, main, r, index) for r, _ in packed):
+        packed = []
     if alone and not packed and _is_packed_ahead(scop, moving[0][0], index):
         packed = moving
     if alone and not packed and _is_worth_padding(scop, cluster, main, moving[0][0], position, lanes):
         packed = moving
     outside = [r for r in operands if r.boundary is not None and r not in [p for p, _ in packed[:1]]]
+    if len(moving) > 1 and not packed:
+        outside = [r for r in outside if not has_whole_columns(scop, main, r, index)]
     if outside and not (alone and all(_can_be_brought_together(scop, r) for r in outside)):
         return None
     cost = 1.0 + COLUMNS.load * len(moving) + (COLUMNS.alone if len(moving) == 1 and sizes[position] <= lanes else 0.0)
@@ -226,7 +230,7 @@ def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
 
 def _can_be_brought_together(scop: Scop, read: Read) -> bool:
     """Whether a copy can have what is read, within the tensor and outside."""
-    if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not _has_border(read)):
+    if read.boundary is not None and (0 in scop.storages[read.tensor].box.extent or not has_border(read)):
         return False
     return has_box(scop, read) and not any(map(depends_on_data, read.subscripts))
 
@@ -234,34 +238,6 @@ def _can_be_brought_together(scop: Scop, read: Read) -> bool:
 def has_box(scop: Scop, read: Read) -> bool:
     """Whether a copy can hold all that a read names, which outside a tensor only affine subscripts tell."""
     return read.boundary is None or all(to_form(s, scop.sizes) is not None for s in read.subscripts)
-
-
-def _has_border(read: Read) -> bool:
-    assert read.boundary is not None
-    return read.boundary.kind != "constant_exterior" or border_of(read) is not None
-
-
-def border_of(read: Read) -> int | float | None:
-    """The number that a read gives outside its tensor; None where it gives something else or nothing."""
-    if read.boundary is None or read.boundary.kind != "constant_exterior" or read.boundary.value is None:
-        return None
-    return _number(read.boundary.value)
-
-
-def _number(expr: Expr) -> int | float | None:
-    match expr:
-        case Constant():
-            return expr.value
-        case Unary(op="-"):
-            value = _number(expr.operand)
-            if value is None or expr.dtype.kind != "uint":
-                return None if value is None else -value
-            return -value % (expr.dtype.highest + 1)
-        case Cast() if expr.dtype.is_float:
-            value = _number(expr.operand)
-            return None if value is None else rounded(value, expr.dtype)
-        case _:
-            return None
 
 
 def depends_on(scop: Scop, read: Read, index: str) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, depends_on_data
-from tcomp.mapping.contraction.columns import Columns, border_of, depends_on, operands_of, step_when_packed
+from tcomp.mapping.contraction.borders import border_of
+from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of, step_when_packed
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.plan.operations import bare, indices_in
 from tcomp.mapping.plan.values import MOST_DEPTH, Cluster

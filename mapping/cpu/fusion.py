@@ -103,11 +103,12 @@ def _packed_storages(machine: Machine, scop: Scop, cluster: Cluster) -> frozense
     """What a cluster packs: the operands of a contraction, and of another update what has a border.
 
     Making operands takes less than computing with them, wherever they lie; what has a border has vectors only in a
-    panel, which is made of what is in memory.
+    panel, which is made of what is in memory, or where whole vectors of it are in memory.
     """
     columns, main = columns_of(scop, cluster, machine.vector_bytes), main_statement(scop, cluster)
     if columns is None or columns.panel is None:
-        return frozenset()
+        both = operands_of(main) if columns is not None else None
+        return frozenset(r.tensor for r in both or () if r.boundary is not None)
     rows = rows_of(main, columns)
     found = [columns.panel] if columns.packed else []
     found += [] if rows is None or rows.boundary is None else [rows]

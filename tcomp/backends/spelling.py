@@ -385,28 +385,35 @@ class Speller:
         place = f"(const long[]){{{values or '0'}}}, {len(self.reported)}"
         return f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
 
+    def bordered(self, expr: Read) -> tuple[list[str], str]:
+        """The C text of an element that is read with a boundary, and of what must hold for it to be in the tensor.
+
+        Where a boundary folds subscripts back into the tensor, nothing must.
+        """
+        assert expr.boundary is not None
+        box, suffix = self.scop.storages[expr.tensor].box, self.dialect.suffix
+        texts = [self.subscript(s) for s in expr.subscripts]
+        ends = list(zip(texts, box.origin, box.extent, strict=True))
+        if expr.boundary.kind == "constant_exterior":
+            inside = [f"{t} >= {o} && {t} < {o + e}" for t, o, e in ends]
+            return inside, self.element_read(expr, tuple(texts))
+        folded = tuple(f"tc_{expr.boundary.kind}({t}, {o}{suffix}, {e}{suffix})" for t, o, e in ends)
+        return [], self.folded_element(expr.tensor, folded)
+
     def _boundary_read(self, expr: Read) -> str:
         assert expr.boundary is not None
         box = self.scop.storages[expr.tensor].box
-        texts = [self.subscript(s) for s in expr.subscripts]
         c_type = C_VALUE_TYPES[expr.dtype.name]
         if expr.boundary.kind == "constant_exterior":
             assert expr.boundary.value is not None
             outside = self.value(expr.boundary.value)
             if 0 in box.extent:
                 return f"(({c_type}){outside})"
-            inside = " && ".join(
-                f"{t} >= {o} && {t} < {o + e}" for t, o, e in zip(texts, box.origin, box.extent, strict=True)
-            )
-            element = load(self.element_read(expr, tuple(texts)), expr.dtype, self.dialect)
-            return f"({inside or '1'} ? {element} : {outside})"
+            inside, element = self.bordered(expr)
+            return f"({' && '.join(inside) or '1'} ? {load(element, expr.dtype, self.dialect)} : {outside})"
         if 0 in box.extent:
             return f"(({c_type})0)"
-        folded = tuple(
-            f"tc_{expr.boundary.kind}({t}, {o}{self.dialect.suffix}, {e}{self.dialect.suffix})"
-            for t, o, e in zip(texts, box.origin, box.extent, strict=True)
-        )
-        return load(self.folded_element(expr.tensor, folded), expr.dtype, self.dialect)
+        return load(self.bordered(expr)[1], expr.dtype, self.dialect)
 
     def folded_element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The element whose subscripts a boundary has folded back into the tensor."""

@@ -399,7 +399,7 @@ class Emitter:
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
 
-        lines = Contraction(*facts).lines(plainly) or LaneSums(*facts).lines(plainly)
+        lines = Contraction(*facts, bordered=places.bordered).lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             whole = all(o.groups.depth for o in grouped.values())
             kind = MatrixContraction if whole else DotContraction

@@ -6,14 +6,18 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.contractions.dotproducts import GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import sum_of, sums_strides
 from tcomp.backends.c.contractions.registertiles import Place
 from tcomp.backends.c.loops.nests import Nest
 from tcomp.backends.spelling import CopiedBox, Speller, loop_text
 from tcomp.grammar.tree.function import Expr, Read, depends_on_data
+from tcomp.loops.indexing import step_of
 from tcomp.loops.ir import LoopExpr, substitute
+from tcomp.mapping.contraction.borders import border_of, has_whole_columns
 from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import INT32
 
@@ -48,6 +52,29 @@ class OperandPlaces:
         text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
         own = scop.storages[storage]
         return Place(text, own.dtype, own.strides if buffer is None else buffer.strides)
+
+    def bordered(self, read: Read, corner: Mapping[str, LoopExpr]) -> tuple[Place, Border] | None:
+        """The place of a read with a boundary, and what lies outside; None where not all columns do or none.
+
+        The place is that of an element in the tensor, if it is in it.
+        """
+        panels = self._at(corner).panels
+        moved = [
+            index
+            for index, argument in zip(self.statement.indices, self.nest.call.arguments, strict=True)
+            if step_of(argument, self.nest.column.iterator) != 0
+        ]
+        whole = len(moved) == 1 and has_whole_columns(self.plan.scop, self.statement, read, moved[0])
+        if read.boundary is None or read in panels or not whole:
+            return None
+        inside, text = self._at(corner).bordered(read)
+        storage, buffer = self.plan.scop.storages[read.tensor], self.plan.buffers.get(read.tensor)
+        if buffer is not None and buffer.space == "register":
+            return None
+        across = [coefficient(s, moved[0], self.plan.scop.sizes) == 0 for s in read.subscripts]
+        checked = tuple(condition for condition, needed in zip(inside, across, strict=False) if needed)
+        place = Place(text, storage.dtype, storage.strides if buffer is None else buffer.strides)
+        return place, Border(checked, border_of(read))
 
     def copied(self, read: Read, corner: Mapping[str, LoopExpr]) -> Place:
         """The place of a read in a copy with groups."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, called, constant_text, store
-from tcomp.mapping.contraction.columns import border_of
+from tcomp.mapping.contraction.borders import border_of
 from tcomp.mapping.machines.cpu import LINE_BYTES
 from tcomp.mapping.machines.fitted.cpupanels import PANEL_COPIES
 from tcomp.mapping.plan.values import Copy

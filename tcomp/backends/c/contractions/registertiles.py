@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
 from tcomp.backends.c.vectors.widening import WIDENED, narrowed, widened, widened_type
@@ -19,7 +20,7 @@ from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.spelling import loop_text
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
 from tcomp.loops.indexing import constant_extent, step_of
-from tcomp.loops.ir import For, Let, LoopExpr, LoopNode
+from tcomp.loops.ir import For, Let, LoopExpr, LoopNode, Number, Operation
 from tcomp.mapping.contraction.registertile import Loads, RegisterTile, single_column, vectorised
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.tiles.strides import coefficient
@@ -53,7 +54,8 @@ class Place:
 class Operand:
     """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile.
 
-    ``again`` says that neighbouring steps read what other rows have read before.
+    ``again`` says that neighbouring steps read what other rows have read before.  ``bordered`` gives the place of each
+    row, and what is there outside the tensor.
     """
 
     place: Place
@@ -61,6 +63,7 @@ class Operand:
     column: int
     name: str
     again: bool = False
+    bordered: Callable[[int], tuple[Place, Border]] | None = None
 
     @property
     def is_vector(self) -> bool:
@@ -74,7 +77,8 @@ class Contraction:
 
     ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
     that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
-    that is given, else to the accumulators.
+    that is given, else to the accumulators.  ``bordered`` gives the place of a read with a boundary, and what lies
+    outside.
     """
 
     statement: ScopStatement
@@ -85,6 +89,7 @@ class Contraction:
     place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
     from_zero: bool = False
     result: Read | None = None
+    bordered: Callable[[Read, Mapping[str, LoopExpr]], tuple[Place, Border] | None] | None = None
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
@@ -134,6 +139,10 @@ class Contraction:
         if not isinstance(expr, Read) or expr.dtype.name not in _LOADED:
             return None
         place = self.place(expr, self.nest.corner())
+        rows = None
+        if place is None and expr.boundary is not None:
+            rows = self._rows_of(expr)
+            place = None if rows is None else rows(0)[0]
         if place is None:
             return None
         row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
@@ -142,7 +151,23 @@ class Contraction:
         if column and self.dtype.name in _SHORT and place.dtype != self.dtype:
             return None
         again = not column and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
-        return Operand(place, row, column, name, again)
+        return Operand(place, row, column, name, again, rows)
+
+    def _rows_of(self, read: Read) -> Callable[[int], tuple[Place, Border]] | None:
+        """Where each row of a tile reads with a boundary, and what is outside; None if that cannot be told."""
+        if self.bordered is None or self.bordered(read, self.nest.corner()) is None:
+            return None
+
+        def at(number: int) -> tuple[Place, Border]:
+            assert self.bordered is not None
+            corner, row = self.nest.corner(), self.nest.row
+            if row is not None and number:
+                corner[row.iterator] = Operation("+", (row.lower, Number(number)))
+            found = self.bordered(read, corner)
+            assert found is not None
+            return found
+
+        return at
 
     def _meets(self, loop: For | Let, row: int, read: Read, place: Place) -> bool:
         """Whether a step of a loop reads in one row, ``row`` elements from the last, what another reads elsewhere."""
@@ -235,6 +260,9 @@ class Contraction:
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         partial = PartialVector(self.dtype, tile.columns, tile.lanes) if tile.columns < tile.lanes else None
         element = C_STORAGE_TYPES[self.dtype.name]
+        for o in operands:
+            if o.bordered is not None:
+                yield from o.bordered(0)[1].declared(o.name, o.place.dtype, max(tile.columns, tile.lanes))
         yield FREE_REGISTERS
         if not self.from_zero:
             yield f"const {element} *{target.name} = &{target.place.text};"
@@ -248,10 +276,7 @@ class Contraction:
         inside = "  " * depth
         first, second = operands
         for o in operands:
-            constant = "" if o.again else "const "
-            yield f"{inside}const {C_STORAGE_TYPES[o.place.dtype.name]} *{constant}{o.name} = &{o.place.text};"
-            if o.again:
-                yield f"{inside}{_forgotten(o.name)}"
+            yield from (inside + line for line in _pointer(o))
             if not o.row:
                 yield from (inside + line for line in self._loads(o, 0, tile, offsets))
         for r in range(tile.rows):
@@ -279,9 +304,25 @@ class Contraction:
             yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, start, self.dtype)};"
             return
         vector = vector_type(self.dtype, tile.lanes)
+        kept = not operand.row and tile.rows > 1
+        pointer = operand.name
+        if operand.bordered is not None:
+            place, border = operand.bordered(row)
+            address, pointer, start = border.address(place.text, operand.name), f"{operand.name}{row}", 0
+            yield f"const {C_STORAGE_TYPES[place.dtype.name]} *const {pointer} = {address};"
         for v, offset in enumerate(offsets):
-            loaded = _loaded(operand, start + offset, self.dtype, tile.lanes, not operand.row and tile.rows > 1)
+            loaded = _loaded(operand, f"{pointer} + {start + offset}", self.dtype, tile.lanes, kept)
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
+
+
+def _pointer(operand: Operand) -> list[str]:
+    """The C lines that declare where a step finds the first row of an operand, unless each row asks for its own."""
+    if operand.bordered is not None:
+        return []
+    constant = "" if operand.again else "const "
+    c = C_STORAGE_TYPES[operand.place.dtype.name]
+    line = f"const {c} *{constant}{operand.name} = &{operand.place.text};"
+    return [line, _forgotten(operand.name)] if operand.again else [line]
 
 
 def _forgotten(pointer: str, volatile: str = "") -> str:
@@ -319,9 +360,9 @@ def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
     return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
 
 
-def _loaded(operand: Operand, offset: int, dtype: DType, lanes: int, kept: bool) -> str:
+def _loaded(operand: Operand, place: str, dtype: DType, lanes: int, kept: bool) -> str:
     """A vector of an operand, in a type; ``kept`` in a register, since gcc would rather read it for every use."""
-    own, place = operand.place.dtype, f"{operand.name} + {offset}"
+    own = operand.place.dtype
     vector = vector_type(dtype, lanes)
     if own.name in WIDENED and own != dtype:
         wide = widened(place, own, lanes)
