@@ -76,6 +76,11 @@ class _Walk:
         match node.get_type():
             case kinds.mark if node.mark_get_id().get_name() in self.plan.phases:
                 self._phase(self.plan.phases[node.mark_get_id().get_name()])
+            case kinds.mark:
+                mark = node.mark_get_id().get_name()
+                if any(c.mark == mark for c in self.plan.copies):
+                    self._wait(mark + COPIED, "block")
+                self.visit(node.child(0))
             case kinds.band:
                 for _ in range(2):
                     self.visit(node.child(0))

@@ -34,18 +34,35 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Let the copies of loops over tiles of steps run ahead where the device can and shared memory has room."""
     if not gpu.copies_asynchronously or not options.prefetch or options.stages == 1:
         return plan
-    for mark in dict.fromkeys(c.mark for c in plan.copies):
-        tiles = _tiles(plan, mark)
-        copies = [_layout(plan, c) for c in plan.copies if c.mark == mark]
-        laid_out = [c for c in copies if c is not None]
-        if tiles < 2 or len(laid_out) < len(copies):
+    for marks in _by_loops(plan):
+        laid_out: list[Copy] = []
+        for mark in marks:
+            copies = [_layout(plan, c) for c in plan.copies if c.mark == mark]
+            if None not in copies:
+                laid_out += [c for c in copies if c is not None]
+        if not laid_out:
             continue
-        stages = min(_stages(gpu, plan, laid_out, options), tiles)
+        stages = min(_stages(gpu, plan, laid_out, options), _tiles(plan, marks[0]))
         if stages > 1:
             kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
-            pipelines = {**plan.pipelines, mark: Pipeline(stages, stages - 1)}
-            plan = replace(plan, copies=kept, pipelines=pipelines)
+            own = {c.mark: Pipeline(stages, stages - 1) for c in laid_out}
+            plan = replace(plan, copies=kept, pipelines={**plan.pipelines, **own})
     return plan
+
+
+def _by_loops(plan: Plan) -> list[list[str]]:
+    """The marks of copies that are made in loops over at least two tiles, those of one loop together."""
+    found: list[tuple[isl.ScheduleNode, list[str]]] = []
+    for mark in dict.fromkeys(c.mark for c in plan.copies if c.mark in plan.phases):
+        loop = loop_of_tiles(plan, mark)
+        if loop is None or _tiles(plan, mark) < 2:
+            continue
+        together = next((marks for other, marks in found if other.is_equal(loop)), None)
+        if together is None:
+            found.append((loop, [mark]))
+        else:
+            together.append(mark)
+    return [marks for _, marks in found]
 
 
 def _layout(plan: Plan, copy: Copy) -> Copy | None:
@@ -56,10 +73,15 @@ def _layout(plan: Plan, copy: Copy) -> Copy | None:
 
 
 def loop_of_tiles(plan: Plan, mark: str) -> isl.ScheduleNode | None:
-    """The band of one member whose iterations consist of a phase; None if there is none."""
+    """The band of one member whose iterations consist of a phase, or of a turn with it; None if there is none."""
     kinds = isl.schedule_node_type
     marks = (n for n in nodes_of(plan.tree) if n.get_type() == kinds.mark)
     above = next((n.parent() for n in marks if n.mark_get_id().get_name() == mark), None)
+    if above is not None and above.get_type() == kinds.filter:
+        while above.get_type() in (kinds.filter, kinds.sequence):
+            above = above.parent()
+        turn = above.get_type() == kinds.mark and above.mark_get_id().get_name().startswith("turn")
+        above = above.parent() if turn else None
     if above is None or above.get_type() != kinds.band or above.band_n_member() != 1:
         return None
     return above
@@ -106,7 +128,8 @@ def _is_of(one: Copy, other: Copy) -> bool:
 def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOptions) -> int:
     """As many stages as are usual, or wanted, and have room; 0 or 1 if there is none."""
     group, cluster = home_of(plan, copies[0].statement)
-    others = shared_bytes(plan, group) - sum(c.bytes for c in plan.copies if c.mark == copies[0].mark)
+    marks = {c.mark for c in copies}
+    others = shared_bytes(plan, group) - sum(c.bytes for c in plan.copies if c.mark in marks)
     most = shared_budget(gpu, options)
     itemsize = plan.scop.storages[plan.scop.by_name[copies[0].statement].target].dtype.itemsize
     operation = plan.operations.get(copies[0].mark)
@@ -114,6 +137,6 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
     kept = plan.dealt[cluster].elements * max(1, itemsize // REGISTER_BYTES) * parts
     if options.stages is None and not is_wide(kept):
         # Threads with few elements are many to a multiprocessor, if their blocks take little.
-        most = min(most, STATIC_SHARED_BYTES)
+        most = min(most, max(STATIC_SHARED_BYTES, others + 2 * sum(c.bytes for c in copies) if group.turns else 0))
     room = (most - others) // sum(c.bytes for c in copies)
     return min(SHARED.stages if options.stages is None else options.stages, room)

@@ -13,6 +13,7 @@ from tcomp.grammar.tree.function import Read, depends_on_data, walk
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
 from tcomp.mapping.gpu.joining import joined
 from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
+from tcomp.mapping.gpu.turns.fetching import once_for_all_turns
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
 from tcomp.mapping.memory.owners import home_of
@@ -41,7 +42,7 @@ def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         found = [c for number in group.clusters for c in _candidates(plan, number, marks)]
         for copy in sorted(found, key=lambda c: c.bytes):
             if copy.bytes <= left:
-                copies.append(copy)
+                copies.append(once_for_all_turns(plan, copy))
                 left -= copy.bytes
     return replace(plan, copies=tuple(copies))
 

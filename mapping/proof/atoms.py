@@ -27,7 +27,6 @@ class Lanes:
 
     plan: Plan
     statement: ScopStatement
-    inside: isl.Map
     marks: Mapping[str, Place]
     offsets: isl.Map
     threads: isl.Map
@@ -35,8 +34,7 @@ class Lanes:
     @classmethod
     def of(cls, plan: Plan, phase: Phase, marks: Mapping[str, Place], maps: ThreadMaps) -> Lanes:
         """The lanes of a phase whose clusters are dealt along rows and columns."""
-        inside = next(iter(marks[phase.mark].prefixes.items()))
-        statement = plan.scop.by_name[inside[0]]
+        statement = plan.scop.by_name[next(iter(marks[phase.mark].prefixes))]
         number, group = next((n, g) for n, g in enumerate(plan.groups) if phase.cluster in g.clusters)
         corner = box_hull(group.footprints[phase.cluster].tiles).lower
         around = f"turn{number}" if phase.cluster in group.turns else f"group{number}"
@@ -46,7 +44,7 @@ class Lanes:
         both = [along[0], along[1]]
         own = _picked(statement, [coordinates[n] for n in both])
         lower = tile.apply_range(_some(isl.Map.from_multi_aff(corner), both))
-        return cls(plan, statement, inside[1], marks, own.sum(lower.neg()), maps.threads[statement.name])
+        return cls(plan, statement, marks, own.sum(lower.neg()), maps.threads[statement.name])
 
     def hold(self, product: Product) -> bool:
         """Whether results and operands are where the instruction looks for them."""
@@ -86,7 +84,8 @@ class Lanes:
 
     def _fetched(self, side: int, operand: Operand, steps: int) -> bool:
         """Whether a copy has an operand at its row or column, and at its step of the tile."""
-        corner = self.inside.apply_range(isl.Map.from_multi_aff(operand.copy.lower))
+        inside = self.marks[operand.copy.mark].prefixes[self.statement.name]
+        corner = inside.apply_range(isl.Map.from_multi_aff(operand.copy.lower))
         return self._lies(corner, side, operand, steps)
 
     def _kept(self, side: int, operand: Kept, steps: int) -> bool:

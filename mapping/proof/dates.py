@@ -40,7 +40,7 @@ def _loop_around(plan: Plan, mark: str) -> isl.ScheduleNode | None:
     """The innermost band above a mark and below its tile."""
     kinds = isl.schedule_node_type
     marks = [n for n in nodes_of(plan.tree) if n.get_type() == kinds.mark]
-    above = next(n for n in marks if n.mark_get_id().get_name() == mark).parent()
+    above = next(n for n in marks if n.mark_get_id().get_name() == mark)
     while above.get_type() != kinds.domain:
         if above.get_type() == kinds.mark and above.mark_get_id().get_name().startswith("group"):
             return None

@@ -12,7 +12,7 @@ from tcomp.mapping.contraction.columns import has_box
 from tcomp.mapping.gpu.banks import fetch_order, is_asynchronous
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
-from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
+from tcomp.mapping.gpu.pipelines import AHEAD, begins_again, loop_of_tiles
 from tcomp.mapping.gpu.threads import ThreadMaps
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import home_of
@@ -35,7 +35,7 @@ class Fetches:
     def copy(self, copy: Copy, step: str) -> None:
         """What is read from a copy is in its box, which has a place for each element, and is not written meanwhile."""
         prefix = self.marks[copy.mark].prefixes.get(copy.statement) if copy.mark in self.marks else None
-        if prefix is None:
+        if prefix is None or prefix.dim(isl.dim_type.out) != copy.lower.dim(isl.dim_type.in_):
             raise LegalityError(f"pass '{step}' fetches {copy.storage} where {copy.statement} does not run")
         in_steps = copy.step == 1 or (1 <= copy.step <= max(copy.shape) and not self.plan.phases)
         if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0 or not in_steps:
@@ -139,8 +139,18 @@ class Fetches:
             )
         if not is_asynchronous(copy, self.plan.scop.storages[copy.storage].strides):
             raise LegalityError(f"pass '{step}' cannot fetch {copy.storage} asynchronously at {copy.mark}")
+        loop = loop_of_tiles(self.plan, copy.mark)
+        others = [p for m, p in self.plan.pipelines.items() if loop is not None and _is_in(self.plan, m, loop)]
+        if any(other.distance != pipeline.distance for other in others):
+            raise LegalityError(f"pass '{step}' asks for copies of one loop different numbers of tiles ahead")
         if begins_again(self.plan, copy.mark) and self.plan.barriers.get(copy.mark + AHEAD) != "block":
             raise LegalityError(f"pass '{step}' asks for {copy.storage} ahead of {copy.mark} while it is being read")
 
     def _group(self, statement: str) -> Group:
         return home_of(self.plan, statement)[0]
+
+
+def _is_in(plan: Plan, mark: str, loop: isl.ScheduleNode) -> bool:
+    """Whether the tiles of a phase are those of a loop."""
+    own = loop_of_tiles(plan, mark)
+    return own is not None and bool(own.is_equal(loop))

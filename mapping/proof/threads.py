@@ -18,6 +18,7 @@ from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.gpu.rounds import in_one_place, reuses
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
+from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
 from tcomp.mapping.memory.places import Place, own_element, places
@@ -154,7 +155,7 @@ class _Proof:
         operation = self.plan.operations.get(phase.mark)
         if operation is None or operation.kind != "contract":
             return
-        copies = [c for c in self.plan.copies if c.mark == phase.mark]
+        copies = copies_at(self.plan, phase.mark)
         atom = BY_NAME.get(operation.atom)
         product = None if atom is None else product_at(self.plan, phase, copies, atom)
         if product is None or not Lanes.of(self.plan, phase, self.marks, self.maps).hold(product):

@@ -217,7 +217,7 @@ def _check_copies(plan: Plan, marks: dict[str, Place]) -> None:
     for copy in plan.copies:
         what = f"the copy of {copy.storage} at {copy.mark}"
         if plan.phases:
-            _require(copy.mark in plan.phases, f"{what} is before no phase")
+            _require(copy.mark in plan.phases or copy.mark.startswith("group"), f"{what} is before no phase")
         else:
             _require(copy.mark not in inside, f"{what} is inside an operation")
             _require(not copy.mark.startswith("parallel"), f"{what} is outside all tiles")

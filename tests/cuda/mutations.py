@@ -78,7 +78,13 @@ def mutants(plan: Plan) -> Iterator[Mutant]:
 
 
 def _pipelines(plan: Plan) -> Iterator[Mutant]:
-    """Tiles asked for where one is still in use."""
+    """Tiles asked for where one is still in use, or in another order than they are waited for."""
+    if len(plan.pipelines) > 1:
+        mark, pipeline = next(iter(plan.pipelines.items()))
+        further = replace(pipeline, stages=pipeline.stages + 1, distance=pipeline.distance + 1)
+        yield Mutant(
+            "place in use", f"{mark} further ahead", replace(plan, pipelines={**plan.pipelines, mark: further})
+        )
     for mark, pipeline in plan.pipelines.items():
         for distance in (pipeline.stages, pipeline.stages + 1):
             changed = {**plan.pipelines, mark: replace(pipeline, distance=distance)}
@@ -86,7 +92,8 @@ def _pipelines(plan: Plan) -> Iterator[Mutant]:
 
 
 def _barriers(plan: Plan) -> Iterator[Mutant]:
-    order = [place for mark in plan.phases for place in (mark, mark + COPIED)]
+    tiles = [f"group{number}" for number in range(len(plan.groups))]
+    order = [place for mark in (*tiles, *plan.phases) for place in (mark, mark + COPIED)]
     for place, level in plan.barriers.items():
         rest = {p: other for p, other in plan.barriers.items() if p != place}
         yield Mutant("barrier removed", place, replace(plan, barriers=rest))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tcomp.mapping.gpu.atoms import atom_of, operands_of
 from tcomp.mapping.gpu.matrices.products import Operand, product_at
 from tcomp.mapping.gpu.memories import kept_by_warps, shared_budget, shared_bytes
+from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import FETCHED_BYTES
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import home_of
@@ -21,7 +22,7 @@ def use_matrix_units(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     if not options.matrix_units:
         return plan
     for phase in plan.phases.values():
-        own = [c for c in plan.copies if c.mark == phase.mark]
+        own = copies_at(plan, phase.mark)
         statement = next((plan.scop.by_name[c.statement] for c in own), None)
         atom = None if statement is None else atom_of(gpu, plan.scop, statement, options)
         if statement is None or atom is None:

@@ -10,6 +10,7 @@ from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.ir import Execute, LoopNode, walk
 from tcomp.mapping.gpu.atoms import operands_of
 from tcomp.mapping.gpu.matrices.products import Kept, Operand, Product, product_at
+from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
 from tcomp.mapping.plan.values import Buffer, Phase, Plan
 
@@ -52,7 +53,7 @@ def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth:
 
     Row ``8 W (2 i + h) + 8 w + g`` of a tile is row ``8 h + g`` of atom ``i`` of warp ``w`` of W.
     """
-    copies = [c for c in writer.plan.copies if c.mark == phase.mark]
+    copies = copies_at(writer.plan, phase.mark)
     product = product_at(writer.plan, phase, copies, BY_NAME[writer.plan.operations[phase.mark].atom])
     assert product is not None
     (instance,) = {n.statement for n in walk(node) if isinstance(n, Execute)}

@@ -41,6 +41,7 @@ from tcomp.loops.ir import (
     variables,
     walk,
 )
+from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Deal, Phase
@@ -102,7 +103,7 @@ def _may_compute_more(writer: KernelWriter, statement: ScopStatement, phase: Pha
         return not reads
     if any(depends_on_data(s) for r in reads for s in r.subscripts):
         return False  # what does not exist has no subscript that is inside
-    fetched = [r for c in writer.plan.copies if c.mark == phase.mark and c.statement == statement.name for r in c.reads]
+    fetched = [r for c in copies_at(writer.plan, phase.mark) if c.statement == statement.name for r in c.reads]
     return recognise_contraction(statement) is not None and all(r in fetched for r in reads)
 
 
@@ -312,8 +313,9 @@ def _has_room(writer: KernelWriter, node: Scope, phase: Phase, whole: _Whole, ra
     """
     for name, _, extent in lanes_of(writer.dialect, node.body, phase, writer.shape).identifiers:
         ranges = ranges.knowing(name, 0, extent - 1)
-    copies = [c for c in writer.plan.copies if c.mark == phase.mark]
-    fetched = [Fetched(c, "", affine_expressions(c.lower, node.around)) for c in copies]
+    copies = copies_at(writer.plan, phase.mark)
+    around = {c.mark: node.around[: c.lower.dim(isl.dim_type.in_)] for c in copies}
+    fetched = [Fetched(c, "", affine_expressions(c.lower, around[c.mark])) for c in copies]
     body = _from_their_first(node.body, whole.steps)
     return all(_inside(writer, n, whole, inner, fetched) for n, inner in _with_ranges(body, ranges))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tcomp.backends.gpu.dataranges import range_loop
 from tcomp.backends.gpu.fetches.boxes import fetch
-from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipeline_of
+from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipelined_phases
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.gpu.lanes import deal_out, described
 from tcomp.backends.gpu.matrices import MATRICES, multiplies, multiply_matrices
@@ -82,11 +82,10 @@ class PhaseWriter:
 
     def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
         """In front of a loop whose iterations fetch: ask for what the first one needs."""
-        pipeline, phase = pipeline_of(self.writer, node), node.body
-        copies = copies_ahead(self.writer, node, ranges) if pipeline is None else []
-        if pipeline is not None:
-            assert isinstance(phase, Scope)
-            self.pipelined[phase.name] = Pipelined.begin(self.writer, node, pipeline, depth, ranges)
+        phases, phase = pipelined_phases(self.writer, node), node.body
+        copies = [] if phases else copies_ahead(self.writer, node, ranges)
+        if phases:
+            self.pipelined |= Pipelined.begin(self.writer, node, phases, depth, ranges)
         elif copies:
             assert isinstance(phase, Scope)
             filled = self._filled(phase, ranges)
@@ -106,12 +105,17 @@ class PhaseWriter:
 
     def _declaring(self, node: Scope, depth: int, ranges: Ranges, body: Body) -> None:
         """What is below a mark, with the buffers that are declared there in force."""
-        before = dict(self.writer.locals)
+        before, fetched = dict(self.writer.locals), self.writer.fetched
         for buffer in self.writer.plan.buffers.values():
             if buffer.mark == node.name:
                 declare(self.writer, buffer, node.around, depth)
+        for copy in self.writer.plan.copies:
+            if copy.mark == node.name:
+                made = fetch(self.writer, copy, node.around, depth, ranges, True)
+                self.writer.fetched = (*self.writer.fetched, made)
+        self._barrier(node.name + COPIED, depth)
         body(node.body, depth, ranges)
-        self.writer.locals = before
+        self.writer.locals, self.writer.fetched = before, fetched
 
     def _phase(self, node: Scope, phase: Phase, depth: int, ranges: Ranges) -> None:
         self._barrier(phase.mark, depth)

@@ -154,7 +154,8 @@ def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges, stages: int 
         writer.vectors[copy.storage] = None
     tile = writer.fresh(f"{writer.program.dialect.name(copy.storage)}_tile")
     shape = (stages, *copy.room)
-    wide = copy.vector > 1 or stages > 1 or copy.mark in writer.plan.operations
+    by_warps = any(o.statement == copy.statement for o in writer.plan.operations.values())
+    wide = copy.vector > 1 or stages > 1 or by_warps
     share(writer, DEVICE_TYPES[copy.dtype.name], tile, shape, copy.dtype.itemsize, wide)
     writer.uses_thread = True
     return Fetching(writer, copy, tile, writer.unlike("e", ranges))

@@ -7,7 +7,7 @@ filled with zeros by the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.backends.gpu.fetches.boxes import Fetching, prepare_fetch
@@ -16,17 +16,29 @@ from tcomp.backends.gpu.words.spelling import Fetched, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges, Sum
-from tcomp.loops.ir import For, LoopExpr, Number, Operation, Scope, Variable, substitute, variables
+from tcomp.loops.ir import Block, For, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, variables
 from tcomp.mapping.gpu.pipelines import AHEAD
 from tcomp.mapping.plan.values import Pipeline
 
 
-def pipeline_of(writer: KernelWriter, node: For) -> Pipeline | None:
-    """The pipeline at the phase that a loop consists of, if there is one."""
-    phase = node.body
-    if node.step != 1 or not isinstance(phase, Scope):
-        return None
-    return writer.plan.pipelines.get(phase.name)
+def pipelined_phases(writer: KernelWriter, node: For) -> list[Scope]:
+    """The phases with pipelines that a loop runs in each iteration: the one that it consists of, or those of a turn."""
+    body = node.body
+    if node.step != 1 or not isinstance(body, Scope):
+        return []
+    if body.name in writer.plan.pipelines:
+        return [body]
+    return list(_in_every_turn(writer, body.body)) if body.name.startswith("turn") else []
+
+
+def _in_every_turn(writer: KernelWriter, node: LoopNode) -> Iterator[Scope]:
+    """The phases with pipelines below a node, in order, but for those in loops of their own."""
+    match node:
+        case Block():
+            for child in node.children:
+                yield from _in_every_turn(writer, child)
+        case Scope() if node.name in writer.plan.pipelines:
+            yield node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +65,10 @@ class _Asking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipelined:
-    """The copies of a loop over tiles whose body is one phase, in stages.
+    """The copies of a phase in a loop over tiles, in stages: one of as many ``phases`` in the loop that have some.
 
-    ``stage`` and ``next_stage`` are the names of the stage in use and of the one to be filled; ``around`` are the
-    iterators around the phase.
+    ``stage`` and ``next_stage`` are the names of the stage in use and of the one to be filled, which all phases share;
+    the ``last`` of them goes on to the next stages.  ``around`` are the iterators around the phase.
     """
 
     writer: KernelWriter
@@ -66,38 +78,47 @@ class Pipelined:
     stage: str
     next_stage: str
     around: tuple[LoopExpr, ...]
+    phases: int
+    last: bool
 
     @classmethod
-    def begin(cls, writer: KernelWriter, node: For, pipeline: Pipeline, depth: int, ranges: Ranges) -> Pipelined:
+    def begin(
+        cls, writer: KernelWriter, node: For, phases: Sequence[Scope], depth: int, ranges: Ranges
+    ) -> dict[str, Pipelined]:
         """In front of the loop: declare the stages, and ask for the first tiles."""
-        phase = node.body
-        assert isinstance(phase, Scope)
-        if phase.name in writer.begun or (phase.name + AHEAD) in writer.plan.barriers:
+        if any(p.name in writer.begun or (p.name + AHEAD) in writer.plan.barriers for p in phases):
             writer.put(depth, writer.barrier("block"))
-        writer.begun.add(phase.name)
+        writer.begun |= {p.name for p in phases}
         ranges = ranges.knowing("thread", 0, writer.threads - 1)
-        copies = []
-        for copy in (c for c in writer.plan.copies if c.mark == phase.name):
-            fetching = prepare_fetch(writer, copy, ranges, pipeline.stages)
-            copies.append(_asking(writer, node, fetching, phase.around, pipeline.distance, depth, ranges))
+        copies: dict[str, list[_Asking]] = {p.name: [] for p in phases}
+        for phase in phases:
+            pipeline = writer.plan.pipelines[phase.name]
+            for copy in (c for c in writer.plan.copies if c.mark == phase.name):
+                fetching = prepare_fetch(writer, copy, ranges, pipeline.stages)
+                asking = _asking(writer, node, fetching, phase.around, pipeline.distance, depth, ranges)
+                copies[phase.name].append(asking)
         stage, next_stage = writer.fresh("stage"), writer.fresh("next_stage")
-        made = cls(writer, node, pipeline, copies, stage, next_stage, phase.around)
-        made._first_tiles(depth, ranges)
-        writer.put(depth, f"int {stage} = 0, {next_stage} = {pipeline.distance};")
+        made = {
+            p.name: cls(
+                writer, node, writer.plan.pipelines[p.name], copies[p.name], stage, next_stage, p.around, len(phases),
+                p is phases[-1],
+            )
+            for p in phases
+        }  # fmt: skip
+        distance = writer.plan.pipelines[phases[0].name].distance
+        ahead = writer.unlike("ahead", ranges)
+        inner = ranges.knowing(ahead, 0, distance - 1)
+        writer.put(depth, "#pragma unroll")
+        writer.put(depth, f"for (int {ahead} = 0; {ahead} < {distance}; ++{ahead}) {{  // the first tiles")
+        for own in made.values():
+            own._ask(Operation("+", (node.lower, Variable(ahead))), ahead, depth + 1, inner, inner)
+        writer.put(depth, "}")
+        writer.put(depth, f"int {stage} = 0, {next_stage} = {distance};")
         return made
 
-    def _first_tiles(self, depth: int, ranges: Ranges) -> None:
-        ahead = self.writer.unlike("ahead", ranges)
-        distance = self.pipeline.distance
-        inner = ranges.knowing(ahead, 0, distance - 1)
-        self.writer.put(depth, "#pragma unroll")
-        self.writer.put(depth, f"for (int {ahead} = 0; {ahead} < {distance}; ++{ahead}) {{  // the first tiles")
-        self._ask(Operation("+", (self.node.lower, Variable(ahead))), ahead, depth + 1, inner, inner)
-        self.writer.put(depth, "}")
-
     def arrive(self, depth: int) -> tuple[Fetched, ...]:
-        """At the head of an iteration: wait for its tile, which threads may read behind the barrier that follows."""
-        self.writer.put(depth, f"tc_copy_async_wait<{self.pipeline.distance - 1}>();")
+        """At the head of a phase: wait for its tile, which threads may read behind the barrier that follows."""
+        self.writer.put(depth, f"tc_copy_async_wait<{self.phases * self.pipeline.distance - 1}>();")
         own = [asking.fetching for asking in self.copies]
         return tuple(
             Fetched(f.copy, f"{f.tile}[{self.stage}]", affine_expressions(f.copy.lower, self.around)) for f in own
@@ -114,11 +135,13 @@ class Pipelined:
             inner = ranges.knowing(self.node.iterator, low, max(low, min(high, upper[1] - 1 - distance)))
         at = Operation("+", (Variable(self.node.iterator), Number(distance)))
         self._ask(at, self.next_stage, depth, ranges, inner)
-        self._advance(self.next_stage, depth)
+        if self.last:
+            self._advance(self.next_stage, depth)
 
     def leave(self, depth: int) -> None:
-        """At the end of an iteration: go on to the next stage."""
-        self._advance(self.stage, depth)
+        """At the end of a phase: go on to the next stage if no other one is to come."""
+        if self.last:
+            self._advance(self.stage, depth)
 
     def _advance(self, name: str, depth: int) -> None:
         self.writer.put(depth, f"{name} = {name} + 1 == {self.pipeline.stages} ? 0 : {name} + 1;")
