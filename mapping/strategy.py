@@ -30,6 +30,8 @@ from tcomp.mapping.gpu.parts import split_reductions
 from tcomp.mapping.gpu.phases import deal_to_threads
 from tcomp.mapping.gpu.pipelines import pipeline_fetches
 from tcomp.mapping.gpu.promotion import promote_to_shared
+from tcomp.mapping.gpu.rows.keeping import keep_rows
+from tcomp.mapping.gpu.rows.results import keep_results
 from tcomp.mapping.gpu.tiles import gpu_tiling
 from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
 from tcomp.mapping.machines.cpu import Machine
@@ -98,8 +100,9 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
     Let long rows of weights pass by, split reductions between blocks, tile (3), accumulate apart what leaves a kernel,
-    deal loops to threads (4, 6), keep temporaries in registers and shared memory (9), fetch operands into shared
-    memory (8), multiply matrices by warps, fetch ahead, synchronise.
+    keep rows that are read again, deal loops to threads (4, 6), keep temporaries in registers and shared memory (9),
+    and results in all threads of a row, fetch operands into shared memory (8), multiply matrices by warps, fetch ahead,
+    synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
@@ -107,8 +110,10 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=turning_groups), plants=True),
         Pass("apart", accumulate_apart, plants=True),
+        Pass("rows", functools.partial(keep_rows, gpu), plants=True),
         Pass("threads", functools.partial(deal_to_threads, gpu), plants=True),
         Pass("memories", functools.partial(place_in_memories, gpu)),
+        Pass("results", keep_results),
         Pass("promotion", functools.partial(promote_to_shared, gpu)),
         Pass("atoms", functools.partial(use_matrix_units, gpu)),
         Pass("pipelines", functools.partial(pipeline_fetches, gpu)),

@@ -144,7 +144,7 @@ def deal(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...], options: 
     elif sides is not None:
         wanted = _two_sided(box, sides, _contraction_threads(scop, cluster, box, sides))
     else:
-        wanted = _filled(box, order, _usual_threads(math.prod(box)))
+        wanted = _filled(box, order, usual_threads(math.prod(box)))
     width = 1 if sides is None else VECTOR_BYTES // _widest_operand(scop, cluster)
     together = windowed(scop, cluster) if sides is not None else frozenset()
     vectors = [_vector(options.distribution, d in together, width) for d in range(len(box))]
@@ -260,14 +260,14 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     sizes = main.extents
     vector = vector_position(scop, main)
     positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
-    usual = _usual_threads(math.prod(sizes[p] for p in positions))
+    usual = usual_threads(math.prod(sizes[p] for p in positions))
     budget = usual if options.threads is None else math.prod(options.threads)
-    each = max(WARP, _power_of_two_below(usual // max(1, math.prod(box))))
+    each = max(WARP, power_of_two_below(usual // max(1, math.prod(box))))
     first = each if options.threads is None else options.threads[0]
     shares: list[tuple[int, int]] = []
     for p in positions[:2]:
         limit = first if not shares else (each if options.threads is None else budget) // shares[0][1]
-        threads = min(_power_of_two_below(limit), _power_of_two_below(sizes[p]))
+        threads = min(power_of_two_below(limit), power_of_two_below(sizes[p]))
         if threads > 1:
             shares.append((p, threads))
     budget //= math.prod(t for _, t in shares)
@@ -284,7 +284,7 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     return Dealt("shared", deals, below, (*shape, *(t for _, t in reversed(shares))) or (1,))
 
 
-def _usual_threads(points: int) -> int:
+def usual_threads(points: int) -> int:
     """Threads of a block that share so many steps or elements."""
     return CONTRACTIONS.block_threads if points <= DEALING.usual_points else 2 * CONTRACTIONS.block_threads
 
@@ -293,5 +293,5 @@ def _power_of_two_above(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def _power_of_two_below(n: int) -> int:
+def power_of_two_below(n: int) -> int:
     return 1 << (max(1, n).bit_length() - 1)

@@ -117,36 +117,37 @@ class _Placer:
         folded = () if fold is None else (fold,)
         deals = tuple(Deal(1, 1, 1, None) if d is None else d[0] for d in owner.dimensions)
         shape = tuple(d.elements for d in deals)
-        lower = self._dealt_corner(writers[0], storage, place)
+        lower = dealt_corner(self.plan, writers[0], storage, place)
         private = Buffer(storage.name, storage.dtype, "private", shape, (), lower, place.mark, deals, folded=folded)
         unrolled = not by_shares or math.prod(shape) <= UNROLLING.longest
         return private if private.bytes <= PRIVATE_BYTES and unrolled else None
 
-    def _dealt_corner(self, user: ScopStatement, storage: Storage, place: Place) -> isl.MultiAff:
-        """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""
-        group, number = home_of(self.plan, user.name)
-        corner = box_hull(group.footprints[number].tiles).lower
-        subscripts = user.subscripts if user.target == storage.name else next(
-            e.subscripts for e in walk(user.value) if isinstance(e, Read) and e.tensor == storage.name
-        )  # fmt: skip
-        coordinates = self.plan.clusters[number].coordinates[user.name]
-        space = isl.Space.alloc(corner.get_ctx(), 0, corner.dim(isl.dim_type.in_), len(subscripts))
-        lower = isl.MultiAff.zero(space)
-        fold = folded_dimension(self.plan, storage.name)
-        for position, subscript in enumerate(subscripts):
-            d = coordinate_of(user, coordinates, subscript)
-            if position == fold:
-                continue
-            if d is None:
-                zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space.domain()))
-                lower = lower.set_at(position, zero.set_constant_val(isl.Val(storage.box.origin[position])))
-            else:
-                lower = lower.set_at(position, corner.get_at(d))
-        beyond = corner.dim(isl.dim_type.in_) - place.prefixes[user.name].dim(isl.dim_type.out)
-        if beyond > 0:
-            # What is kept from turn to turn is nowhere else in another turn.
-            lower = lower.drop_dims(isl.dim_type.in_, corner.dim(isl.dim_type.in_) - beyond, beyond)
-        return lower
+
+def dealt_corner(plan: Plan, user: ScopStatement, storage: Storage, place: Place) -> isl.MultiAff:
+    """The corner from which the elements of a private buffer are counted: that of the tile that was dealt."""
+    group, number = home_of(plan, user.name)
+    corner = box_hull(group.footprints[number].tiles).lower
+    subscripts = user.subscripts if user.target == storage.name else next(
+        e.subscripts for e in walk(user.value) if isinstance(e, Read) and e.tensor == storage.name
+    )  # fmt: skip
+    coordinates = plan.clusters[number].coordinates[user.name]
+    space = isl.Space.alloc(corner.get_ctx(), 0, corner.dim(isl.dim_type.in_), len(subscripts))
+    lower = isl.MultiAff.zero(space)
+    fold = folded_dimension(plan, storage.name)
+    for position, subscript in enumerate(subscripts):
+        d = coordinate_of(user, coordinates, subscript)
+        if position == fold:
+            continue
+        if d is None:
+            zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space.domain()))
+            lower = lower.set_at(position, zero.set_constant_val(isl.Val(storage.box.origin[position])))
+        else:
+            lower = lower.set_at(position, corner.get_at(d))
+    beyond = corner.dim(isl.dim_type.in_) - place.prefixes[user.name].dim(isl.dim_type.out)
+    if beyond > 0:
+        # What is kept from turn to turn is nowhere else in another turn.
+        lower = lower.drop_dims(isl.dim_type.in_, corner.dim(isl.dim_type.in_) - beyond, beyond)
+    return lower
 
 
 def _folded(buffer: Buffer, dimensions: tuple[int, ...]) -> Buffer:

@@ -19,6 +19,7 @@ from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms, whole_steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
+from tcomp.mapping.gpu.rows.dealing import RowThreads, rows_of_threads
 from tcomp.mapping.gpu.turns.dealing import Turning, deal_in_turns, rows_in_turns
 from tcomp.mapping.machines.fitted.gpu import TURNS
 from tcomp.mapping.machines.gpu import Gpu
@@ -42,10 +43,13 @@ def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     single, rows = replace(options, matrix_units=False), rows_in_turns(gpu, plan, options)
     apart = {g.clusters for g in plan.groups if not g.turns and len(_shapes(gpu, plan, g, options)) > 1}
 
+    shared = {g.clusters: rows_of_threads(gpu, plan, g, options) for g in plan.groups}
+
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
         group = homes[cluster.number]
         own = single if group.clusters in apart else options
-        dealer = _Dealer(gpu, plan.scop, group, cluster, footprint, own, rows.get(cluster.number))
+        dealer = _Dealer(gpu, plan.scop, group, cluster, footprint, own, rows.get(cluster.number),
+                         shared[group.clusters])  # fmt: skip
         tree = dealer.tree()
         phases.update(dealer.phases)
         operations.update(dealer.operations)
@@ -135,6 +139,7 @@ class _Dealer:
         footprint: Footprint,
         options: MappingOptions,
         turning: Turning | None,
+        threads: RowThreads | None,
     ) -> None:
         self.gpu = gpu
         self.scop = scop
@@ -145,6 +150,8 @@ class _Dealer:
         self.turning = turning
         if turning is not None:
             self.dealt = deal_in_turns(scop, group, cluster, turning)
+        elif threads is not None:
+            self.dealt = threads.deal(scop, cluster, box)
         else:
             self.dealt = deal(gpu, scop, cluster, box, options)
         single = turning is not None or self.dealt.form != "serial"

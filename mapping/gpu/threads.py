@@ -23,9 +23,9 @@ _WARP_OF_THREAD = isl.Map(f"{{ [t] -> [floor(t/{WARP})] }}")
 class ThreadMaps:
     """For each statement, instance to the number of a thread in its block.
 
-    ``threads`` run the instance; ``leaders`` have the result of a reduction that threads share, and otherwise are the
-    same.  ``phase_of`` gives the phase of a statement.  Warps that multiply matrices take some operands from the
-    threads that keep them: these are the ``lenders`` of a statement's storage.
+    ``threads`` run the instance, several where a phase runs everywhere; ``leaders`` have the result of a reduction
+    that threads share, and otherwise are the same.  ``phase_of`` gives the phase of a statement.  Warps that multiply
+    matrices take some operands from the threads that keep them: these are the ``lenders`` of a statement's storage.
     """
 
     threads: Mapping[str, isl.Map]
@@ -43,8 +43,10 @@ class ThreadMaps:
         for phase in plan.phases.values():
             for statement, prefix in marks[phase.lanes].prefixes.items():
                 depth = prefix.dim(isl.dim_type.out)
-                threads[statement] = prefix.apply_range(_number(phase, depth, set()))
-                leaders[statement] = prefix.apply_range(_number(phase, depth, shared_dimensions(plan, phase)))
+                shared = shared_dimensions(plan, phase)
+                alone = _everywhere(phase, shared)
+                leaders[statement] = prefix.apply_range(_number(phase, depth, shared, alone))
+                threads[statement] = prefix.apply_range(_number(phase, depth, set(), () if shared else alone))
                 phase_of[statement] = phase
         lenders: dict[tuple[str, str], isl.Map] = {}
         for operation in plan.operations.values():
@@ -78,8 +80,19 @@ class ThreadMaps:
 
 
 def between_threads(ends: Ends, pairs: isl.Map) -> isl.Map:
-    """Those pairs of instances of which the second's thread is another one than the first's."""
-    return pairs.subtract(ends[0].apply_range(ends[1].reverse()))
+    """Those pairs of instances of which the second's thread, or one of them, is none of the first's."""
+    apart = pairs.subtract(ends[0].apply_range(ends[1].reverse()))
+    if ends[1].is_single_valued():
+        return apart
+    reading, leaving = pairs.range_map().apply_range(ends[1]), pairs.domain_map().apply_range(ends[0])
+    return apart.union(reading.subtract(leaving).domain().unwrap())
+
+
+def _everywhere(phase: Phase, shared: set[int]) -> tuple[int, ...]:
+    """Dimensions along which all threads do what one of them would do."""
+    if not phase.everywhere:
+        return ()
+    return tuple(d for d, extent in enumerate(phase.shape) if extent > 1 and (d not in phase.dimensions or d in shared))
 
 
 def between_warps(ends: Ends, pairs: isl.Map) -> isl.Map:
@@ -109,13 +122,21 @@ def _keepers(buffer: Buffer, access: isl.Map, prefix: isl.Map, shape: tuple[int,
     return offsets.apply_range(isl.Map(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}"))
 
 
-def _number(phase: Phase, depth: int, leading: set[int]) -> isl.Map:
-    """Values of the bands around a thread to its number; its coordinates along ``leading`` count as 0."""
+def _number(phase: Phase, depth: int, leading: set[int], alone: tuple[int, ...] = ()) -> isl.Map:
+    """Values of the bands around a thread to its number; its coordinates along ``leading`` count as 0.
+
+    It is one of all those that differ ``alone`` in some dimensions.
+    """
     members = len(phase.dimensions)
-    names = [f"i{d}" for d in range(depth)]
-    terms = [
-        f"{math.prod(phase.shape[dimension + 1 :])}*i{depth - members + position}"
+    names, others = [f"i{d}" for d in range(depth)], [f"e{d}" for d in alone]
+    coordinates = {
+        dimension: f"i{depth - members + position}"
         for position, dimension in enumerate(phase.dimensions)
         if dimension not in leading
-    ]
-    return map_from_text(f"{{ [{', '.join(names)}] -> [{' + '.join(terms) or '0'}] }}")
+    } | {d: f"e{d}" for d in alone}
+    terms = [f"{math.prod(phase.shape[d + 1 :])}*{name}" for d, name in sorted(coordinates.items())]
+    number = " + ".join(terms) or "0"
+    if not alone:
+        return map_from_text(f"{{ [{', '.join(names)}] -> [{number}] }}")
+    within = " and ".join(f"0 <= e{d} < {phase.shape[d]}" for d in alone)
+    return isl.Map(f"{{ [{', '.join(names)}] -> [t] : exists ({', '.join(others)} : t = {number} and {within}) }}")

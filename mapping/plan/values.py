@@ -201,8 +201,9 @@ class Phase:
     """What the threads of a block do between two places where they may wait for each other: all below ``mark``.
 
     ``shape`` are the extents of the threads that the phase was dealt to, outermost first; the band below the mark has
-    one member for each of ``dimensions``, and threads whose other coordinates are not 0 rest.  The mark ``lanes``
-    stands below that band.
+    one member for each of ``dimensions``, and threads whose other coordinates are not 0 rest, unless all of them do
+    the same ``everywhere``, each on copies of its own.  A reduction that threads share leaves its result so in all of
+    them.  The mark ``lanes`` stands below that band.
     """
 
     mark: str
@@ -212,6 +213,7 @@ class Phase:
     dimensions: tuple[int, ...]
     reads: frozenset[str]
     writes: frozenset[str]
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +373,8 @@ class Plan:
     (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
     (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
     (``fusion/inlining.py``).  What is in ``stored`` must go through global memory; ``apart``
-    names updates whose sums have a storage of their own (``tiles/apart.py``).  On a GPU ``phases`` and ``dealt``
+    names updates whose sums have a storage of their own (``tiles/apart.py``), ``kept`` what statements read from a
+    temporary that is filled ahead of them (``fusion/keeping.py``).  On a GPU ``phases`` and ``dealt``
     say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``pipelines`` at which phases
     that is asynchronous, and ``barriers`` at the entry of which marks threads wait: for their "block" or their
     "warp".
@@ -393,6 +396,7 @@ class Plan:
     rescaled: tuple[Rescaled, ...] = ()
     stored: frozenset[str] = frozenset()
     apart: tuple[str, ...] = ()
+    kept: tuple[tuple[str, tuple[str, ...]], ...] = ()
     dealt: Mapping[int, Dealt] = field(default_factory=lambda: MappingProxyType({}))
     copies: tuple[Copy, ...] = ()
     pipelines: Mapping[str, Pipeline] = field(default_factory=lambda: MappingProxyType({}))

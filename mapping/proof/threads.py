@@ -17,6 +17,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.gpu.rounds import in_one_place, reuses
+from tcomp.mapping.gpu.rows.results import written_everywhere
 from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME
@@ -42,6 +43,7 @@ def prove_memories(plan: Plan, step: str) -> None:
     for phase in plan.phases.values():
         proof.dealt(phase, step)
         proof.multiplied(phase, step)
+        proof.everywhere(phase, step)
         if shared_dimensions(plan, phase):
             proof.shared(phase, step)
     if plan.phases:
@@ -149,6 +151,13 @@ class _Proof:
                     raise LegalityError(
                         f"pass '{step}' lets several threads reduce one element: {apart.wrap().sample_point()}"
                     )
+
+    def everywhere(self, phase: Phase, step: str) -> None:
+        """What all threads do alike they do on copies of their own, of what all of them have."""
+        if phase.everywhere and not written_everywhere(self.plan, phase):
+            raise LegalityError(
+                f"pass '{step}' lets all threads run {phase.mark} alike, but not all have what it reads and writes"
+            )
 
     def multiplied(self, phase: Phase, step: str) -> None:
         """Warps that multiply matrices have results and operands where the instruction wants them."""

@@ -250,7 +250,8 @@ def _phase(plan: Plan, row: Row) -> Phase:
     statements = [plan.scop.by_name[s] for s in place.prefixes]
     reads = frozenset(r.get_tuple_name(isl.dim_type.out) for s in statements for r in s.all_reads)
     writes = frozenset(s.target for s in statements)
-    return Phase(mark, lanes, cluster, row.numbers("shape"), row.numbers("dimensions"), reads, writes)
+    everywhere = row.number("everywhere", 0) > 0
+    return Phase(mark, lanes, cluster, row.numbers("shape"), row.numbers("dimensions"), reads, writes, everywhere)
 
 
 def _dealt(row: Row) -> Dealt:

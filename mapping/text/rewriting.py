@@ -7,6 +7,7 @@ import islpy as isl
 from tcomp.errors import PlanError
 from tcomp.mapping.fusion.distributing import can_distribute, distributed
 from tcomp.mapping.fusion.inlining import can_inline, inlined
+from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
 from tcomp.mapping.plan.values import Plan, Rescaled
@@ -50,10 +51,15 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("apart"):
         scop, name = _apart(scop, row)
         apart.append(name)
+    rows = list[tuple[str, tuple[str, ...]]]()
+    for row in source.rows("kept"):
+        scop, one = _kept(scop, row)
+        rows.append(one)
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
         scop, scop, tree, (), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs, outlined=parts,
         inlined=names, rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
+        kept=tuple(rows),
     )  # fmt: skip
 
 
@@ -122,3 +128,12 @@ def _apart(scop: Scop, row: Row) -> tuple[Scop, str]:
     if name not in scop.by_name or not can_accumulate_apart(scop, name):
         raise PlanError(f"{row.where}: {name} cannot accumulate in a storage of its own")
     return accumulated_apart(scop, name), name
+
+
+def _kept(scop: Scop, row: Row) -> tuple[Scop, tuple[str, tuple[str, ...]]]:
+    storage, readers = row.text("storage"), row.texts("statements")
+    if not can_keep(scop, storage, readers):
+        raise PlanError(
+            f"{row.where}: {', '.join(readers)} cannot read {storage} from a temporary that is filled ahead"
+        )
+    return kept(scop, storage, readers), (storage, readers)

@@ -48,6 +48,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "rescaled": [_rescaled(r) for r in plan.rescaled],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
         "apart": [{"statement": name} for name in plan.apart],
+        "kept": [{"storage": storage, "statements": names} for storage, names in plan.kept],
         "cluster": [{"statements": {s: c.coordinates[s] for s in c.statements}} for c in plan.clusters],
         "group": [_group(group) for group in plan.groups],
         "buffer": [_buffer(buffer) for buffer in plan.buffers.values()],
@@ -113,13 +114,14 @@ def _buffer(buffer: Buffer) -> dict[str, Value]:
 
 
 def _phase(phase: Phase) -> dict[str, Value]:
-    return {
+    row: dict[str, Value] = {
         "mark": phase.mark,
         "lanes": phase.lanes,
         "cluster": phase.cluster,
         "shape": phase.shape,
         "dimensions": phase.dimensions,
     }
+    return row | {"everywhere": 1} if phase.everywhere else row
 
 
 def _dealt(cluster: int, dealt: Dealt) -> dict[str, Value]:

@@ -72,6 +72,17 @@ def counted(source: Source, kernel: str, instruction: str, architecture: str = "
     return busiest_loop([Loop(Counter(instructions[first:end])) for first, end in outer], instruction)
 
 
+def instructions_of(source: Source, architecture: str = "sm_90") -> Loop:
+    """All instructions of the only kernel of a source; skips the test where NVIDIA's tools are missing."""
+    try:
+        nvrtc.find()
+        sass.find()
+    except TargetError as error:
+        pytest.skip(error.message)
+    (lines,) = _kernels(sass.disassemble(compile_image(source, architecture))).values()
+    return Loop(Counter(found[1] for line in lines if (found := _INSTRUCTION.match(line)) is not None))
+
+
 def _kernels(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in text.splitlines():

@@ -39,6 +39,8 @@ KINDS = (
     "dimensions swapped",
     "threads missing",
     "sharing forgotten",
+    "one thread for all",
+    "all threads for one",
     "place in use",
 )
 """What mutants have wrong with them."""
@@ -74,6 +76,7 @@ def mutants(plan: Plan) -> Iterator[Mutant]:
         for kind, change, moved in _phases(phase):
             yield Mutant(kind, f"{phase.mark}: {change}", replace(plan, phases={**plan.phases, phase.mark: moved}))
     yield from _sharing(plan)
+    yield from _everywhere(plan)
     yield from _pipelines(plan)
 
 
@@ -197,8 +200,20 @@ def _phases(phase: Phase) -> Iterator[tuple[str, str, Phase]]:
         swapped = (phase.dimensions[1], phase.dimensions[0], *phase.dimensions[2:])
         yield "dimensions swapped", str(list(swapped)), replace(phase, dimensions=swapped)
     for position in phase.dimensions:
-        fewer = tuple(e - (k == position) for k, e in enumerate(phase.shape))
+        # A quarter of them: the last vectors of a row may have no thread for themselves.
+        fewer = tuple(min(e - 1, 3 * e // 4) if k == position else e for k, e in enumerate(phase.shape))
         yield "threads missing", str(list(fewer)), replace(phase, shape=fewer)
+
+
+def _everywhere(plan: Plan) -> Iterator[Mutant]:
+    """What all threads of a row do left to one of them, and the other way round."""
+    for phase in plan.phases.values():
+        rest = [d for d, e in enumerate(phase.shape) if e > 1 and d not in phase.dimensions]
+        shared = phase.mark in plan.operations and plan.operations[phase.mark].kind != "contract"
+        if phase.everywhere or rest or shared:
+            kind = "one thread for all" if phase.everywhere else "all threads for one"
+            other = replace(phase, everywhere=not phase.everywhere)
+            yield Mutant(kind, phase.mark, replace(plan, phases={**plan.phases, phase.mark: other}))
 
 
 def _sharing(plan: Plan) -> Iterator[Mutant]:

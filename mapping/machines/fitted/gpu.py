@@ -215,6 +215,13 @@ class Dealing:
             "found: not recorded"
         ),
     )
+    most_row_threads: int = fitted(
+        512,
+        "threads of a block",
+        "That may share the rows of a tile.",
+        machine="none: no device was at hand",
+        how="what a multiprocessor must hold at least, so that each thread has 128 registers",
+    )
     elements_per_thread: int = fitted(
         4,
         "elements",

@@ -30,12 +30,24 @@ def _extremum(name: str, before: str) -> str:
 
 def _put(width: int, vector: str) -> str:
     """Stores so many bytes that a thread has side by side."""
-    return f"""template <class T, int count>
-$D void tc_put{width}(T *global, const T (&values)[count]) {{
+    return f"""template <class T>
+$D void tc_put{width}(T *global, const T *values) {{
 #ifndef TC_ANYWHERE
   *reinterpret_cast<{vector} *>(global) = *reinterpret_cast<const {vector} *>(values);
 #else
-  for (int i = 0; i < count; i++) global[i] = values[i];
+  for (int i = 0; i < (int)({width} / sizeof(T)); i++) global[i] = values[i];
+#endif
+}}"""
+
+
+def _get(width: int, vector: str) -> str:
+    """Loads so many bytes side by side for a thread."""
+    return f"""template <class T>
+$D void tc_get{width}(T *values, const T *global) {{
+#ifndef TC_ANYWHERE
+  *reinterpret_cast<{vector} *>(values) = *reinterpret_cast<const {vector} *>(global);
+#else
+  for (int i = 0; i < (int)({width} / sizeof(T)); i++) values[i] = global[i];
 #endif
 }}"""
 
@@ -210,6 +222,9 @@ $D void tc_mma_three(float &c0, float &c1, float &c2, float &c3, const unsigned 
   tc_mma_tf32(c0, c1, c2, c3, near_a, near_b[0], near_b[1]);
 }""",
     "tc_mma_f64": _MULTIPLY_DOUBLES,
+    "tc_get4": _get(4, "unsigned int"),
+    "tc_get8": _get(8, "uint2"),
+    "tc_get16": _get(16, "uint4"),
     "tc_put4": _put(4, "unsigned int"),
     "tc_put8": _put(8, "uint2"),
     "tc_put16": _put(16, "uint4"),

@@ -26,8 +26,9 @@ from tcomp.loops.ir import (
     substitute_all,
     walk,
 )
+from tcomp.mapping.fusion.keeping import copy_of
 from tcomp.mapping.plan.values import Phase
-from tcomp.model.scop import ScopStatement
+from tcomp.model.scop import ScopStatement, storage_of
 
 LONGEST_COMMENT = 100
 """Characters of a statement in a comment."""
@@ -60,7 +61,7 @@ def lanes_of(dialect: DeviceDialect, node: LoopNode, phase: Phase, block: tuple[
     fixed += [
         f"{_operand(texts[d])} == 0"
         for d in range(len(phase.shape))
-        if d not in phase.dimensions and phase.shape[d] > 1
+        if d not in phase.dimensions and phase.shape[d] > 1 and not phase.everywhere
     ]
     known: dict[str, LoopExpr] = {}
     loops = {n.iterator for n in path if isinstance(n, For)}
@@ -138,6 +139,9 @@ def described(writer: KernelWriter, node: LoopNode, phase: Phase, more: str = ""
 
 def _in_words(writer: KernelWriter, statement: ScopStatement) -> str:
     """The statement of the program that a statement of the model is a part of."""
+    if statement.name in {copy_of(reader) for _, readers in writer.plan.kept for reader in readers}:
+        (read,) = statement.reads
+        return f"rows of {writer.program.dialect.name(storage_of(read))} are kept"
     written = writer.program.function.definition.body[statement.origin]
     match statement.kind:
         case "init":

@@ -9,6 +9,7 @@ from tcomp.backends.gpu.fetches.boxes import fetch
 from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipelined_phases
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.gpu.lanes import deal_out, described
+from tcomp.backends.gpu.loads import gather, gathering
 from tcomp.backends.gpu.matrices import MATRICES, multiplies, multiply_matrices
 from tcomp.backends.gpu.memory import declare
 from tcomp.backends.gpu.overhang import WHOLE, overhung
@@ -165,7 +166,8 @@ class PhaseWriter:
                 for child in node.children:
                     self._serial(child, depth, ranges)
             case For():
-                self._point_loop(node, depth, ranges)
+                with gathering(self.writer):
+                    self._point_loop(node, depth, ranges)
             case Let():
                 self.writer.let(node, depth, ranges, self._serial)
             case If():
@@ -185,6 +187,7 @@ class PhaseWriter:
         if low is not None and high is not None and node.step == 1:
             constant = low[0] == low[1] and high[0] == high[1]
             trips = max(0, high[1] - low[0])
+            gather(self.writer, node, depth, ranges)
             together = stored_together(self.writer, node, ranges)
             if together is not None:
                 store_together(self.writer, node, together, depth, ranges, self._serial)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, bare, combine, constant_text, load, store
 from tcomp.backends.gpu.lanes import deal_out, described
+from tcomp.backends.gpu.loads import gather, gathering
 from tcomp.backends.gpu.memory import share
 from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
 from tcomp.backends.gpu.statements import assign, assignment, speller
@@ -42,6 +43,9 @@ def share_reduction(writer: KernelWriter, node: LoopNode, phase: Phase, depth: i
     deal_out(writer, node, phase, depth, ranges, accumulate)
     shared = _Shared(writer, statement.name, reduction, dtype, part, dealt.group)
     warps = shared.by_shuffles(depth, phase) if writer.dialect.lanes else shared.in_memory(depth)
+    if warps and phase.everywhere:
+        shared.in_all_warps(warps, depth)
+        warps = ""
 
     def finish(body: LoopNode, depth: int, ranges: Ranges) -> None:
         if warps:
@@ -99,6 +103,17 @@ class _Shared:
         self.writer.put(depth, f"{loop} {self._taken(f'{warps}[{number}]')}")
         self.writer.at(self.statement)
 
+    def in_all_warps(self, warps: str, depth: int) -> None:
+        """The results of the warps of a group, combined by each of them for itself, in one order."""
+        lanes, writer = self.writer.dialect.lanes, self.writer
+        count = self.group // lanes
+        first = "" if self.group == writer.threads else f"thread / {self.group} * {count} + "
+        writer.put(depth, f"{self.part} = {warps}[{first}thread % {count}];")
+        writer.at(self.statement)
+        if count > 1:
+            other = writer.dialect.shuffled(self.part, self.dtype, count, writer.threads)
+            writer.put(depth, f"for (int lane = {count // 2}; lane > 0; lane /= 2) {self._taken(other)}")
+
     def in_memory(self, depth: int) -> str:
         """In shared memory alone, half as many threads in each round: for languages that promise no warps.
 
@@ -147,7 +162,8 @@ def _accumulate(writer: KernelWriter, node: LoopNode, part: str, depth: int, ran
             for child in node.children:
                 _accumulate(writer, child, part, depth, ranges)
         case For():
-            _step_loop(writer, node, part, depth, ranges)
+            with gathering(writer):
+                _step_loop(writer, node, part, depth, ranges)
         case Let():
             writer.let(node, depth, ranges, lambda n, d, r: _accumulate(writer, n, part, d, r))
         case If():
@@ -167,6 +183,7 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
     """A loop over the steps of one thread; a short one is unrolled, so that its loads go out together."""
     node = from_zero(writer, node, ranges)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
+    gather(writer, node, depth, ranges)
     trips = None if low is None or high is None or node.step != 1 else high[1] - low[0]
     most = UNROLLING.longest if indexes_registers(writer, node) else UNROLLING.few_trips
     if low is not None and high is not None and trips is not None and trips <= most:

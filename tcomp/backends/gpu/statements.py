@@ -19,7 +19,7 @@ def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpelle
     program = writer.program
     return DeviceSpeller(
         writer.plan.scop, {}, UsedIndices(names), program.needs, program.checked, program.function.source,
-        program.dialect, node.statement, arguments, ranges, writer.locals, writer.fetched, writer.used,
+        program.dialect, node.statement, arguments, ranges, writer.locals, writer.fetched, writer.used, writer.loaded,
         reported=statement.reported,
     )  # fmt: skip
 

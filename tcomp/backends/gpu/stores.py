@@ -19,8 +19,15 @@ from tcomp.grammar.tree.function import depends_on_data
 from tcomp.loops.indexing import Ranges, step_of
 from tcomp.loops.ir import Block, Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, substitute
 
-WIDTHS = (4, 8, 16)
-"""Bytes that a thread stores at a time."""
+WIDEST, WIDTHS = 16, (4, 8, 16)
+"""Bytes that a thread stores or loads at a time."""
+
+
+def pieces_of(width: int) -> tuple[int, ...]:
+    """The accesses that so many bytes side by side take; none where they cannot be had in whole ones."""
+    if width in WIDTHS:
+        return (width,)
+    return () if width == 0 or width % WIDEST else (WIDEST,) * (width // WIDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +43,18 @@ class Together:
 
 def stored_together(writer: KernelWriter, node: For, ranges: Ranges) -> Together | None:
     """What the iterations of a loop store side by side and aligned, all of it; None where that is not sure."""
-    executes = _executes(node.body)
+    executes = executes_of(node.body)
     bounds = ranges.bounds(node.lower), ranges.bounds(node.upper)
     if executes is None or node.step != 1 or bounds[0] != (0, 0):
         return None
-    found = [e for e in executes if _in_memory(writer, writer.statements[e.statement].target)]
+    found = [e for e in executes if in_memory(writer, writer.statements[e.statement].target)]
     if len(found) != 1:
         return None
     statement, storage = writer.statements[found[0].statement], writer.statements[found[0].statement].target
     elements = 0 if bounds[1] is None or bounds[1][0] != bounds[1][1] else bounds[1][0]
     width = elements * writer.plan.scop.storages[storage].dtype.itemsize
     read = {r.get_tuple_name(isl.dim_type.out) for e in executes for r in writer.statements[e.statement].reads}
-    if elements < 2 or width not in WIDTHS or statement.kind == "update" or storage in read:
+    if elements < 2 or not pieces_of(width) or statement.kind == "update" or storage in read:
         return None
     if any(depends_on_data(s) for s in statement.subscripts):
         return None
@@ -58,21 +65,22 @@ def stored_together(writer: KernelWriter, node: For, ranges: Ranges) -> Together
     return Together(found[0], storage, elements, width, first.expression())
 
 
-def _executes(node: LoopNode) -> list[Execute] | None:
+def executes_of(node: LoopNode) -> list[Execute] | None:
     """The instances below a node, one after another; None where anything decides which of them run."""
     match node:
         case Execute():
             return [node]
         case Scope():
-            return _executes(node.body)
+            return executes_of(node.body)
         case Block():
-            parts = [_executes(child) for child in node.children]
+            parts = [executes_of(child) for child in node.children]
             return None if any(p is None for p in parts) else [e for p in parts for e in p or ()]
         case _:
             return None
 
 
-def _in_memory(writer: KernelWriter, storage: str) -> bool:
+def in_memory(writer: KernelWriter, storage: str) -> bool:
+    """Whether a storage is where all blocks see it."""
     buffer = writer.plan.buffers.get(storage)
     return buffer is None or buffer.space == "global"
 
@@ -94,12 +102,16 @@ def store_together(writer: KernelWriter, node: For, own: Together, depth: int, r
     element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
     writer.used[own.storage] = None
     writer.vectors[own.storage] = None
-    writer.put(depth, writer.dialect.aligned(element, name, own.elements, own.width))
+    pieces = pieces_of(own.width)
+    writer.put(depth, writer.dialect.aligned(element, name, own.elements, pieces[0]))
     writer.put(depth, "#pragma unroll")
     before = writer.redirected
     writer.redirected = {**before, own.execute.statement: f"{name}[{node.iterator}]"}
     writer.loop(node, depth, ranges, body)
     writer.redirected = before
     place = f"{writer.program.dialect.name(own.storage)}[{expression_text(own.address, ranges)}]"
-    writer.put(depth, f"{writer.dialect.typed(f'tc_put{own.width}', element)}(&{place}, {name});")
-    writer.at(own.execute.statement)
+    for number, width in enumerate(pieces):
+        behind = f" + {number * width // (own.width // own.elements)}" if number else ""
+        put = writer.dialect.typed(f"tc_put{width}", element)
+        writer.put(depth, f"{put}(&{place}{behind}, {name}{behind});")
+        writer.at(own.execute.statement)

@@ -13,7 +13,7 @@ from tcomp.backends.gpu.words.guards import readable
 from tcomp.backends.gpu.words.names import unlike
 from tcomp.backends.gpu.words.spelling import Fetched, Local, expression_text
 from tcomp.backends.spelling import Needs
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Function, Read
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, Let, LoopExpr, LoopNode, walk
 from tcomp.loops.narrowing import Narrowing, narrow
@@ -45,7 +45,8 @@ class KernelWriter:
     of pipelines whose first tiles it has asked for; ``starts`` says where reductions into a storage start;
     ``exchanged`` has, by element type, the array in which threads combine what they share without warps;
     ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
-    ``redirected`` are statements whose results go elsewhere first, with the C text for that place.  ``wide`` says
+    ``redirected`` are statements whose results go elsewhere first, with the C text for that place; ``loaded`` is
+    the C text for what statements read that was loaded before.  ``wide`` says
     whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
     memory, too.
     """
@@ -72,6 +73,7 @@ class KernelWriter:
         self.thread_ids: dict[str, str] = {}
         self.declared: dict[str, LoopExpr] = {}
         self.redirected: dict[str, str] = {}
+        self.loaded: Mapping[tuple[str, Read], str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
         self.exchanged: dict[str, str] = {}
         self.ranges: Mapping[str, Narrowing] = {}

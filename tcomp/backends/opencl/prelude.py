@@ -135,6 +135,14 @@ static inline void tc_store_turned_{suffix}(__local {element} *target, int apart
     for width in (4, 8, 16):
         few = width // itemsize
         if few > 1:
+            table[f"tc_get{width}_{suffix}"] = f"""\
+static inline void tc_get{width}_{suffix}({element} *values, const __global {element} *source) {{
+#ifndef TC_ANYWHERE
+  *({base}{few} *)values = *(const __global {base}{few} *)source;
+#else
+  *({base}{few} *)values = vload{few}(0, (const __global {base} *)source);
+#endif
+}}"""
             table[f"tc_put{width}_{suffix}"] = f"""\
 static inline void tc_put{width}_{suffix}(__global {element} *target, const {element} *values) {{
 #ifndef TC_ANYWHERE

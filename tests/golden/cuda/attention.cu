@@ -37,12 +37,12 @@ template <class T>
 static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
   *reinterpret_cast<uint4 *>(shared) = whole;
 }
-template <class T, int count>
-static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
+template <class T>
+static __device__ __forceinline__ void tc_put8(T *global, const T *values) {
 #ifndef TC_ANYWHERE
   *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
 #else
-  for (int i = 0; i < count; i++) global[i] = values[i];
+  for (int i = 0; i < (int)(8 / sizeof(T)); i++) global[i] = values[i];
 #endif
 }
 

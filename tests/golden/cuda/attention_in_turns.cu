@@ -36,12 +36,12 @@ template <class T>
 static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
   *reinterpret_cast<uint4 *>(shared) = whole;
 }
-template <class T, int count>
-static __device__ __forceinline__ void tc_put16(T *global, const T (&values)[count]) {
+template <class T>
+static __device__ __forceinline__ void tc_put16(T *global, const T *values) {
 #ifndef TC_ANYWHERE
   *reinterpret_cast<uint4 *>(global) = *reinterpret_cast<const uint4 *>(values);
 #else
-  for (int i = 0; i < count; i++) global[i] = values[i];
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) global[i] = values[i];
 #endif
 }
 

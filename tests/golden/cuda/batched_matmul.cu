@@ -13,12 +13,12 @@ static __device__ __forceinline__ uint4 tc_load16(const T *global) {
   return whole;
 #endif
 }
-template <class T, int count>
-static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
+template <class T>
+static __device__ __forceinline__ void tc_put8(T *global, const T *values) {
 #ifndef TC_ANYWHERE
   *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
 #else
-  for (int i = 0; i < count; i++) global[i] = values[i];
+  for (int i = 0; i < (int)(8 / sizeof(T)); i++) global[i] = values[i];
 #endif
 }
 

@@ -14,6 +14,14 @@ static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp
 template <int newest>
 static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
 #endif
+template <class T>
+static __device__ __forceinline__ void tc_get8(T *values, const T *global) {
+#ifndef TC_ANYWHERE
+  *reinterpret_cast<uint2 *>(values) = *reinterpret_cast<const uint2 *>(global);
+#else
+  for (int i = 0; i < (int)(8 / sizeof(T)); i++) values[i] = global[i];
+#endif
+}
 
 extern "C" __global__ void __launch_bounds__(224, 2)
 f_0(
@@ -97,10 +105,12 @@ f_0(
     stage = stage + 1 == 2 ? 0 : stage + 1;
   }
   // O(n, f, h, w) = fmax(O(n, f, h, w) + B(f), 0) (8 x 28 threads)
+  __align__(8) float B_side_by_side[2];
+  tc_get8(B_side_by_side, &B[16 * b_f + 2 * t_f]);
   #pragma unroll
   for (int f_part = 0; f_part < 2; ++f_part) {
     const int f = 16 * b_f + 2 * t_f + f_part;
-    O[b_n * 25088 + f * 784 + b_h * 28 + t_w] = fmaxf(O_acc[f_part] + B[f], 0.0f);
+    O[b_n * 25088 + f * 784 + b_h * 28 + t_w] = fmaxf(O_acc[f_part] + B_side_by_side[f_part], 0.0f);
   }
 }
 

@@ -14,12 +14,12 @@ static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp
 template <int newest>
 static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
 #endif
-template <class T, int count>
-static __device__ __forceinline__ void tc_put8(T *global, const T (&values)[count]) {
+template <class T>
+static __device__ __forceinline__ void tc_put8(T *global, const T *values) {
 #ifndef TC_ANYWHERE
   *reinterpret_cast<uint2 *>(global) = *reinterpret_cast<const uint2 *>(values);
 #else
-  for (int i = 0; i < count; i++) global[i] = values[i];
+  for (int i = 0; i < (int)(8 / sizeof(T)); i++) global[i] = values[i];
 #endif
 }
 

@@ -6,14 +6,14 @@ f_0(const __global float *restrict I, __global float *restrict O)
 {
   const int thread = (int)get_local_id(0);
   const int t_d = (int)get_local_id(0);
-  __local float m_acc_tile;
-  __local float s_acc_tile;
   __local float float_parts[256];
   const int b_n = (int)get_group_id(0);
+  float m_acc;
   float e_1[4];
+  float s_acc;
   // m starts (256 threads)
-  if ((int)get_local_id(0) == 0) {
-    m_acc_tile = -INFINITY;
+  {
+    m_acc = -INFINITY;
   }
   // m(n) max=! I(n, d) (256 threads, 256 to an element)
   float m_acc_part = -INFINITY;
@@ -30,19 +30,18 @@ f_0(const __global float *restrict I, __global float *restrict O)
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   m_acc_part = float_parts[0];
-  if ((int)get_local_id(0) == 0) {
-    m_acc_tile = tc_max_float32(m_acc_tile, m_acc_part);
+  {
+    m_acc = tc_max_float32(m_acc, m_acc_part);
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
   // e(n, d) = exp(I(n, d) - m(n)) (256 threads)
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
     const int d = t_d + 256 * d_part;
-    e_1[d_part] = exp(I[b_n * 1024 + d] - m_acc_tile);
+    e_1[d_part] = exp(I[b_n * 1024 + d] - m_acc);
   }
   // s starts (256 threads)
-  if ((int)get_local_id(0) == 0) {
-    s_acc_tile = 0.0f;
+  {
+    s_acc = 0.0f;
   }
   // s(n) +=! e(n, d) (256 threads, 256 to an element)
   float s_acc_part = 0.0f;
@@ -58,15 +57,14 @@ f_0(const __global float *restrict I, __global float *restrict O)
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   s_acc_part = float_parts[0];
-  if ((int)get_local_id(0) == 0) {
-    s_acc_tile += s_acc_part;
+  {
+    s_acc += s_acc_part;
   }
-  barrier(CLK_LOCAL_MEM_FENCE);
   // O(n, d) = e(n, d) / s(n) (256 threads)
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
     const int d = t_d + 256 * d_part;
-    O[b_n * 1024 + d] = e_1[d_part] / s_acc_tile;
+    O[b_n * 1024 + d] = e_1[d_part] / s_acc;
   }
 }
 

@@ -89,6 +89,7 @@ class DeviceSpeller(Speller):
     locals: Mapping[str, Local] = field(default_factory=dict)
     fetched: tuple[Fetched, ...] = ()
     used: dict[str, None] = field(default_factory=dict)
+    loaded: Mapping[tuple[str, Read], str] = field(default_factory=dict)
 
     @property
     def device(self) -> DeviceDialect:
@@ -134,10 +135,12 @@ class DeviceSpeller(Speller):
         return self.element(expr.tensor, subscripts)
 
     def _near(self, expr: Read, texts: Sequence[str]) -> str | None:
-        """The place of an element in registers or shared memory, if it is there.
+        """The place of an element in registers or shared memory, if it is there, or was loaded before.
 
         ``texts`` are the subscripts as they were spelled, with their checks: needed where one depends on data.
         """
+        if (self.statement, expr) in self.loaded:
+            return self.loaded[self.statement, expr]
         subscripts = [
             Variable(texts[d]) if depends_on_data(s) else self.loop_expression(s) for d, s in enumerate(expr.subscripts)
         ]
