@@ -114,7 +114,7 @@ def _row_of(given: Range) -> Name | None:
         return None
     differing = [(a, b) for a, b in zip(lower.arguments, upper.arguments, strict=True) if a != b]
     match differing:
-        case [(Name() as row, Binary(op="+", lhs=Name() as same, rhs=Number(text="1")))] if row == same:
+        case [(Name() as row, Binary(op="+", lhs=a, rhs=b))] if row in (a, b) and Number("1") in (a, b):
             uses = sum(_mentions(a, row.name) for a in lower.arguments)
             return row if uses == 1 else None
     return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tcomp.errors import TcompError
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.programs import Program
-from tcomp.fuzzing.rewriting import body, declared_names, renamed, statement_names, targets
+from tcomp.fuzzing.rewriting import body, declared_names, has_blocks, renamed, statement_names, targets
 from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
@@ -20,7 +20,7 @@ NOT_SAID = ("are not known as formulas of sizes", "are no formulas of its sizes"
 
 def with_a_call(choices: Choices, program: Program) -> Program:
     """The program with a run of its statements called; itself where no run can be."""
-    runs = _runs(program)
+    runs = [] if has_blocks(program.definition) else _runs(program)
     if not runs:
         return program
     first, last = choices.pick(runs)

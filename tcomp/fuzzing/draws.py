@@ -14,8 +14,12 @@ from tcomp.fuzzing.programs.features import features
 from tcomp.fuzzing.programs.generation import Attempts, generate
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
+from tcomp.fuzzing.rewriting import has_blocks
 from tcomp.mapping.machines.gpu import GPUS
 from tcomp.mapping.options.options import MappingOptions
+
+STEPWISE = "cpu"
+"""The target that runs blocks of steps, and kernels with open sizes."""
 
 _VARIATIONS = 1 << 16
 
@@ -46,8 +50,10 @@ def draw(asked: Draw) -> Drawn:
     choices = Choices(random.Random(f"{asked.seed}/{asked.number}").randint)
     attempts = Attempts()
     program = generate(choices, attempts)
-    cases = [_case(choices, program, target, "same") for target in asked.targets]
-    cases.append(_variant(choices, program, choices.pick(asked.targets)))
+    targets = [t for t in asked.targets if t == STEPWISE or not has_blocks(program.definition)]
+    cases = [_case(choices, program, target, "same") for target in targets]
+    if targets:
+        cases.append(_variant(choices, program, choices.pick(targets)))
     return Drawn(tuple(cases), features(program), attempts.counts)
 
 
@@ -71,7 +77,9 @@ def _variant(choices: Choices, program: Program, target: str) -> Case:
         changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)
     except MissingPackageError:
         return strided
-    if changed.bound:
+    if changed.opened and target != STEPWISE:
+        return strided
+    if changed.bound or changed.opened:
         # Kernels for made-up processors are not called through operations.
         return replace(case, machine=None)
     return case if changed.program != program else strided

@@ -21,7 +21,7 @@ from tcomp.backends.host.runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation, lower
-from tcomp.errors import LegalityError, MissingPackageError, ProgramWarning, TcompError
+from tcomp.errors import CompileError, LegalityError, MissingPackageError, ProgramWarning, TcompError
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.machinery import machinery
@@ -29,12 +29,16 @@ from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.exactness import is_exact
 from tcomp.fuzzing.programs.programs import Array, Data, Program
 from tcomp.fuzzing.relations import RELATIONS, Variant
+from tcomp.generic import GenericOperation
+from tcomp.grammar import define_all
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.islbounds import TooComplexError
+from tcomp.openoperation import OpenOperation
 from tcomp.operation import Operation
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import check_call
 from tcomp.runtime.given import sizes_of
+from tcomp.stepwise import lower_stepwise
 from tcomp.storage.forks import ISL
 
 _SHOWN_DIFFERENCES = 5
@@ -95,7 +99,12 @@ def _execute(case: Case) -> Outcome:
     if variant.bound and case.machine is None and not case.on_device:
         results, compilation = _with_bound(case, variant)
     else:
-        results, compilation = _compiled(case, variant.program, variant.data)
+        try:
+            results, compilation = _compiled(case, _operation(case, variant), variant.data)
+        except CompileError as error:
+            if not variant.opened:
+                raise
+            return Outcome(Verdict.REFUSED, f"open sizes: {normalised(error.message)}")
     difference = describe_difference(variant.restored(results), expected)
     if difference:
         return Outcome(Verdict.FAILED, "wrong value", difference)
@@ -122,8 +131,18 @@ def _out(data: Data) -> dict[str, Array] | None:
     return dict(data.contents) or None
 
 
-def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array], Compilation]:
-    operation = Operation(program.function)
+def _operation(case: Case, variant: Variant) -> Operation:
+    """What is called for a variant: sizes are open only where a kernel is compiled for this processor."""
+    program = variant.program
+    if variant.opened and case.target == "cpu" and case.machine is None:
+        return OpenOperation(program.function, variant.opened)
+    if variant.generic:
+        (generic,) = define_all(program.text)[1].values()
+        return GenericOperation(generic).chosen(variant.data.arguments)
+    return Operation(program.function)
+
+
+def _compiled(case: Case, operation: Operation, data: Data) -> tuple[dict[str, Array], Compilation]:
     if case.on_device:
         return run_on_device(operation, data, case.target, case.options)
     arguments, out = data.arguments, _out(data)
@@ -139,7 +158,8 @@ def _compiled(case: Case, program: Program, data: Data) -> tuple[dict[str, Array
         runtime = HostRuntime(lambda source: load(source).entry_with(settings))
     else:
         with ISL.value:
-            compilation = lower(operation.function, sizes_of(call), case.options, CpuBackend(case.machine))
+            lowered = lower_stepwise if operation.function.recurs else lower
+            compilation = lowered(operation.function, sizes_of(call), case.options, CpuBackend(case.machine))
         runtime = HostRuntime(native.load)
     found = Binding(compilation.source, runtime.load(compilation.source), call).run(call.arrays, call.outputs)
     return _named(operation, call.finish(tuple(found))), compilation

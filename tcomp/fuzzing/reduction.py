@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tcomp.errors import TcompError
 from tcomp.fuzzing.cases import Case, changed_options
 from tcomp.fuzzing.rewriting import (
     body,
+    has_blocks,
     map_expressions,
+    map_items,
     names_in,
     rebuilt,
     single_changes,
     single_statement_changes,
     statement_names,
     targets,
+    with_statement,
 )
 from tcomp.grammar.ranges.ranges import Ranges, infer
 from tcomp.grammar.tree.function import Function
-from tcomp.grammar.tree.syntax import Apply, Boundary, Definition, Expr, Name, Number, Parameter, Statement, children
+from tcomp.grammar.tree.syntax import (
+    Apply,
+    Boundary,
+    Definition,
+    Expr,
+    Loop,
+    Name,
+    Number,
+    Parameter,
+    Statement,
+    children,
+)
 from tcomp.mapping.options.options import MappingOptions
 
 Step = Callable[[Case], Iterator[Case]]
@@ -59,14 +73,14 @@ def _with(case: Case, definition: Definition, **sizes: int) -> Case:
     return replace(case, program=replace(case.program, definition=definition, sizes=kept))
 
 
-def _with_body(case: Case, statements: Iterable[Statement]) -> Case:
-    """The case with other statements; outputs that none of them writes are left out."""
-    items = tuple(statements)
-    written = {name for s in items for name in targets(s)}
-    outputs = tuple(p for p in case.program.definition.outputs if p.name.name in written) or tuple(
-        Parameter(s.target) for s in items[-1:]
+def _with_statement(case: Case, position: int, other: Statement | None) -> Case:
+    """The case with another statement, or without one; outputs that none writes are left out."""
+    definition = with_statement(case.program.definition, position, other)
+    written = {name for s in body(definition) for name in targets(s)}
+    outputs = tuple(p for p in definition.outputs if p.name.name in written) or tuple(
+        Parameter(s.target) for s in body(definition)[-1:]
     )
-    return _with(case, replace(case.program.definition, body=items, outputs=outputs))
+    return _with(case, replace(definition, outputs=outputs))
 
 
 def simpler_settings(case: Case) -> Iterator[Case]:
@@ -96,7 +110,7 @@ def fewer_statements(case: Case) -> Iterator[Case]:
     statements = body(case.program.definition)
     for position in reversed(range(len(statements))):
         if len(statements) > 1:
-            yield _with_body(case, (*statements[:position], *statements[position + 1 :]))
+            yield _with_statement(case, position, None)
 
 
 def earlier_results_given(case: Case) -> Iterator[Case]:
@@ -107,7 +121,7 @@ def earlier_results_given(case: Case) -> Iterator[Case]:
     except TcompError:
         return
     definition = case.program.definition
-    statements = body(definition)
+    statements = () if has_blocks(definition) else body(definition)
     for count in reversed(range(1, len(statements))):
         rest = statements[count:]
         written = {name for s in rest for name in targets(s)}
@@ -151,7 +165,16 @@ def fewer_clauses(case: Case) -> Iterator[Case]:
             if not statement.operator.endswith("!"):
                 shorter.append(replace(statement, operator=f"{statement.operator}!"))
         for other in shorter:
-            yield _with_body(case, (*statements[:position], other, *statements[position + 1 :]))
+            yield _with_statement(case, position, other)
+
+
+def without_blocks(case: Case) -> Iterator[Case]:
+    """With what a block holds in its place."""
+    items = case.program.definition.body
+    for position, item in enumerate(items):
+        if isinstance(item, Loop):
+            other = (*items[:position], *item.body, *items[position + 1 :])
+            yield _with(case, replace(case.program.definition, body=other))
 
 
 def smaller_sizes(case: Case) -> Iterator[Case]:
@@ -242,15 +265,20 @@ def _without_dimension(definition: Definition, tensor: str, dimension: int) -> D
     def parameter(p: Parameter) -> Parameter:
         return replace(p, dims=shorter(p.dims) or None) if p.dims and p.name.name == tensor else p
 
+    def statement(s: Statement) -> Statement:
+        if not s.subscripts or s.target.name != tensor:
+            return s
+        declared = s.declared
+        if declared is not None and declared.dims:
+            declared = replace(declared, dims=shorter(declared.dims) or None)
+        return replace(s, subscripts=shorter(s.subscripts) or None, declared=declared)
+
     changed = map_expressions(definition, lambda e: rebuilt(e, change))
     return replace(
         changed,
         inputs=tuple(map(parameter, definition.inputs)),
         outputs=tuple(map(parameter, definition.outputs)),
-        body=tuple(
-            replace(s, subscripts=shorter(s.subscripts) or None) if s.subscripts and s.target.name == tensor else s
-            for s in body(changed)
-        ),
+        body=map_items(changed.body, statement),
     )
 
 
@@ -275,7 +303,7 @@ def simpler_expressions(case: Case) -> Iterator[Case]:
     statements = body(case.program.definition)
     for position, statement in enumerate(statements):
         for other in single_statement_changes(statement, _simpler):
-            yield _with_body(case, (*statements[:position], other, *statements[position + 1 :]))
+            yield _with_statement(case, position, other)
     inputs = case.program.definition.inputs
     for position, parameter in enumerate(inputs):
         for number, dim in enumerate(parameter.dims or ()):
@@ -302,6 +330,7 @@ STEPS: tuple[Step, ...] = (
     fewer_statements,
     earlier_results_given,
     fewer_parameters,
+    without_blocks,
     smaller_sizes,
     fewer_clauses,
     fewer_dimensions,

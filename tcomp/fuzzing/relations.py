@@ -17,16 +17,32 @@ from tcomp.fuzzing.programs.programs import GARBAGE, Array, Data, Program
 from tcomp.fuzzing.rewriting import (
     body,
     declared_names,
+    has_blocks,
     map_expressions,
+    map_items,
     map_statement,
+    names_in,
     rebuilt,
     renamed,
     statement_names,
     targets,
 )
+from tcomp.grammar.calls.generics import MOST_TYPES
 from tcomp.grammar.ranges.ranges import infer
-from tcomp.grammar.tree.syntax import Apply, Binary, Boundary, Expr, Parameter, Statement
+from tcomp.grammar.tree.syntax import (
+    Apply,
+    Binary,
+    Boundary,
+    Cast,
+    Expr,
+    Loop,
+    Name,
+    Parameter,
+    Statement,
+    statements,
+)
 from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.scop import SizeRange
 
 Axes = tuple[int, ...]
 
@@ -55,7 +71,8 @@ _COMMUTATIVE_FUNCTIONS = frozenset({"min", "max"})
 class Variant:
     """A program whose output ``new`` is output ``names[new]`` of another, with dimensions permuted by ``axes[new]``.
 
-    The inputs ``bound`` are bound before it is called.
+    The inputs ``bound`` are bound before it is called, the sizes ``opened`` are left open, and element types are
+    parameters where it is ``generic``.
     """
 
     program: Program
@@ -63,6 +80,8 @@ class Variant:
     names: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, Axes] = field(default_factory=dict)
     bound: tuple[str, ...] = ()
+    opened: Mapping[str, SizeRange] = field(default_factory=dict)
+    generic: bool = False
 
     def restored(self, results: Mapping[str, Array]) -> dict[str, Array]:
         """What the results of the variant say that those of the program are."""
@@ -101,21 +120,27 @@ def with_other_names(choices: Choices, program: Program) -> Variant:
 
 
 def with_statements_permuted(choices: Choices, program: Program) -> Variant:
-    """Neighbouring statements that touch none of each other's results commute."""
-    statements = list(body(program.definition))
-    for _ in range(2 * len(statements)):
-        pairs = [p for p, pair in enumerate(itertools.pairwise(statements)) if _commute(*pair)]
+    """Neighbouring statements, and blocks, that touch none of each other's results commute."""
+    items = list(program.definition.body)
+    for _ in range(2 * len(items)):
+        pairs = [p for p, pair in enumerate(itertools.pairwise(items)) if _commute(*pair)]
         if not pairs:
             break
         position = choices.pick(pairs)
-        statements[position : position + 2] = reversed(statements[position : position + 2])
-    definition = replace(program.definition, body=tuple(statements))
+        items[position : position + 2] = reversed(items[position : position + 2])
+    definition = replace(program.definition, body=tuple(items))
     return Variant(replace(program, definition=definition), program.data())
 
 
-def _commute(first: Statement, second: Statement) -> bool:
-    touched = statement_names(first) | {*targets(first)}
-    return touched.isdisjoint(targets(second)) and statement_names(second).isdisjoint(targets(first))
+def _commute(first: Statement | Loop, second: Statement | Loop) -> bool:
+    (reads, writes), (later_reads, later_writes) = map(_touched, (first, second))
+    return (reads | writes).isdisjoint(later_writes) and later_reads.isdisjoint(writes)
+
+
+def _touched(item: Statement | Loop) -> tuple[set[str], set[str]]:
+    """The names that a statement or a block reads and writes."""
+    found = [item] if isinstance(item, Statement) else list(statements(item.body))
+    return {n for s in found for n in statement_names(s)}, {n for s in found for n in targets(s)}
 
 
 def with_other_layouts(choices: Choices, program: Program) -> Variant:
@@ -190,14 +215,20 @@ def with_dimensions_permuted(choices: Choices, program: Program) -> Variant:
         return replace(p, dims=_permuted(p.dims, axes[p.name.name])) if p.dims and p.name.name in axes else p
 
     def target(s: Statement) -> Statement:
-        return replace(s, subscripts=_permuted(s.subscripts or (), axes[s.target.name])) if s.target.name in axes else s
+        own = axes.get(s.target.name)
+        if own is None:
+            return s
+        declared = s.declared
+        if declared is not None and declared.dims:
+            declared = replace(declared, dims=_permuted(declared.dims, own))
+        return replace(s, subscripts=_permuted(s.subscripts or (), own), declared=declared)
 
     changed = map_expressions(program.definition, lambda e: rebuilt(e, change))
     definition = replace(
         changed,
         inputs=tuple(map(parameter, changed.inputs)),
         outputs=tuple(map(parameter, changed.outputs)),
-        body=tuple(map(target, body(changed))),
+        body=map_items(changed.body, target),
     )
     arguments = tuple(
         a if isinstance(a, int) or t.name not in axes else np.ascontiguousarray(a.transpose(axes[t.name]))
@@ -238,10 +269,10 @@ def with_operands_swapped(choices: Choices, program: Program) -> Variant:
             case _:
                 return expr
 
-    statements = tuple(
-        s if s.others else map_statement(s, lambda e: rebuilt(e, change)) for s in body(program.definition)
-    )
-    definition = replace(program.definition, body=statements)
+    def statement(s: Statement) -> Statement:
+        return s if s.others else map_statement(s, lambda e: rebuilt(e, change))
+
+    definition = replace(program.definition, body=map_items(program.definition.body, statement))
     return Variant(replace(program, definition=definition), program.data())
 
 
@@ -252,8 +283,61 @@ def with_statements_called(choices: Choices, program: Program) -> Variant:
 
 def with_arguments_bound(choices: Choices, program: Program) -> Variant:
     """What is known before a call, and computed then, is the same."""
-    names = [tensor.name for tensor in program.function.inputs]
+    names = [] if has_blocks(program.definition) else [tensor.name for tensor in program.function.inputs]
     return Variant(program, program.data(), bound=tuple(name for name in names if choices.chance(60)))
+
+
+def with_open_sizes(choices: Choices, program: Program) -> Variant:
+    """A kernel for many sizes is right for each of them."""
+    known, dims = program.sizes, [p.dims for p in program.definition.inputs if p.dims]
+    later = {name for own in dims for dim in own[1:] for name in names_in(dim)}
+    first = dict.fromkeys(str(own[0]) for own in dims)
+    sizes = [name for name in first if known.get(name, 0) > 0 and name not in later]
+    if not sizes or has_blocks(program.definition):
+        return same(choices, program)
+    opened = {}
+    for name in dict.fromkeys(choices.pick(sizes) for _ in range(choices.integer(1, 2))):
+        size, multiple = known[name], choices.pick((1, 1, 2, 4, 8))
+        multiple = multiple if size % multiple == 0 else 1
+        least = max(1, size - choices.pick((0, 1, 5, 1000)))
+        most = size + choices.pick((0, 1, 7, 40)) * multiple
+        opened[name] = SizeRange(least, most, multiple)
+    return Variant(program, program.data(), opened=opened)
+
+
+def with_types_as_parameters(choices: Choices, program: Program) -> Variant:
+    """What arrays say of an element type is what was written."""
+    definition = program.definition
+    taken = declared_names(definition) | statement_builtins(definition)
+    free = [name for name in ("T", "U", "ELEMENT", "X_", "TYPE", "t_", "TY_") if name not in taken]
+    types = list(dict.fromkeys(p.type for p in definition.inputs if not p.const and p.type is not None))
+    chosen = {t: n for t, n in zip(types, free[:MOST_TYPES], strict=False) if choices.chance(70)}
+    if not chosen:
+        return same(choices, program)
+
+    def change(expr: Expr) -> Expr:
+        return replace(expr, type=chosen.get(expr.type, expr.type)) if isinstance(expr, Cast) else expr
+
+    def parameter(p: Parameter) -> Parameter:
+        return p if p.const or p.type is None else replace(p, type=chosen.get(p.type, p.type))
+
+    def statement(s: Statement) -> Statement:
+        declared = s.declared
+        return (
+            s
+            if declared is None
+            else replace(s, declared=replace(declared, type=chosen.get(declared.type, declared.type)))
+        )
+
+    changed = map_expressions(definition, lambda e: rebuilt(e, change))
+    generic = replace(
+        changed,
+        body=map_items(changed.body, statement),
+        inputs=tuple(map(parameter, definition.inputs)),
+        outputs=tuple(map(parameter, definition.outputs)),
+        types=tuple(Name(name) for name in chosen.values()),
+    )
+    return Variant(replace(program, definition=generic), program.data(), generic=True)
 
 
 RELATIONS: Mapping[str, Relation] = {
@@ -265,5 +349,7 @@ RELATIONS: Mapping[str, Relation] = {
     "swapped": with_operands_swapped,
     "called": with_statements_called,
     "bound": with_arguments_bound,
+    "open": with_open_sizes,
+    "generic": with_types_as_parameters,
 }
 """Every relation by name, that of a program to itself first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 
 from tcomp.grammar.tree.syntax import (
     Apply,
@@ -16,6 +17,7 @@ from tcomp.grammar.tree.syntax import (
     Exists,
     Expr,
     Let,
+    Loop,
     Name,
     Order,
     Parameter,
@@ -24,6 +26,7 @@ from tcomp.grammar.tree.syntax import (
     Unary,
     children,
     expressions,
+    statements,
 )
 
 Change = Callable[[Expr], Expr]
@@ -52,9 +55,41 @@ def rebuilt(expr: Expr, change: Change) -> Expr:
     return change(with_children(expr, tuple(rebuilt(part, change) for part in children(expr))))
 
 
+Items = tuple[Statement | Loop, ...]
+
+
 def body(definition: Definition) -> tuple[Statement, ...]:
-    """The statements of a def without loops."""
-    return tuple(item for item in definition.body if isinstance(item, Statement))
+    """The statements of a def, those in blocks of steps included."""
+    return tuple(statements(definition.body))
+
+
+def has_blocks(definition: Definition) -> bool:
+    """Whether a def has blocks of steps."""
+    return any(isinstance(item, Loop) for item in definition.body)
+
+
+def map_items(
+    items: Items, change: Callable[[Statement], Statement | None], block: Callable[[Loop], Loop] = lambda loop: loop
+) -> Items:
+    """The items of a body with each statement, and the head of each block, changed.
+
+    None leaves a statement out, and a block in which nothing is left.
+    """
+    found: list[Statement | Loop] = []
+    for item in items:
+        if isinstance(item, Statement):
+            changed = change(item)
+            found += [] if changed is None else [changed]
+        else:
+            inner = map_items(item.body, change, block)
+            found += [block(replace(item, body=inner))] if inner else []
+    return tuple(found)
+
+
+def with_statement(definition: Definition, position: int, other: Statement | None) -> Definition:
+    """The def with another statement at a position, or without the one that is there."""
+    numbers = count()
+    return replace(definition, body=map_items(definition.body, lambda s: other if next(numbers) == position else s))
 
 
 def targets(statement: Statement) -> tuple[str, ...]:
@@ -83,7 +118,12 @@ def _map_clause(clause: Clause, change: Change) -> Clause:
 
 def map_expressions(definition: Definition, change: Change) -> Definition:
     """The def with ``change`` applied to every outermost expression of its statements."""
-    return replace(definition, body=tuple(map_statement(s, change) for s in body(definition)))
+
+    def block(loop: Loop) -> Loop:
+        lower, upper = (None if bound is None else change(bound) for bound in (loop.lower, loop.upper))
+        return replace(loop, lower=lower, upper=upper)
+
+    return replace(definition, body=map_items(definition.body, lambda s: map_statement(s, change), block))
 
 
 def single_changes(expr: Expr, alternatives: Callable[[Expr], Iterator[Expr]]) -> Iterator[Expr]:
@@ -156,9 +196,17 @@ def declared_names(definition: Definition) -> frozenset[str]:
     for statement in body(definition):
         found.update(targets(statement))
         found.update(_bound_names(statement))
+    found.update(_step_names(definition.body))
     for expr in expressions(definition):
         found.update(_plain_names(expr))
     return frozenset(found)
+
+
+def _step_names(items: Items) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield item.index.name
+            yield from _step_names(item.body)
 
 
 def _bound_names(statement: Statement) -> Iterator[str]:
@@ -208,18 +256,14 @@ def renamed(definition: Definition, names: dict[str, str]) -> Definition:
                 return c
 
     changed = map_expressions(definition, lambda e: rebuilt(e, change))
-    statements = tuple(
-        replace(
-            s,
-            target=other(s.target),
-            others=tuple(map(other, s.others)),
-            clauses=tuple(clause(c) for c in s.clauses),
-        )
-        for s in body(changed)
-    )
+
+    def statement(s: Statement) -> Statement:
+        own = tuple(clause(c) for c in s.clauses)
+        return replace(s, target=other(s.target), others=tuple(map(other, s.others)), clauses=own)
+
     return replace(
         changed,
         inputs=tuple(parameter(p) for p in definition.inputs),
         outputs=tuple(parameter(p) for p in definition.outputs),
-        body=statements,
+        body=map_items(changed.body, statement, lambda loop: replace(loop, index=other(loop.index))),
     )

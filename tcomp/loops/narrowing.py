@@ -11,12 +11,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
-from tcomp.grammar.tree.function import Cast, Expr, Index, Within, walk
+from tcomp.grammar.tree.function import Cast, Expr, Index, Read, Select, Within, walk
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Operation, Variable, variables
 from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.scop import Scop
+from tcomp.model.scop import Scop, ScopStatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def end_of(first: str) -> str:
 
 def narrow(plan: Plan, loops: LoopNode) -> Narrowed:
     """The loops of a plan, those narrowed that can be."""
-    if not any(ranges_of(s.value) for s in plan.scop.statements):
+    if not any(map(_narrowed_by, plan.scop.statements)):
         return Narrowed(plan, loops, {})
     found = _Narrowing(plan.scop)
     loops = found.node(loops, {})
@@ -88,7 +88,8 @@ class _Narrowing:
                 otherwise = None if node.otherwise is None else self.node(node.otherwise, narrowed)
                 return If(node.condition, self.node(node.then, narrowed), otherwise)
             case Execute():
-                if narrowed.get(node.statement, 0) < len(ranges_of(self.scop.by_name[node.statement].value)):
+                statement = self.scop.by_name[node.statement]
+                if not _narrowed_by(statement) or narrowed.get(node.statement, 0) < len(_narrowed_by(statement)):
                     self.left.add(node.statement)
                 return node
             case _:
@@ -102,13 +103,13 @@ class _Narrowing:
     def _ways(self, loop: For) -> dict[str, Narrowing]:
         """How a loop is narrowed for the statements in it, by their names: all in the same way, or none."""
         calls = [node for node in nodes_below(loop.body) if isinstance(node, Execute)]
-        if loop.step != 1 or not all(ranges_of(self.scop.by_name[call.statement].value) for call in calls):
+        if loop.step != 1 or not all(_narrowed_by(self.scop.by_name[call.statement]) for call in calls):
             return {}
         inside = {loop.iterator, *(node.iterator for node in nodes_below(loop.body) if isinstance(node, For))}
         found: dict[str, Narrowing] = {}
         keys: set[Hashable] = set()
         for call in calls:
-            ranges = ranges_of(self.scop.by_name[call.statement].value)
+            ranges = _narrowed_by(self.scop.by_name[call.statement])
             ways = [way for within in ranges if (way := self._way(loop, call, within, inside)) is not None]
             if not ways:
                 return {}
@@ -131,6 +132,20 @@ class _Narrowing:
         offset = rest.expression() if rest.terms or rest.constant else None
         key = (within.lower, within.upper, offset, tuple(sorted((n, str(a)) for n, a in used.items())))
         return Narrowing(call, within, offset, loop.lower, loop.upper), key
+
+
+def _narrowed_by(statement: ScopStatement) -> tuple[Within, ...]:
+    """The ranges of a statement outside of which nothing need be done; none if it writes something else there."""
+    ranges, value = ranges_of(statement.value), statement.value
+    if statement.kind == "update":
+        return ranges
+    for _ in ranges:
+        assert isinstance(value, Select)
+        kept = value.otherwise
+        if not (isinstance(kept, Read) and (kept.tensor, kept.subscripts) == (statement.target, statement.subscripts)):
+            return ()
+        value = value.then
+    return ranges
 
 
 def narrowed_bounds(way: Narrowing, lower: str, upper: str) -> tuple[LoopExpr, LoopExpr]:

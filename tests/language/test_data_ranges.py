@@ -193,6 +193,24 @@ def test_entries_on_the_left_know_their_row(target: str) -> None:
     np.testing.assert_array_equal(ops.numbered(row, 50, target=target), 100 * own + np.arange(50) - row[own])
 
 
+def test_a_row_ends_where_one_more_begins() -> None:
+    """Whichever way that is written."""
+    text = "def f(int32(R1) row, const int E) -> (int32(E) P) { P(e) = i where e in row(i):row(1+i), e in 0:E }"
+    row = rows(9, 50)
+    np.testing.assert_array_equal(tc.define(text).f(row, 50), np.repeat(np.arange(9), np.diff(row)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_statement_computes_first_is_there_outside_of_its_range(target: str) -> None:
+    """A value that is written down on its way has the neutral element there."""
+    text = "def f(int32(2) B, int32(1) X) -> (int32 T) { T *=! T * X(0) where q in 0:2, r in 0:7, q in 0:B(1) }"
+    f = tc.define(text).f
+    for count in range(3):
+        arguments, held = (np.array([9, count], np.int32), np.array([-1], np.int32)), np.array(1, np.int32)
+        assert f(*arguments, out={"T": held.copy()}, target=target) == (-1) ** (7 * count)
+        assert f.reference(*arguments, out={"T": held.copy()}) == (-1) ** (7 * count)
+
+
 @pytest.mark.parametrize("target", [*TARGETS[:1], "reference"])
 def test_each_entry_must_be_in_a_row(target: str) -> None:
     ops = tc.define(ENTRIES)

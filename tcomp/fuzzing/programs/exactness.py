@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from tcomp.fuzzing.programs.programs import largest_element
 from tcomp.grammar.ranges.ranges import Ranges
@@ -25,6 +26,10 @@ WHOLE_FUNCTIONS = frozenset(
 
 _ROUNDED = frozenset({"sign", "floor", "ceil", "round", "trunc"})
 """Those of them whose results are whole."""
+
+
+MOST_STEPS = 2000
+"""More are not followed one by one."""
 
 
 class InexactError(Exception):
@@ -61,7 +66,8 @@ def bounds_of(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits
         if t.role != "const"
     }
     try:
-        for number, statement in enumerate(function.statements):
+        for number in _in_order(function, ranges):
+            statement = function.statements[number]
             hull = ranges.domains[number].hull
             value = _Amounts(known, sizes, hull).of(statement.value)
             before = known.get(statement.target, Amount(0.0))
@@ -84,6 +90,27 @@ def bounds_of(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits
     except InexactError:
         return None
     return {name: amount.bound for name, amount in known.items()}
+
+
+def _in_order(function: Function, ranges: Ranges) -> Iterator[int]:
+    """The numbers of the statements, those of a block as often as it has steps.  Raises InexactError for many."""
+    numbers = range(len(function.statements))
+
+    def block(number: int) -> tuple[int, int]:
+        steps = function.statements[number].steps
+        return (steps[0].number, 0) if steps else (-1, number)
+
+    for _, group in groupby(numbers, block):
+        members = list(group)
+        times = 1
+        for number in members:
+            hull = ranges.domains[number].hull
+            extents = [hull[step.index][1] - hull[step.index][0] + 1 for step in function.statements[number].steps]
+            times = max(times, math.prod(extents))
+        if times * len(members) > MOST_STEPS:
+            raise InexactError
+        for _ in range(times):
+            yield from members
 
 
 def _reduced_points(function: Function, number: int, hull: Mapping[str, tuple[int, int]]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.grammar.checking.bits import BITWISE
@@ -32,7 +32,7 @@ _OF_BITS = {name: mark for mark, name in BITWISE.items()} | {"bit_not": "~", "po
 """Functions of bits, with what stands for them in program text."""
 
 FEATURES = (
-    *(f"{count} statements" for count in range(1, 7)),
+    *(f"{count} statements" for count in range(1, 6)), "6 statements or more",
     *(f"rank {rank}" for rank in range(5)), "rank 5 or more",
     *(f"{operator}" for operator in ("=", "+=", "+=!", "*=", "*=!", "min=", "min=!", "max=", "max=!")),
     "argmin=!", "argmax=!", "place of several indices", "&", "|", "^", "~", "<<", ">>", "popcount", "clz",
@@ -50,7 +50,8 @@ FEATURES = (
     "cast", "built-in function", "integer division of values", "remainder of values", "product of indices",
     "extent 0", "extent 1", "extents are large primes", "empty range",
     "more than 32768 points", "sum of products", "large sum of products",
-    "product of three reads",
+    "product of three reads", "range from data", "rows of entries", "entry that looks up its row",
+    "value where data choose", "last", "first", "block of steps", "block in a block", "step in a subscript",
 )  # fmt: skip
 """Every feature that is looked for, in the order in which they are shown."""
 
@@ -59,7 +60,8 @@ def features(program: Program) -> frozenset[str]:
     """The features of a program.  Raises TcompError."""
     function = program.function
     ranges = infer(function, program.sizes)
-    found = {f"{len(list(syntax.statements(program.definition.body)))} statements"}
+    count = len(list(syntax.statements(program.definition.body)))
+    found = {f"{count} statements" if count < 6 else "6 statements or more"}
     found.update(_of_tensors(function, ranges))
     found.update(_of_text(program.definition))
     for number, statement in enumerate(function.statements):
@@ -119,6 +121,7 @@ def _of_extents(extents: tuple[int, ...]) -> Iterator[str]:
 
 
 def _of_text(definition: syntax.Definition) -> Iterator[str]:
+    yield from _of_blocks(definition.body, frozenset())
     for statement in syntax.statements(definition.body):
         lets = [c for c in statement.clauses if isinstance(c, syntax.Let)]
         if lets:
@@ -130,10 +133,46 @@ def _of_text(definition: syntax.Definition) -> Iterator[str]:
             yield "let used twice"
         if any(isinstance(c, syntax.Exists) for c in statement.clauses):
             yield "exists"
+        yield from (clause.which for clause in statement.clauses if isinstance(clause, syntax.Order))
+        yield from _of_data(statement)
         if statement.operator in PLACES:
             yield statement.operator
             if statement.others:
                 yield "place of several indices"
+
+
+def _of_data(statement: syntax.Statement) -> Iterator[str]:
+    """Ranges and elements that data choose.  Calls of functions count as reads, but in ranges there are few."""
+    for given in (c for c in statement.clauses if isinstance(c, syntax.Range)):
+        reads = [e for bound in (given.lower, given.upper) for e in _applied(bound)]
+        if not reads:
+            continue
+        yield "range from data"
+        tensors = {read.function.name for read in reads}
+        if isinstance(given.lower, syntax.Apply) and isinstance(given.upper, syntax.Apply) and len(tensors) == 1:
+            yield "rows of entries"
+            if given.index.name in map(str, statement.subscripts or ()):
+                yield "entry that looks up its row"
+    if statement.operator == "=" and any(True for s in statement.subscripts or () for _ in _applied(s)):
+        yield "value where data choose"
+
+
+def _applied(expr: syntax.Expr) -> Iterator[syntax.Apply]:
+    """Reads of tensors, besides calls of `min` and `max`."""
+    if isinstance(expr, syntax.Apply) and expr.function.name not in ("min", "max"):
+        yield expr
+    for part in syntax.children(expr):
+        yield from _applied(part)
+
+
+def _of_blocks(items: Sequence[syntax.Statement | syntax.Loop], steps: frozenset[str]) -> Iterator[str]:
+    """What blocks of steps hold."""
+    for item in items:
+        if isinstance(item, syntax.Loop):
+            yield "block in a block" if steps else "block of steps"
+            yield from _of_blocks(item.body, steps | {item.index.name})
+        elif steps & {str(s) for s in item.subscripts or ()}:
+            yield "step in a subscript"
 
 
 def _of_statement(function: Function, number: int, statement: Statement) -> Iterator[str]:

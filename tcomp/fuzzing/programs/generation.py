@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tcomp.errors import TcompError
+from tcomp.fuzzing.programs.blocks import Blocks
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.exactness import bounds_of, is_exact
 from tcomp.fuzzing.programs.products import Products
@@ -42,6 +43,9 @@ MOST_STATEMENTS = 6
 
 PRODUCTS = 20
 """So many programs of a hundred begin with a sum of products."""
+
+BLOCKS = 6
+"""So many statements of a hundred are blocks of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ class _Builder:
         wanted = max(len(self.drafts), self.choices.integer(1, MOST_STATEMENTS))
         for _ in range(2 * wanted + 2 if wanted > len(self.drafts) else 0):
             drafter = Drafter(self.choices, self.sizes, self.inputs, self.tensors, self.points // 2)
-            drafts = drafter.drafts()
+            drafts = Blocks(drafter).drafts() if self.choices.chance(BLOCKS) else drafter.drafts()
             if len(self.drafts) + len(drafts) <= MOST_STATEMENTS:
                 self._try(drafts)
             if len(self.drafts) >= wanted:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.dataranges import all_entries, data_range, integer_tensors, orders, rows_of
 from tcomp.fuzzing.programs.exactness import exact_limit
 from tcomp.fuzzing.programs.subscripts import Known, Span, element_inside, plain_read, term
+from tcomp.fuzzing.programs.targets import Target, Targets
 from tcomp.fuzzing.programs.values import Expressions, Value, cast
 from tcomp.grammar.checking.places import PLACES
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.values.operators import BOOL, DTYPES, INT32, REDUCTIONS, DType, accumulation_type
 
 _ASSIGNMENTS = ("=", "+=!", "max=!", "min=!", "+=!", "=", "*=!", "+=", "max=", "min=", "*=", *PLACES)
-_EXTENTS = (1, 2, 3, 4, 5, 7, 8, 13)
 _INTEGER = re.compile(r"(?<![\w./%])(?<![/%] )[1-9]\d*(?![\w.])")
 """A literal that is neither part of a word or of a float, nor a divisor."""
 
@@ -42,26 +42,17 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A left-hand side: the subscripts, and the indices in them."""
-
-    name: str
-    subscripts: tuple[str, ...]
-    spans: tuple[Span, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(self.subscripts)})" if self.subscripts else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Drafter:
+class Drafter(Targets):
     """Makes statements over the sizes and tensors of an unfinished program."""
 
-    choices: Choices
-    sizes: Mapping[str, int]
-    inputs: Mapping[str, Known]
-    written: Mapping[str, Known]
-    points: int
+    entries: tuple[tuple[Span, ...], str] | None = None
+    """Indices that a statement must have besides those of its target, and a range from data that is one of its."""
+
+    steps: tuple[Span, ...] = ()
+    """The indices of the blocks around it."""
+
+    recent: tuple[Value, ...] = ()
+    """What earlier steps have written."""
 
     def drafts(self) -> list[Draft]:
         """A statement, or several that only together write all of a new tensor."""
@@ -70,119 +61,69 @@ class Drafter:
             known = self.choices.pick(list(self.written.values()))
             if known.dtype != INT32:
                 assignment = assignment.removeprefix("arg")
-            return [self._statement(self._existing_target(known, assignment), assignment, known)]
+            return [self.statement(self.existing_target(known, assignment), assignment, known)]
         if self.choices.chance(15):
             return self._complementary()
+        integers = integer_tensors({**self.written, **self.inputs})
+        if integers and self.choices.chance(15):
+            return self._rows(integers) if self.choices.chance(60) else [self._chosen(integers)]
         large = [
             t for t in reversed(list(self.written.values())) if max(t.box.extent, default=0) > 3 and t.dtype != BOOL
         ]
         if large and self.choices.chance(50):
             return [self._window(large[0] if not self.choices.chance(30) else self.choices.pick(large), assignment)]
         name = f"T{len(self.written)}"
-        target = self._new_target(name, assignment)
+        target = self.new_target(name, assignment)
         if not assignment.endswith("!") and assignment != "=":
             return [self._accumulation(target, assignment)]
-        return [self._statement(target, assignment, None)]
-
-    def _number(self, value: int) -> str:
-        """A size symbol of that value, or one less something, or a literal."""
-        equal = [n for n, v in self.sizes.items() if v == value]
-        near = [f"{n}-{v - value}" for n, v in self.sizes.items() if 0 < v - value <= 2]
-        return self.choices.pick([*equal, str(value), *near])
-
-    def _extent(self, budget: int) -> int:
-        used = [e for known in reversed(list(self.written.values())) for e in known.box.extent]
-        windows = [e - 2 for e in used if e > 4] + [e - 1 for e in used if e > 4] + [e // 2 for e in used if e > 4]
-        fitting = [e for e in (*used, *windows, *self.sizes.values(), *_EXTENTS) if 0 <= e <= budget]
-        extents: list[int] = fitting or [1]
-        return self.choices.pick(extents)
-
-    def _span(self, name: str, low: int, extent: int) -> Span:
-        return Span(name, low, low + extent - 1, self._number(low) if low else "0", self._number(low + extent))
-
-    def _new_target(self, name: str, assignment: str) -> Target:
-        budget = self.points // 8
-        target = Target(name, (), ())
-        for d in range(self.choices.pick([1, 2, 0, 3, 2, 4, 5])):
-            extent = self._extent(budget)
-            budget //= max(1, extent)
-            subscripts, spans = self._new_dimension(f"i{d}", extent, assignment)
-            target = Target(name, target.subscripts + subscripts, target.spans + spans)
-        return target
-
-    def _new_dimension(self, index: str, extent: int, assignment: str) -> tuple[tuple[str, ...], tuple[Span, ...]]:
-        """Subscripts that reach every element of one dimension, or of the two that a packed one becomes."""
-        span = self._span(index, 0, extent)
-        match self.choices.pick("iiiiiiiirskpgc"):
-            case "r":
-                return (f"{self._number(extent - 1)} - {index}",), (span,)
-            case "s":
-                return (index,), (self._span(index, self.choices.pick((1, 2, 3, -1, -2, -7, 100_000)), extent),)
-            case "k" if assignment != "=":
-                stride = self.choices.integer(1, 3)
-                window = self._span(f"{index}w", 0, stride + self.choices.integer(0, 2))
-                return (f"{stride}*{index} + {window.name}",), (span, window)
-            case "p":
-                factor = self.choices.integer(2, 4)
-                rounded = -(-extent // factor) * factor
-                return (f"{index} / {factor}", f"{index} % {factor}"), (self._span(index, 0, rounded),)
-            case "g" if assignment != "=":
-                factor = self.choices.integer(2, 4)
-                return (self.choices.pick([f"{index} / {factor}", f"{index} % {min(factor, max(1, extent))}"]),), (
-                    span,
-                )
-            case "c":
-                return ("0",), ()
-            case _:
-                return (index,), (span,)
-
-    def _existing_target(self, known: Known, assignment: str) -> Target:
-        """A left-hand side inside what has been written: all of it, or a part."""
-        target = Target(known.name, (), ())
-        diagonal = self.choices.chance(10)
-        for d, (origin, extent) in enumerate(zip(known.box.origin, known.box.extent, strict=True)):
-            first = (known.box.origin[0], known.box.extent[0]) == (origin, extent)
-            if d and diagonal and first and "i0" in target.subscripts:
-                target = replace(target, subscripts=(*target.subscripts, "i0"))
-                continue
-            subscript, spans = self._old_dimension(f"i{d}", origin, extent, assignment)
-            numbers = [t for t in self.inputs.values() if t.dtype.is_integer and 0 not in t.box.extent]
-            if assignment != "=" and numbers and spans and extent and self.choices.chance(12):
-                subscript = element_inside(self.choices, origin, extent, spans, self.choices.pick(numbers))
-            target = Target(known.name, (*target.subscripts, subscript), target.spans + spans)
-        return target
-
-    def _old_dimension(self, index: str, origin: int, extent: int, assignment: str) -> tuple[str, tuple[Span, ...]]:
-        whole = self._span(index, origin, extent)
-        match self.choices.pick("iiiiiipcrsk"):
-            case "p" if extent > 1:
-                low = self.choices.integer(0, extent - 1)
-                return index, (self._span(index, origin + low, self.choices.integer(1, extent - low)),)
-            case "c" if extent > 0:
-                return str(origin + self.choices.integer(0, extent - 1)), ()
-            case "r":
-                return f"{2 * origin + extent - 1} - {index}", (whole,)
-            case "s" if extent > 1:
-                return f"2*{index} + {origin}", (self._span(index, 0, (extent + 1) // 2),)
-            case "k" if assignment != "=" and extent > 2:
-                window = self._span(f"{index}w", 0, 2)
-                return f"{index} + {window.name}", (self._span(index, origin, extent - 1), window)
-            case _:
-                return index, (whole,)
+        return [self.statement(target, assignment, None)]
 
     def _complementary(self) -> list[Draft]:
         """Two or three assignments that write the elements of a new tensor in turn."""
-        target = self._new_target(f"T{len(self.written)}", "=")
+        target = self.new_target(f"T{len(self.written)}", "=")
         parts = self.choices.integer(2, 3)
-        fresh = self._span("z", 0, self.choices.integer(1, 8))
+        fresh = self.span("z", 0, self.choices.integer(1, 8))
         interleaved = self.choices.chance(50)
         dtype = DTYPES[self.choices.pick(["float32", "int32", "float64"])]
         drafts = []
         for part in range(parts):
             subscript, spans = (f"{parts}*z + {part}", (fresh,)) if interleaved else (str(part), ())
             full = Target(target.name, (*target.subscripts, subscript), target.spans + spans)
-            drafts.append(self._statement(full, "=", Known(target.name, dtype, _NO_BOX, 0.0), fresh=True))
+            drafts.append(self.statement(full, "=", Known(target.name, dtype, _NO_BOX, 0.0), fresh=True))
         return drafts
+
+    def _chosen(self, integers: Sequence[Known]) -> Draft:
+        """A new tensor, declared, whose elements data choose."""
+        assignment = self.choices.pick(("=", "+=!", "max=!", "min=!"))
+        name, dtype = f"T{len(self.written)}", DTYPES[self.choices.pick(["float32", "int32", "float64", "int8"])]
+        extents = [self.extent(16) or 1 for _ in range(self.choices.integer(1, 3))]
+        spans = [self.span(f"i{d}", 0, extent) for d, extent in enumerate(extents)]
+        subscripts = [s.name for s in spans]
+        d = self.choices.integer(0, len(extents) - 1)
+        subscripts[d] = element_inside(self.choices, 0, extents[d], spans, self.choices.pick(integers))
+        known = Known(name, dtype, _NO_BOX, 0.0)
+        draft = self.statement(Target(name, tuple(subscripts), tuple(spans)), assignment, known, fresh=True)
+        return replace(draft, text=f"{dtype}({', '.join(map(str, extents))}) {draft.text}")
+
+    def _rows(self, integers: Sequence[Known]) -> list[Draft]:
+        """A tensor that says where rows begin, and a statement that runs over the entries of each."""
+        rows, number = self.choices.integer(1, 40), len(self.written)
+        text, entries = rows_of(self.choices, f"T{number}", rows, integers)
+        drafts = [Draft(text, f"T{number}")]
+        row, entry = self.span("i0", 0, rows), Span("e", 0, entries - 1, "0", str(entries))
+        if self.choices.chance(40):
+            number += 1
+            drafts.append(Draft(all_entries(f"T{number}", f"T{number - 1}", rows, entries), f"T{number}"))
+            name, assignment = f"T{number + 1}", "="
+            target, spans = Target(name, ("e",), (entry,)), (row,)
+        else:
+            name, assignment = f"T{number + 1}", self.choices.pick(("+=!", "max=!", "min=!", "argmax=!"))
+            dense = tuple(
+                self.span(f"i{d}", 0, self.choices.integer(1, 20)) for d in range(1, self.choices.integer(1, 3))
+            )
+            target, spans = Target(name, ("i0", *(s.name for s in dense)), (row, *dense)), (entry,)
+        given = f"e in T{number}(i0):T{number}(i0 + 1)"
+        return [*drafts, replace(self, entries=(spans, given)).statement(target, assignment, None)]
 
     def _window(self, known: Known, assignment: str) -> Draft:
         """A stencil, a pooling or the like: a new tensor whose elements each need several neighbours in an old one."""
@@ -195,7 +136,7 @@ class Drafter:
             size = self.choices.integer(1, 3) if extent > 3 else 1
             stride = self.choices.integer(1, 2) if size > 1 else 1
             indices.append(f"i{d}")
-            clauses.append(f"i{d} in 0:{self._number((extent - size) // stride + 1)}")
+            clauses.append(f"i{d} in 0:{self.number((extent - size) // stride + 1)}")
             start = f"{stride}*i{d} + {origin}" if stride > 1 or origin else f"i{d}"
             if reduction is not None and size > 1:
                 clauses.append(f"r{d} in 0:{size}")
@@ -224,38 +165,49 @@ class Drafter:
         """Accumulates into an output that the caller gives, which must be declared."""
         dtype = DTYPES[self.choices.pick(["float32", "float64", "int32", "float16", "bfloat16", "int8", "uint8"])]
         box = Known(target.name, dtype, _NO_BOX, 3.0)
-        draft = self._statement(target, assignment, box, fresh=True)
+        draft = self.statement(target, assignment, box, fresh=True)
         extents = [str(s.high + 1) for s in target.spans if s.name in target.subscripts]
         plain = len(extents) == len(target.subscripts) and all(s.low == 0 for s in target.spans)
         dims = f"({','.join(extents)})" if plain and extents else ""
         annotation = f"{dtype}{dims} {target.name}" if plain else ""
         return replace(draft, annotation=annotation)
 
-    def _statement(self, target: Target, assignment: str, known: Known | None, fresh: bool = False) -> Draft:
+    def statement(self, target: Target, assignment: str, known: Known | None, fresh: bool = False) -> Draft:
         """A statement; ``known`` is its target where that has a type, ``fresh`` says that it cannot be read yet."""
         reduction = assignment.rstrip("!=") or None
         spans: list[Span] = list(target.spans)
         others: tuple[str, ...] = ()
-        if reduction is not None:
+        if self.entries is not None:
+            spans += self.entries[0]
+        elif reduction is not None:
             spans = self._reduced(spans)
         if assignment in PLACES:
-            first, *more = spans[len(target.spans) :] or [self._span("r0", 0, self._extent(8))]
+            first, *more = spans[len(target.spans) :] or [self.span("r0", 0, self.extent(8))]
             sought = [first, *more] if known is None else [first]
             spans, others = [*target.spans, *sought], self._others(target.name, len(sought))
         readable = {**dict(reversed(list(self.written.items()))), **self.inputs}
         if fresh and known is not None:
             readable.pop(known.name, None)
         readable = {n: t for n, t in readable.items() if 0 not in t.box.extent or any(s.high < s.low for s in spans)}
-        last_first = tuple(reversed(spans)) if reduction is not None else tuple(spans)
+        last_first = (*(tuple(reversed(spans)) if reduction is not None else tuple(spans)), *self.steps)
         symbols = [*self.sizes]
         given, named = self._integer_lets(last_first)
         expressions = Expressions(self.choices, list(readable.values()), (*last_first, *named), symbols)
         lets = self._lets(expressions)
         given += [f"{let.text} = {value.text}" for let, value in lets]
-        expressions = replace(expressions, lets=[let for let, _ in lets])
+        expressions = replace(expressions, lets=[*self.recent, *(let for let, _ in lets)])
         value = expressions.value(self.choices.integer(0, 3))
-        value = _bounded(value, reduction, spans, target)
-        clauses = [*self._clauses(target, spans, value, expressions), *given]
+        if self.recent:
+            value = expressions.total([value, self.choices.pick(self.recent)])
+        value = value.tame() if self.steps else _bounded(value, reduction, spans, target)
+        certain = fresh or bool(self.steps) or self.entries is not None
+        clauses = [*self._clauses(spans, value, expressions, certain), *given]
+        if assignment == "=":
+            clauses += orders(self.choices, target.subscripts, spans)
+        if self.entries is not None:
+            clauses.append(self.entries[1])
+        elif self.choices.chance(10) and (reduction is not None or not fresh):
+            clauses += self._data_range(spans, readable)
         text = value.text
         if known is not None and assignment not in PLACES and self._narrows(value.dtype, known.dtype, reduction):
             value = cast(value, known.dtype)
@@ -266,6 +218,16 @@ class Drafter:
         if clauses:
             statement += f" where {', '.join(clauses)}"
         return Draft(self._respelled(statement), target.name.partition(",")[0], others=others)
+
+    def _data_range(self, spans: Sequence[Span], readable: Mapping[str, Known]) -> list[str]:
+        """A further range for an index with a range of numbers, as a clause."""
+        plain = [s for s in spans if s.low <= s.high and not any(f"{o.name}" in s.lower + s.upper for o in spans)]
+        integers = integer_tensors(readable)
+        if not plain or not integers:
+            return []
+        span = self.choices.pick(plain)
+        others = [s for s in spans if s is not span]
+        return [data_range(self.choices, span, others, integers)]
 
     def _integer_lets(self, spans: Sequence[Span]) -> tuple[list[str], list[Span]]:
         """Names for integer expressions over indices, as clauses and as what subscripts may hold."""
@@ -306,9 +268,9 @@ class Drafter:
             budget //= max(1, s.high - s.low + 1)
         for d in range(self.choices.integer(0 if spans else 1, 3)):
             name = f"r{d}"
-            extent = self._extent(max(1, budget))
+            extent = self.extent(max(1, budget))
             budget //= max(1, extent)
-            span = self._span(name, 0, extent)
+            span = self.span(name, 0, extent)
             outer = self.choices.pick(result) if result else None
             if outer is not None and outer.low >= 0 and self.choices.chance(15):
                 span = self._triangle(name, outer)
@@ -329,11 +291,12 @@ class Drafter:
             ]
         )
 
-    def _clauses(self, target: Target, spans: Sequence[Span], value: Value, expressions: Expressions) -> list[str]:
+    def _clauses(self, spans: Sequence[Span], value: Value, expressions: Expressions, certain: bool) -> list[str]:
+        """Ranges; of some indices they are left out, unless it is ``certain`` that nothing else says them."""
         clauses = []
         for s in spans:
             appears = any(f"{mark}{s.name}{end}" in value.text for mark in "( " for end in ",) ")
-            if not appears or s.lower != "0" or not self.choices.chance(30):
+            if certain or not appears or s.lower != "0" or not self.choices.chance(30):
                 clauses.append(f"{s.name} in {s.lower}:{s.upper}")
         numbers = [t for t in expressions.tensors if 0 not in t.box.extent and t.box.extent]
         if numbers and self.choices.chance(5):
