@@ -18,6 +18,9 @@ from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import Scop, ScopStatement
 
+_FIRST = "tc_from"
+"""How the names of lower bounds begin that data give."""
+
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
@@ -47,6 +50,11 @@ class Narrowed:
     def of(self, loop: For) -> Narrowing | None:
         """How a loop was narrowed; None for any other."""
         return self.ranges.get(loop.lower.name) if isinstance(loop.lower, Variable) else None
+
+
+def runs_over_data(loop: For) -> bool:
+    """Whether data give the bounds of a loop, which then depend on iterators that they do not show."""
+    return isinstance(loop.lower, Variable) and loop.lower.name.startswith(_FIRST)
 
 
 def end_of(first: str) -> str:
@@ -96,7 +104,7 @@ class _Narrowing:
                 return replace(node, body=self.node(node.body, narrowed))
 
     def _cut(self, loop: For, way: Narrowing) -> For:
-        first = f"tc_from{len(self.ranges)}"
+        first = f"{_FIRST}{len(self.ranges)}"
         self.ranges[first] = way
         return replace(loop, lower=Variable(first), upper=Variable(end_of(first)))
 

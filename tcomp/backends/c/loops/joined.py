@@ -27,6 +27,7 @@ from tcomp.loops.ir import (
     variables,
     walk,
 )
+from tcomp.loops.narrowing import runs_over_data
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import stride_of
@@ -75,7 +76,7 @@ class _Joining:
         moving = {outer, inner}
         for node in walk(body):
             match node:
-                case For() if moving & (variables(node.lower) | variables(node.upper)):
+                case For() if runs_over_data(node) or moving & (variables(node.lower) | variables(node.upper)):
                     return False
                 case Let() if moving & variables(node.value):
                     return False
