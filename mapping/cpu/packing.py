@@ -22,7 +22,7 @@ from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.groupedcopies import grouped_copies
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
-from tcomp.mapping.machines.fitted.cpupanels import PACKING
+from tcomp.mapping.machines.fitted.cpupanels import BLOCKS, PACKING
 from tcomp.mapping.memory.corners import corners_of
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
@@ -104,7 +104,7 @@ def _copies(plan: Plan, number: int, marks: dict[str, Place], machine: Machine) 
         yield replace(panel, padding=-panel.run % line if step == 1 and panel.run > line else 0)
     rows = rows_of(statement, columns)
     if rows is not None and rows.boundary is not None:
-        yield from filter(None, [_boxed(plan, statement, _around(marks, statement), rows, 0)])
+        yield from filter(None, [_bordered(plan, statement, marks, rows, machine)])
     elif rows is not None and steps_collide(plan.scop, statement, rows, steps):
         block = _boxed(plan, statement, marks.get(f"block{number}"), rows, PACKING.least_reuse)
         if block is not None:
@@ -119,6 +119,17 @@ def _least_panel(scop: Scop, statement: ScopStatement, read: Read, steps: list[i
     return (
         PACKING.least_apart if steps_apart(scop, statement, read, steps) >= machine.far_stride else PACKING.least_panel
     )
+
+
+def _bordered(
+    plan: Plan, statement: ScopStatement, marks: dict[str, Place], read: Read, machine: Machine
+) -> Copy | None:
+    """A copy of what rows read with a boundary: for a whole tile, which others may share, if that stays in a cache."""
+    inner = _boxed(plan, statement, _around(marks, statement), read, 0)
+    group = [p for p in marks.values() if p.mark.startswith("group") and statement.name in p.prefixes]
+    whole = _boxed(plan, statement, group[-1], read, 0) if group and inner is not None else None
+    room = BLOCKS.middle_share * machine.middle_cache
+    return whole if whole is not None and whole.bytes <= room else inner
 
 
 def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:

@@ -126,3 +126,38 @@ def test_what_data_give_outside_is_no_row() -> None:
     padded = np.broadcast_to(edge, (1, 8, 9, 32)).copy()
     padded[:, 1:-1, 1:-1] = image
     assert (f(image, kernel, edge) == expected(padded, kernel, 1, 1, 0)).all()
+
+
+CONVOLUTION = """
+def f(float(N,H,W,C) I, float(F,KH,KW,C) K) -> (O) {{
+  O(n,h,w,f) +=! constant_exterior(I, {outside})(n,{s}*h+i-1,{s}*w+j-1,c) * K(f,i,j,c)
+    where n in 0:N, h in 0:(H+2-KH)/{s}+1, w in 0:(W+2-KW)/{s}+1
+}}
+"""
+
+
+@pytest.mark.parametrize(("channels", "filters", "s"), [(80, 70, 2), (128, 96, 1), (65, 33, 3)])
+@pytest.mark.parametrize("outside", [0, 2])
+def test_images_with_their_border_are_copied_once_for_all_filters(
+    channels: int, filters: int, s: int, outside: int
+) -> None:
+    image, kernel = integers((2, 23, 21, channels)), integers((filters, 3, 3, channels))
+    f = tc.define(CONVOLUTION.format(s=s, outside=outside))["f"]
+    padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=outside)
+    rows, columns = ((e - 1) // s + 1 for e in image.shape[1:3])
+    wanted = np.zeros((2, rows, columns, filters), np.float32)
+    for i, j in np.ndindex(3, 3):
+        wanted += padded[:, i::s, j::s][:, :rows, :columns] @ kernel[:, i, j].T
+    assert (f(image, kernel) == wanted).all()
+
+
+def test_a_border_is_copied_for_a_tile_if_that_stays_in_a_cache() -> None:
+    """Blocks of the reduction read parts of it, and tiles with other filters read the same."""
+    program = define(CONVOLUTION.format(s=2, outside=0))["f"]
+    sizes = Sizes({"N": 1, "H": 56, "W": 56, "C": 128, "F": 128, "KH": 3, "KW": 3})
+    marks = []
+    for middle in (2 << 20, 128 << 10):
+        machine = replace(CPU.machine, vector_bytes=64, datapath_bytes=64, registers=32, middle_cache=middle)
+        plan = lower(program, sizes, tc.MappingOptions(), replace(CPU, machine=machine)).plan
+        marks.append(next(copy.mark for copy in plan.copies if copy.storage == "I").rstrip("0123456789"))
+    assert marks == ["group", "block"]

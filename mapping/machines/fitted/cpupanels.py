@@ -332,6 +332,13 @@ class PanelCopies:
         machine="Zen 3",
         how=_FETCHED_AHEAD,
     )
+    edged_row: int = fitted(
+        256,
+        "bytes",
+        "How long rows are of which only what lies outside of the tensor is set before they are copied.",
+        machine="Granite Rapids",
+        how="2026-11-26: channels of a pixel, which are outside together; shorter rows were not tried",
+    )
     far_row: int = fitted(
         1024,
         "bytes",

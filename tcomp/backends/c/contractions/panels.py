@@ -99,8 +99,31 @@ class Panel:
             return []
         value = store(constant_text(border, self.copy.dtype), self.copy.dtype)
         flip = f" ^ {1 << (self.copy.dtype.bits - 1)}" if self.copy.groups and self.copy.groups.flipped else ""
+        *outer, column = self.copy.order
+        long_rows = self.copy.shape[column] * self.copy.dtype.itemsize >= PANEL_COPIES.edged_row
+        if long_rows and self.copy.step == 1 and self.copy.groups is None:
+            return self._edged(value, [d for d in outer if self.copy.shape[d] > 1], column)
         count = self.copy.box_bytes // self.copy.dtype.itemsize
         return [f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value}{flip};"]
+
+    def _edged(self, value: str, outer: Sequence[int], column: int) -> list[str]:
+        """The lines that set to a value those elements of the panel that are outside the tensor."""
+        whole, left, right = self.copy.shape[column], self.low(column), self.high(column)
+        short = [f"{self.high(d)} - {self.low(d)} < {self.copy.shape[d]}" for d in (*outer, column)]
+        inside = " && ".join(f"{self.low(d)} <= o{d} && o{d} < {self.high(d)}" for d in outer)
+        element = self.target({d: "0" for d in range(len(self.copy.shape)) if d not in (*outer, column)})
+        row = [
+            "{",
+            f"  const long left = {f'{inside} ? {left} : {whole}' if outer else left};",
+            f"  for (long o{column} = 0; o{column} < left; o{column}++) {element} = {value};",
+            f"  for (long o{column} = tc_max(left, {right}); o{column} < {whole}; o{column}++) {element} = {value};",
+            "}",
+        ]
+        lines = [f"if ({' || '.join(short)})"]
+        for depth, d in enumerate(outer):
+            lines.append("  " * (depth + 1) + f"for (long o{d} = 0; o{d} < {self.copy.shape[d]}; o{d}++)")
+        lines += ["  " * (len(outer) + 1) + line for line in row]
+        return lines
 
     def filled(self, source: str, vector_bytes: int) -> list[str]:
         """The lines that fill the panel from the tensor ``source``."""
