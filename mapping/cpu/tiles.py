@@ -37,6 +37,7 @@ from tcomp.mapping.tiles.sizes import (
     runs_of,
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
+from tcomp.model.dataranges import are_rows
 from tcomp.model.scop import Scop, ScopStatement, extents
 
 
@@ -324,7 +325,9 @@ def _tiles_of_ranges(
     """Tiles of elements for which data say over what they are reduced: many, since some take far longer than others."""
     vector = lane_position(scop, main)
     sizes = [extent if position == vector else 1 for extent, position in zip(full, positions, strict=True)]
-    left = -(-math.prod(e for e, p in zip(full, positions, strict=True) if p != vector) // THREADS.ranged_tiles)
+    rows = all(are_rows(within, scop.sizes) for within in ranges_of(main.value))
+    most = THREADS.row_tiles if rows else THREADS.ranged_tiles
+    left = -(-math.prod(e for e, p in zip(full, positions, strict=True) if p != vector) // most)
     for d in reversed(range(len(full))):
         if positions[d] != vector:
             sizes[d] = max(1, min(full[d], left))

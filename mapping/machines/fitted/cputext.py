@@ -49,6 +49,20 @@ class Threads:
         machine=NOT_RECORDED,
         how="chosen, not measured",
     )
+    row_tiles: int = fitted(
+        4096,
+        "tiles",
+        "The same where ranges are rows that follow one another: threads take pieces of them by their entries.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
+    row_entries: int = fitted(
+        4,
+        "entries",
+        "What a row costs beside its entries, where these are shared out.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
 
 
 THREADS = Threads()

@@ -26,6 +26,7 @@ from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_l
 from tcomp.backends.c.pieces import PieceText
 from tcomp.backends.c.rows.loops import RowLoops
 from tcomp.backends.c.rows.streaming import FENCE
+from tcomp.backends.c.rowwork import row_work
 from tcomp.backends.c.vectors.values import computed_type
 from tcomp.backends.c.vectors.widening import NARROWED
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
@@ -312,9 +313,11 @@ class Emitter:
         loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
+            largest = self._largest()
+            work = None if largest or kept else row_work(loops, tile, self.narrowed, self._unchecked)
             tiles = self._captured(tile)
             own += declared_shape(tiles)
-            lines = shared_out(loops, tiles, own, instances, self.threads, self._largest())
+            lines = shared_out(loops, tiles, own, instances, self.threads, largest, work)
         else:
             tiles = self._captured(nested(loops, tile))
             own += declared_shape(tiles)
@@ -447,6 +450,9 @@ class Emitter:
         facts = (self.scop, self.plan.buffers, indices, self.needs, self.checked, source)
         reported = self.scop.by_name[statement].reported
         return Speller(*facts, known=known, panels=panels, held=held, reported=reported)
+
+    def _unchecked(self, statement: str, indices: Mapping[str, str]) -> Speller:
+        return replace(self._speller(statement, indices), checked=False)
 
     def _execute(self, node: Execute, depth: int) -> None:
         statement = self.scop.by_name[node.statement]

@@ -8,6 +8,7 @@ from operator import add, floordiv, mul, sub
 from types import MappingProxyType
 
 from tcomp.backends.c.rows.streaming import FENCE, LINE
+from tcomp.backends.c.rowwork import RowWork
 from tcomp.backends.spelling import loop_text
 from tcomp.loops.ir import For, LoopExpr, LoopNode, Number, Operation, Variable, variables
 from tcomp.mapping.machines.fitted.cputext import THREADS
@@ -43,6 +44,7 @@ def shared_out(
     instances: int,
     threads: int,
     largest: Mapping[str, int] = MappingProxyType({}),
+    work: RowWork | None = None,
 ) -> list[str]:
     """The C text of tiles that several threads run; each waits in the end until others see what it stored.
 
@@ -50,7 +52,8 @@ def shared_out(
     one before.  It fetches some at a time, from its own share and then from what others have not begun, and so makes
     up for a thread that is slowed down.  ``lines`` are those of a tile, ``own`` what a thread declares before its
     first one.  ``largest`` has the values of open sizes for which there are so many ``instances``: where a call has
-    fewer, fewer tiles are fetched at a time, and one thread runs what is not worth two.
+    fewer, fewer tiles are fetched at a time, and one thread runs what is not worth two.  Where ``work`` is known, what
+    is fetched are pieces of about as much of it each.
     """
     at_most = [_at(loop, largest) for loop in loops]
     chunk: int | str = _chunk(at_most, instances, threads)
@@ -74,6 +77,20 @@ def shared_out(
             declared.append(f"  const long chunk = tc_max(1, tc_min({chunk}, tiles / {THREADS.chunks * threads}));")
             chunk = "chunk"
         granted = f"tiles < {-(-THREADS.parallel_instances // each)} ? 1 : {granted}"
+    fetched = [
+        f"for (long tile; (tile = first + {FETCH.format(chunk)}) < end;) {{",
+        f"  const long last = tc_min(tile + {chunk}, end);",
+        "  for (; tile < last; tile++) {",
+    ]
+    if work is not None:
+        inner = "".join(f" * {trip}" for trip in trips[1:])
+        pieces = THREADS.chunks * threads
+        count = f"{pieces}L"
+        fetched = [
+            f"for (long piece; (piece = first + {FETCH.format(1)}) < end;) {{",
+            *("  " + line for line in work.lines(trips[0], pieces)),
+            f"  for (long tile = ends[0]{inner}; tile < ends[1]{inner}; tile++) {{",
+        ]
     return [
         "{",
         *declared,
@@ -85,9 +102,7 @@ def shared_out(
         "    for (long turn = 0; turn < shares; turn++) {",
         f"      const long share = (own + turn) % shares, count = {count};",
         "      const long first = count * share / shares, end = count * (share + 1) / shares;",
-        f"      for (long tile; (tile = first + {FETCH.format(chunk)}) < end;) {{",
-        f"        const long last = tc_min(tile + {chunk}, end);",
-        "        for (; tile < last; tile++) {",
+        *("      " + line for line in fetched),
         *("          " + line for line in (*values, *lines)),
         "        }",
         "      }",
