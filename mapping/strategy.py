@@ -32,7 +32,7 @@ from tcomp.mapping.gpu.pipelines import pipeline_fetches
 from tcomp.mapping.gpu.promotion import promote_to_shared
 from tcomp.mapping.gpu.rows.keeping import keep_rows
 from tcomp.mapping.gpu.rows.results import keep_results
-from tcomp.mapping.gpu.tiles import gpu_tiling
+from tcomp.mapping.gpu.tiles import gpu_tiling, order_blocks
 from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.gpu import Gpu
@@ -102,7 +102,7 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     Let long rows of weights pass by, split reductions between blocks, tile (3), accumulate apart what leaves a kernel,
     keep rows that are read again, deal loops to threads (4, 6), keep temporaries in registers and shared memory (9),
     and results in all threads of a row, fetch operands into shared memory (8), multiply matrices by warps, fetch ahead,
-    synchronise.
+    order blocks, synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
@@ -117,5 +117,6 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("promotion", functools.partial(promote_to_shared, gpu)),
         Pass("atoms", functools.partial(use_matrix_units, gpu)),
         Pass("pipelines", functools.partial(pipeline_fetches, gpu)),
+        Pass("order", functools.partial(order_blocks, gpu)),
         Pass("barriers", synchronise),
     )

@@ -165,3 +165,42 @@ def _tiles(gpu: Gpu, work: Work, atom: Atom | None) -> Iterator[tuple[TileShape,
         steps = fetched_steps(threads, sum(own), math.prod(each), gpu.copies_asynchronously)
         tile = TileShape(*own, threads, each, steps, work.itemsize)
         yield tile, -(-work.rows // own[0]) * -(-work.columns // own[1])
+
+
+def rows_read(tiles: tuple[int, int], order: int, first: int, count: int) -> tuple[int, int]:
+    """The rows and the columns of tiles that some blocks in turn, of all of ``tiles``, take, in groups of rows."""
+    rows, columns = tiles
+    seen_rows: set[int] = set()
+    seen_columns: set[int] = set()
+    for block in range(first, min(first + count, rows * columns)):
+        row, column = tile_of_block(tiles, order, block)
+        seen_rows.add(row)
+        seen_columns.add(column)
+    return len(seen_rows), len(seen_columns)
+
+
+def tile_of_block(tiles: tuple[int, int], order: int, block: int) -> tuple[int, int]:
+    """The row and the column of the tile that a block takes: ``order`` rows at a time, fewer in the last group."""
+    rows, columns = tiles
+    first = block // (order * columns) * order
+    group, inside = min(order, rows - first), block % (order * columns)
+    return first + inside % group, inside // group
+
+
+def order_of_blocks(tiles: tuple[int, int], sides: tuple[int, int], together: int) -> int:
+    """How many rows of tiles blocks had best take together, where so many run at a time; 1 is row by row.
+
+    ``sides`` are the rows and the columns of one tile.  Blocks that run together read each row and each column from
+    memory once, so these should be few (CUTLASS and Triton swizzle blocks for that).
+    """
+    rows, columns = tiles
+    if rows * columns <= together:
+        return 1
+
+    waves = range(0, min(rows * columns, CONTRACTIONS.waves * together), together)
+
+    def read(order: int) -> int:
+        found = [rows_read(tiles, order, first, together) for first in waves]
+        return sum(own * sides[0] + across * sides[1] for own, across in found)
+
+    return min((order for order in CONTRACTIONS.orders if order <= rows), key=lambda order: (read(order), order))

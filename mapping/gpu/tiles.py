@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
-from tcomp.mapping.gpu.model import TileShape, contraction_seconds
+from tcomp.mapping.gpu.model import TileShape, contraction_seconds, order_of_blocks
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
-from tcomp.mapping.machines.gpu import Gpu
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu, is_wide
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.plan.values import Cluster, Group, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.splitting import is_part
@@ -209,6 +209,51 @@ def starves(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> boo
     fused = each * (1 / rows + 1 / columns)
     apart = each * 2 / CONTRACTIONS.usual_side + 2 * elements * itemsize / gpu.bandwidth + DEVICE.launch_seconds
     return fused > apart
+
+
+def order_blocks(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Pass: let blocks of contractions take tiles in rows, so that those which run at a time share what they read."""
+    if options.blocks is not None or options.order == 1:
+        return plan
+    orders: dict[int, int] = {}
+    for number, group in enumerate(plan.groups):
+        found = None if group.shared or group.turns else _tiles_of_sides(gpu, plan, group)
+        if found is None:
+            continue
+        tiles, sides, resident = found
+        together = gpu.multiprocessors * resident
+        order = options.order or order_of_blocks(tiles, sides, together)
+        if min(order, tiles[0]) > 1:
+            orders[number] = min(order, tiles[0])
+    return replace(plan, orders=orders) if orders else plan
+
+
+def _tiles_of_sides(gpu: Gpu, plan: Plan, group: Group) -> tuple[tuple[int, int], tuple[int, int], int] | None:
+    """Along the two innermost loops over tiles, if these are sides of a contraction: tiles, and their sizes.
+
+    Also how many blocks a multiprocessor holds.
+    """
+    whole = extents(coordinate_set(plan.scop, plan.clusters[group.root]))
+    counts = [-(-whole[m] // size) for m, size in zip(group.members, group.sizes, strict=True)]
+    moving = [n for n, count in enumerate(counts) if count > 1]
+    if len(moving) < 2:
+        return None
+    y, x = moving[-2:]
+    members = group.members[y], group.members[x]
+    for number in group.clusters:
+        cluster = plan.clusters[number]
+        own = sides_of(plan.scop, cluster) if cluster.rank == plan.clusters[group.root].rank else None
+        if own is not None and any(members[0] in a and members[1] in b for a, b in _both(own)):
+            dealt = plan.dealt[number]
+            itemsize = plan.scop.storages[main_statement(plan.scop, cluster).target].dtype.itemsize
+            wide = is_wide(dealt.elements * max(1, itemsize // REGISTER_BYTES))
+            room = gpu.registers_per_multiprocessor // gpu.registers_per_thread if wide else DEVICE.threads_resident
+            return (counts[y], counts[x]), (group.sizes[y], group.sizes[x]), max(1, room // dealt.threads)
+    return None
+
+
+def _both(sides: Sides) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    return (sides.rows, sides.columns), (sides.columns, sides.rows)
 
 
 def gpu_tiling(gpu: Gpu) -> Tiling:

@@ -5,10 +5,9 @@ The command line, the tuner, the cache key and the docs read these declarations.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar
 
@@ -35,7 +34,7 @@ from tcomp.mapping.options.declarations import (
     declaration,
     declare,
 )
-from tcomp.mapping.options.texts import as_source, as_text
+from tcomp.mapping.options.texts import as_source, as_text, hint_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +165,13 @@ class MappingOptions:
         " the next one through registers; None lets the model choose",
         targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
+    )
+    order: int | None = declare(
+        Integer(1, 64),
+        None,
+        "rows of tiles that blocks of a contraction take together, column by column, so that those which run at a time"
+        " read few rows and columns; 1 takes row by row; None lets the model choose",
+        targets=GPU_TARGETS,
     )
     math: str = declare(
         Choice(MATHS),
@@ -340,7 +346,7 @@ class MappingOptions:
         found = NAMED.get(name)
         if found is None:
             raise TcompError(
-                Diagnostic(f"there is no set of options {name!r}", hint=_hint(name, NAMED, "the sets are"))
+                Diagnostic(f"there is no set of options {name!r}", hint=hint_for(name, NAMED, "the sets are"))
             )
         return found
 
@@ -367,15 +373,8 @@ _METHODS = {option.method: name for name, option in OPTIONS.items() if option.me
 
 def _known_option(name: str) -> None:
     if name not in OPTIONS:
-        hint = _hint(name, OPTIONS, "the options are")
+        hint = hint_for(name, OPTIONS, "the options are")
         raise TcompError(Diagnostic(f"there is no mapping option {name!r}", hint=hint))
-
-
-def _hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The known name that was probably meant, or, after ``otherwise``, all of them."""
-    names = list(known)
-    near = [k for k in names if k.startswith(f"{name}_")] or difflib.get_close_matches(name, names, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"
 
 
 _BASE = MappingOptions(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def as_text(value: object) -> str:
@@ -15,3 +17,10 @@ def as_text(value: object) -> str:
 def as_source(value: object) -> str:
     """A value as in Python."""
     return 'float("inf")' if value == math.inf else repr(value)
+
+
+def hint_for(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The known name that was probably meant, or, after ``otherwise``, all of them."""
+    names = list(known)
+    near = [k for k in names if k.startswith(f"{name}_")] or difflib.get_close_matches(name, names, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"{otherwise} {', '.join(names)}"

@@ -73,6 +73,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
         dealt=_named("dealt", [(row.number("cluster"), _dealt(row)) for row in source.rows("dealt")]),
         copies=tuple(_copy(tiled, row) for row in source.rows("copy")),
         pipelines=_named("pipeline", [(row.text("phase"), _pipeline(row)) for row in source.rows("pipeline")]),
+        orders=_named("order", [(row.number("group"), row.number("rows")) for row in source.rows("order")]),
         barriers=_named("barrier", [(row.text("before"), _level(row)) for row in source.rows("barrier")]),
     )
     source.done()

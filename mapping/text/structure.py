@@ -42,6 +42,7 @@ def check_structure(plan: Plan, buffered: bool) -> None:
     for name, count in names.items():
         _require(count == 1, f"the tree has {count} marks {name}")
     _check_groups(plan)
+    _check_orders(plan)
     marks = {p.mark: p for p in places(plan.tree)}
     for operation in plan.operations.values():
         place = _place(marks, operation.mark, "operation")
@@ -86,6 +87,15 @@ def _extremes(values: isl.Set) -> list[int]:
         return []
     dimensions = range(values.dim(isl.dim_type.set))
     return [v.to_python() for d in dimensions for v in (values.dim_min_val(d), values.dim_max_val(d))]
+
+
+def _check_orders(plan: Plan) -> None:
+    """Blocks take the tiles of a group in rows where it has two loops over tiles; each order has every tile once."""
+    for number, rows in plan.orders.items():
+        _require(bool(plan.phases), "blocks have no order: this is no GPU")
+        fits = number < len(plan.groups) and len(plan.groups[number].members) > 1
+        _require(fits, f"blocks of group {number} cannot take rows of tiles: it has no two loops over tiles")
+        _require(rows > 0, f"blocks of group {number} cannot take {rows} rows of tiles together")
 
 
 def _check_groups(plan: Plan) -> None:

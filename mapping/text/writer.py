@@ -57,6 +57,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "dealt": [_dealt(cluster, dealt) for cluster, dealt in sorted(plan.dealt.items())],
         "copy": [_copy(plan, copy) for copy in plan.copies],
         "pipeline": [{"phase": mark, "stages": p.stages, "distance": p.distance} for mark, p in plan.pipelines.items()],
+        "order": [{"group": number, "rows": rows} for number, rows in plan.orders.items()],
         "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
     }
 

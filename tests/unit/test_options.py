@@ -250,6 +250,7 @@ PROGRAMS = {
         "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
         {"M": 64, "N": 64, "K": 64},
     ),
+    "many tiles": (LAYER, {"M": 2000, "N": 2000, "K": 8}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
 }
 """A reduction that threads share, a contraction with statements after it, a short reduction, overlapping tiles."""
@@ -265,6 +266,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "reduction_tile": (4,),
     "prefetch": (False,),
     "stages": (1, 2),
+    "order": (1, 2),
     "matrix_units": (False,),
     "math": ("tf32", "tf32x3"),
     "distribution": ("blocked",),

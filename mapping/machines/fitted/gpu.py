@@ -172,6 +172,20 @@ class Contractions:
         machine="NVIDIA H100",
         how=_FIRST_RUNS,
     )
+    orders: tuple[int, ...] = fitted(
+        (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+        "rows of tiles",
+        "That blocks may take together, column by column.",
+        machine="none: no device was at hand",
+        how="few of them, most of which divide usual numbers of tiles",
+    )
+    waves: int = fitted(
+        4,
+        "sets of blocks",
+        "That run one after another, for which the rows and columns that they read are counted.",
+        machine="none: no device was at hand",
+        how="enough for the ends of groups to show",
+    )
     usual_side: int = fitted(
         64,
         "rows, or columns",

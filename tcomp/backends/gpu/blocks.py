@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.backends.gpu.words.dialect import DeviceDialect
@@ -164,6 +164,36 @@ def grid_of(
         mapped.append(MappedLoop(loop, identifier, along, count, ranges))
         ranges = ranges.knowing(loop.iterator, loop.low, max(loop.low, loop.high))
     return mapped, (grid[0], grid[1], grid[2])
+
+
+def in_rows(
+    mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, fresh: Callable[[str], str]
+) -> tuple[list[str], list[MappedLoop]]:
+    """C that gives a block its tile along the two innermost loops, so many ``rows`` of tiles after one another.
+
+    In a group of rows tiles come column by column; the last group may have fewer rows.  Also the loops, which take
+    their coordinates from there; as they were where a block runs several tiles, or there are too many.
+    """
+    if len(mapped) < 2 or any(loop.repeats for loop in mapped[-2:]):
+        return [], mapped
+    outer, inner = mapped[-2:]
+    height, width = outer.blocks, inner.blocks
+    if height * width >= 2**31 or min(rows, height) < 2:
+        return [], mapped
+    rows = min(rows, height)
+    block, row, column = (fresh(name) for name in ("block", "block_row", "block_column"))
+    x, y = dialect.block(0), dialect.block(1)
+    lines = [f"const unsigned int {block} = {x} + {width} * {y};"]
+    if height % rows == 0:
+        first, group = f"{block} / {rows * width} * {rows}", str(rows)
+    else:
+        start, group = fresh("first_row"), fresh("rows_together")
+        lines.append(f"const unsigned int {start} = {block} / {rows * width} * {rows};")
+        lines.append(f"const unsigned int {group} = {start} + {rows} > {height} ? {height} - {start} : {rows};")
+        first = start
+    lines.append(f"const unsigned int {row} = {first} + {block} % {rows * width} % {group};")
+    lines.append(f"const unsigned int {column} = {block} % {rows * width} / {group};")
+    return lines, [*mapped[:-2], replace(outer, identifier=row), replace(inner, identifier=column)]
 
 
 def _shares(extents: Sequence[int], cap: int) -> list[int]:

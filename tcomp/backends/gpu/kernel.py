@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of
+from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of, in_rows
 from tcomp.backends.gpu.matrices import sums_in_registers
 from tcomp.backends.gpu.memory import registers_of
 from tcomp.backends.gpu.phases import PhaseWriter
@@ -58,6 +58,9 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     loops, inside = block_loops(writer.narrow(names.rename(node, {})))
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
     ranges, depth = Ranges({}), 1
+    ordered, mapped = in_rows(mapped, program.dialect, plan.orders.get(number, 1), writer.fresh)
+    for line in ordered:
+        writer.put(depth, line)
     for loop in mapped:
         for line in loop.lines(program.dialect.index):
             writer.put(depth, line)

@@ -1,7 +1,13 @@
 // f, specialised to B = 4, Q = 256, K = 512, D = 64
+// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
 template <class T>
-static __device__ __forceinline__ void tc_store_column(T *shared, const int apart, const uint4 whole) {
-  for (int i = 0; i < (int)(16 / sizeof(T)); i++) shared[i * apart] = reinterpret_cast<const T *>(&whole)[i];
+static __device__ __forceinline__ void tc_store_turned(T *shared, const int apart, const int turn, const uint4 whole) {
+  T *const first = shared + (turn ? 2 * apart : 0), *const second = shared + (turn ? 0 : 2 * apart);
+  const T *const values = reinterpret_cast<const T *>(&whole);
+  first[0] = turn ? values[2] : values[0];
+  first[apart] = turn ? values[3] : values[1];
+  second[0] = turn ? values[0] : values[2];
+  second[apart] = turn ? values[1] : values[3];
 }
 template <class T>
 static __device__ __forceinline__ uint4 tc_load16(const T *global) {
@@ -13,16 +19,37 @@ static __device__ __forceinline__ uint4 tc_load16(const T *global) {
   return whole;
 #endif
 }
-// Into a column, its second half first where it is the turn: fewer lanes meet in a bank.
-template <class T>
-static __device__ __forceinline__ void tc_store_turned(T *shared, const int apart, const int turn, const uint4 whole) {
-  T *const first = shared + (turn ? 2 * apart : 0), *const second = shared + (turn ? 0 : 2 * apart);
-  const T *const values = reinterpret_cast<const T *>(&whole);
-  first[0] = turn ? values[2] : values[0];
-  first[apart] = turn ? values[3] : values[1];
-  second[0] = turn ? values[0] : values[2];
-  second[apart] = turn ? values[1] : values[3];
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async4(void *shared, const void *global, const int read) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
 }
+#endif
+template <class T>
+static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+#endif
+#ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async16(void *shared, const void *global, const int read) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
+}
+#endif
+template <class T>
+static __device__ __forceinline__ void tc_ask16(T *shared, const T *global, const int read = 16) {
+#ifndef TC_ANYWHERE
+  tc_copy_async16(shared, global, read);
+#else
+  for (int i = 0; i < (int)(16 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}
+// Waits for all groups of copies of this thread but the newest.
+#ifdef __CUDACC__
+template <int newest>
+static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
+#endif
 static __device__ __forceinline__ float tc_max_float32(float a, float b) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
   float result;
@@ -31,10 +58,6 @@ static __device__ __forceinline__ float tc_max_float32(float a, float b) {
 #else
   return a > b || a != a ? a : b;
 #endif
-}
-template <class T>
-static __device__ __forceinline__ void tc_store16(T *shared, const uint4 whole) {
-  *reinterpret_cast<uint4 *>(shared) = whole;
 }
 template <class T>
 static __device__ __forceinline__ void tc_put16(T *global, const T *values) {
@@ -59,15 +82,40 @@ f_0(
   extern __shared__ __align__(16) unsigned char tc_dynamic[];
   float (&l_acc_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 0);
   float (&m_so_far_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 256);
-  float (&e_scale_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 512);
-  float (&e_parts_tile)[64][64] = *reinterpret_cast<float (*)[64][64]>(tc_dynamic + 768);
-  float (&k_tile)[64][65] = *reinterpret_cast<float (*)[64][65]>(tc_dynamic + 17152);
-  float (&q_tile)[64][68] = *reinterpret_cast<float (*)[64][68]>(tc_dynamic + 33792);
-  float (&v_tile)[64][64] = *reinterpret_cast<float (*)[64][64]>(tc_dynamic + 51200);
+  float (&q_tile)[64][68] = *reinterpret_cast<float (*)[64][68]>(tc_dynamic + 512);
+  float (&k_tile)[2][64][65] = *reinterpret_cast<float (*)[2][64][65]>(tc_dynamic + 17920);
+  float (&v_tile)[2][64][64] = *reinterpret_cast<float (*)[2][64][64]>(tc_dynamic + 51200);
+  float (&e_scale_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 83968);
+  float (&e_parts_tile)[64][64] = *reinterpret_cast<float (*)[64][64]>(tc_dynamic + 84224);
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
   float l_so_far[8];
   float a_so_far[8][4];
+  #pragma unroll
+  for (int e = 4 * thread; e < 4096; e += 512) {  // fetch 1 x 64 x 64 of q by 4
+    const int i = 64 * b_i + e / 64;
+    const int d = e % 64;
+    tc_store_turned(&q_tile[e % 64][e / 64], 68, e % 64 / 8 % 2, tc_load16(&q[16384 * b_b + 64 * i + d]));
+  }
+  __syncthreads();
+  const float *k_next = k + 32768 * b_b + 64 * (thread / 64) + thread % 64;
+  const float *v_next = v + 32768 * b_b + 64 * (4 * thread / 64) + 4 * thread % 64;
+  #pragma unroll
+  for (int ahead = 0; ahead < 1; ++ahead) {  // the first tiles
+    #pragma unroll
+    for (int r = 0; r < 32; ++r) {  // ask for 1 x 64 x 64 of k
+      tc_ask4(&k_tile[ahead][2 * r + thread / 64][thread % 64], k_next + 128 * r);
+    }
+    k_next += 4096;
+    tc_copy_async_commit();
+    #pragma unroll
+    for (int r = 0; r < 8; ++r) {  // ask for 1 x 64 x 64 of v by 4
+      tc_ask16(&v_tile[ahead][8 * r + 4 * thread / 64][4 * thread % 64], v_next + 512 * r);
+    }
+    v_next += 4096;
+    tc_copy_async_commit();
+  }
+  int stage = 0, next_stage = 1;
   for (int part = 0; part < 8; ++part) {  // turns, 11 phases in each
     float s_parts[8][4];
     // s starts (8 x 16 threads)
@@ -81,19 +129,16 @@ f_0(
         }
       }
     }
-    #pragma unroll
-    for (int e = 4 * thread; e < 4096; e += 512) {  // fetch 1 x 64 x 64 of k by 4
-      const int i1 = 64 * part + e / 64;
-      const int d = e % 64;
-      tc_store_column(&k_tile[e / 64][e % 64], 1, tc_load16(&k[32768 * b_b + 64 * i1 + d]));
-    }
-    #pragma unroll
-    for (int e = 4 * thread; e < 4096; e += 512) {  // fetch 1 x 64 x 64 of q by 4
-      const int i = 64 * b_i + e / 64;
-      const int d = e % 64;
-      tc_store_turned(&q_tile[e % 64][e / 64], 68, e % 64 / 8 % 2, tc_load16(&q[16384 * b_b + 64 * i + d]));
-    }
+    tc_copy_async_wait<1>();
     __syncthreads();
+    if (part < 7) {
+      #pragma unroll
+      for (int r = 0; r < 32; ++r) {  // ask for 1 x 64 x 64 of k
+        tc_ask4(&k_tile[next_stage][2 * r + thread / 64][thread % 64], k_next + 128 * r);
+      }
+      k_next += 4096;
+    }
+    tc_copy_async_commit();
     // s(b, i, j) +=! q(b, i, d) * k(b, j, d) (8 x 16 threads)
     #pragma unroll 4
     for (int d = 0; d < 64; ++d) {
@@ -103,7 +148,7 @@ f_0(
         for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
           #pragma unroll
           for (int j_part = 0; j_part < 4; ++j_part) {
-            s_parts[4 * i_part + i_part_1][j_part] += q_tile[d][4 * t_i + 32 * i_part + i_part_1] * k_tile[4 * t_j + j_part][d];
+            s_parts[4 * i_part + i_part_1][j_part] += q_tile[d][4 * t_i + 32 * i_part + i_part_1] * k_tile[stage][4 * t_j + j_part][d];
           }
         }
       }
@@ -180,13 +225,17 @@ f_0(
         }
       }
     }
-    #pragma unroll
-    for (int e = 4 * thread; e < 4096; e += 512) {  // fetch 1 x 64 x 64 of v by 4
-      const int i1 = 64 * part + e / 64;
-      const int d = e % 64;
-      tc_store16(&v_tile[e / 64][e % 64], tc_load16(&v[32768 * b_b + 64 * i1 + d]));
-    }
+    tc_copy_async_wait<1>();
     __syncthreads();
+    if (part < 7) {
+      #pragma unroll
+      for (int r = 0; r < 8; ++r) {  // ask for 1 x 64 x 64 of v by 4
+        tc_ask16(&v_tile[next_stage][8 * r + 4 * thread / 64][4 * thread % 64], v_next + 512 * r);
+      }
+      v_next += 4096;
+    }
+    tc_copy_async_commit();
+    next_stage = next_stage + 1 == 2 ? 0 : next_stage + 1;
     // a(b, i, d) +=! e(b, i, j) * v(b, j, d) (8 x 16 threads)
     #pragma unroll 4
     for (int j = 0; j < 64; ++j) {
@@ -196,11 +245,12 @@ f_0(
         for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
           #pragma unroll
           for (int d_part = 0; d_part < 4; ++d_part) {
-            a_so_far[4 * i_part + i_part_1][d_part] += e_parts_tile[4 * t_i + 32 * i_part + i_part_1][j] * v_tile[j][4 * t_d + d_part];
+            a_so_far[4 * i_part + i_part_1][d_part] += e_parts_tile[4 * t_i + 32 * i_part + i_part_1][j] * v_tile[stage][j][4 * t_d + d_part];
           }
         }
       }
     }
+    stage = stage + 1 == 2 ? 0 : stage + 1;
   }
   // l(b, i) +=! e(b, i, j) (8 x 16 threads)
   if (threadIdx.x == 0) {
@@ -230,4 +280,4 @@ f_0(
   }
 }
 
-// f_0<<<(4, 4, 1), (16, 8, 1), 67584>>>(q, k, v, O)
+// f_0<<<(4, 4, 1), (16, 8, 1), 100608>>>(q, k, v, O)
