@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.errors import LegalityError
+from tcomp.mapping.gpu.turns.hidden import prove_hidden
 from tcomp.mapping.memory.overhang import may_overhang
 from tcomp.mapping.memory.places import Place, named_space, own_element, places
 from tcomp.mapping.memory.windows import Turns, dates_of
@@ -36,6 +37,8 @@ def prove(plan: Plan, step: str) -> None:
     for buffer in plan.buffers.values():
         _prove_room(plan, buffer, marks.get(buffer.mark), step)
     prove_memories(plan, step)
+    for group in plan.groups:
+        prove_hidden(plan, group, step)
     for operation in plan.operations.values():
         if operation.overhang and not may_overhang(plan, operation):
             raise LegalityError(

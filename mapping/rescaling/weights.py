@@ -59,9 +59,8 @@ class Weights:
 def weights_of(scop: Scop, name: str) -> Weights | None:
     """What is to be known of weights to compute them in parts; None if they are none, or not only summed."""
     statement = scop.by_name[name]
-    unrounded = _unrounded(statement.value)
-    condition, core = _unconditional(unrounded)
-    core = _unrounded(core)
+    condition, core = _unconditional(unrounded(statement.value))
+    core = unrounded(core)
     exponent = _exponent(core)
     difference = None if exponent is None else _difference(exponent, scop)
     if (
@@ -159,10 +158,10 @@ def _unconditional(value: Expr) -> tuple[Expr | None, Expr]:
     return None, value
 
 
-def _unrounded(value: Expr) -> Expr:
+def unrounded(value: Expr) -> Expr:
     """A float before it was rounded to a shorter one: by a share of itself, whatever it is relative to."""
     if isinstance(value, Cast) and _is_converted(value) and value.dtype.bits < value.operand.dtype.bits:
-        return _unrounded(value.operand)
+        return unrounded(value.operand)
     return value
 
 
@@ -218,7 +217,7 @@ def _same_values(
     indices = {old: Index(new, INT64, score.span) for old, new in names.items()}
     value = _renamed(maximum.value, indices)
     if condition is not None and isinstance(value, Select) and value.condition == condition:
-        value = value.then if _is_low(value.otherwise) else value
+        value = value.then if is_low(value.otherwise) else value
     if value != score:
         return False
     order = ", ".join(f"i{weights.indices.index(names[old])}" for old in maximum.indices)
@@ -227,7 +226,7 @@ def _same_values(
     return bool(weights.domain.apply(turn).is_equal(maximum.domain))
 
 
-def _is_low(expr: Expr) -> bool:
+def is_low(expr: Expr) -> bool:
     """Whether an expression is a number that stands for a score which counts nothing."""
     if isinstance(expr, Unary) and expr.op == "-" and isinstance(expr.operand, Constant):
         return expr.operand.value >= 1e30

@@ -151,7 +151,17 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
     prefixes = {c: in_turns if c in turns else tiles for c in clusters}
     footprints = {c: _footprint(plan.scop, plan.clusters[c], prefixes[c], ratios.ratio(str(c))) for c in clusters}
     ratios.done()
-    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns)
+    seen = _seen(row, len(members)) if "seen" in row.entries else None
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns, seen)
+
+
+def _seen(row: Row, members: int) -> isl.PwAff:
+    """How many turns a tile sees, as a function of the loops over tiles."""
+    seen, kinds = row.parsed("seen", isl.PwAff), isl.dim_type
+    if seen.dim(kinds.in_) != members or seen.dim(kinds.param) or seen.get_space().has_tuple_name(kinds.in_):
+        raise PlanError(f"{row.where}: seen must be a function of {members} numbers")
+    _check_numbers(str(seen), f"{row.where}: seen")
+    return seen
 
 
 def _behind(prefix: isl.Map, points: int) -> isl.Map:

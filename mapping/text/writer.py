@@ -90,6 +90,8 @@ def _group(group: Group) -> dict[str, Value]:
         row["together"] = group.together
     if group.turns:
         row["turns"] = group.turns
+    if group.seen is not None:
+        row["seen"] = str(group.seen)
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.loops.fulltiles import separate_full_tiles
-from tcomp.loops.ir import Block, Execute, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    Variable,
+    substitute,
+)
 from tcomp.mapping.memory.overhang import overhanging
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
@@ -64,6 +77,7 @@ class _Places:
     def __init__(self, plan: Plan) -> None:
         marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
         marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
+        marks |= {f"turn{number}" for number, group in enumerate(plan.groups) if group.seen is not None}
         chosen = [p for p in places(plan.tree) if p.mark in marks] if marks else []
         self.prefixes = {p.mark: union_map(list(p.prefixes.values())) for p in chosen}
         self.found: list[tuple[LoopExpr, ...]] = []
@@ -91,6 +105,21 @@ class _Places:
 def affine_expressions(corner: isl.MultiAff, around: tuple[LoopExpr, ...]) -> tuple[LoopExpr, ...]:
     """The values of an affine function of the loops around a place."""
     return tuple(_affine(corner.get_at(d), around) for d in range(corner.dim(isl.dim_type.out)))
+
+
+def quasi_affine_expression(value: isl.PwAff, around: tuple[LoopExpr, ...]) -> LoopExpr:
+    """The value of a function in pieces of the loops around a place."""
+    kinds, count = isl.dim_type, value.dim(isl.dim_type.in_)
+    names = [f"around{d}" for d in range(count)]
+    of_parameters = value.move_dims(kinds.param, 0, kinds.in_, 0, count)
+    for d, name in enumerate(names):
+        of_parameters = of_parameters.set_dim_id(kinds.param, d, isl.Id(name))
+    of_parameters = of_parameters.project_domain_on_params()
+    build = isl.AstBuild.from_context(of_parameters.domain())
+    found = _expression(build.expr_from_pw_aff(of_parameters))
+    for name, outer in zip(names, around, strict=False):
+        found = substitute(found, name, outer)
+    return found
 
 
 def _affine(aff: isl.Aff, around: tuple[LoopExpr, ...]) -> LoopExpr:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tcomp.grammar.tree.function import Index, Read, walk
 from tcomp.mapping.fusion.order import leads_into
+from tcomp.mapping.gpu.turns.hidden import turns_seen
 from tcomp.mapping.machines.fitted.gpu import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -129,7 +130,8 @@ def _group(plan: Plan, done: Rescaled) -> Group:
     for number in after:
         own, order = rows_of(plan.scop, plan.clusters[number], done, carried)
         footprints[number] = _footprint(plan, number, tuple(own[order.index(r)] for r in rows), tuple(sizes))
-    return Group((*inside, *after), members, tuple(sizes), footprints, turns=tuple(inside))
+    seen = turns_seen(plan.scop, done, home, footprints)
+    return Group((*inside, *after), members, tuple(sizes), footprints, turns=tuple(inside), seen=seen)
 
 
 def rows_of(
