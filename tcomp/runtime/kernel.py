@@ -21,6 +21,7 @@ from tcomp.mapping.options.effects import without_effect
 from tcomp.mapping.plan.values import Plan
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls, failure_of
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
+from tcomp.runtime.capturing import Captured, capture
 from tcomp.runtime.registry import runtime_of
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.storage.cache import store
@@ -192,6 +193,16 @@ class Kernel:
                 pass  # what follows copies inputs, and says which output it is
         call = check_call(self._function, arguments, out, memory=self._memory)
         return self.bind(call, layouts).run_call(call)
+
+    def capture(self, *arguments: Any, out: Any = None, **named: Any) -> Captured:
+        """Record all kernels of a call on CuPy arrays as one CUDA graph: calling what this returns runs it again.
+
+        It reads and writes the same arrays each time.  Raises TargetError for other arrays, and where subscripts are
+        checked.
+        """
+        arguments = ordered(self._function, arguments, named) if named else arguments
+        call = check_call(self._function, arguments, out, memory=self._memory)
+        return capture(self, call.place, arguments, out, len(self._source.launches), bool(self._source.checks))
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.

@@ -69,6 +69,44 @@ class Stream:
         self.ptr = ptr
 
 
+class Graph:
+    """Stands for a cupy.cuda.Graph: launches that were recorded, which run again when it is launched."""
+
+    def __init__(self, note: Callable[..., None]) -> None:
+        self.note = note
+        self.launches: list[Callable[[], None]] = []
+
+    def launch(self, stream: Any = None) -> None:
+        self.note("graph", len(self.launches), 0 if stream is None else stream.ptr)
+        for launch in self.launches:
+            launch()
+
+
+class OwnStream:
+    """Stands for a cupy.cuda.Stream that somebody made; current while it is entered, it records launches."""
+
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.ptr, self.graph = cupy, 500 + len(cupy.recording), Graph(cupy._note)
+        cupy.recording[self.ptr] = self.graph
+
+    def __enter__(self) -> OwnStream:
+        self.before = self.cupy.streams
+        device = self.cupy._current()
+        self.cupy.streams = {**self.before, device: self}  # type: ignore[dict-item]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cupy.streams = self.before
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        self.cupy._note("begin capture", self.ptr)
+        self.cupy.capturing = self.cupy.capturing | {self.ptr}
+
+    def end_capture(self) -> Graph:
+        self.cupy.capturing = self.cupy.capturing - {self.ptr}
+        return self.graph
+
+
 class Function:
     """A kernel of a module that was loaded on a device."""
 
@@ -152,6 +190,7 @@ class FakeCupy(types.ModuleType):
         self.functions: dict[int, Function] = {}
         self.streams: dict[int, Stream] = {}
         self.capturing: set[int] = set()
+        self.recording: dict[int, Graph] = {}
         self.loaded: list[tuple[int, bytes]] = []
         self.pool = Pool()
         self._allocator: Allocator | None = None
@@ -176,6 +215,7 @@ class FakeCupy(types.ModuleType):
             Device=self._device,
             Module=self._module,
             Event=Event,
+            Stream=lambda non_blocking=False: OwnStream(self),
             using_allocator=self._using_allocator,
             get_elapsed_time=lambda before, after: 1e3 * (after.seconds - before.seconds),
             get_current_stream=lambda number: self.streams.get(number, Stream(0)),
@@ -303,7 +343,11 @@ class FakeCupy(types.ModuleType):
         body = self.bodies[known.name]
         count = body.__code__.co_argcount - 2
         pointers = (ctypes.c_void_p * count).from_address(parameters)
-        body(grid, block, *(ctypes.c_uint64.from_address(pointer).value for pointer in pointers))
+        values = [ctypes.c_uint64.from_address(pointer).value for pointer in pointers]
+        if stream in self.capturing and stream in self.recording:
+            self.recording[stream].launches.append(lambda: body(grid, block, *values))
+        else:
+            body(grid, block, *values)
 
 
 def floats(address: int, *shape: int) -> np.ndarray:
