@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tcomp.grammar.tree.function import Expr, Select, Within
+from collections.abc import Mapping
+
+from tcomp.grammar.tree.forms import to_form, variables
+from tcomp.grammar.tree.function import Cast, Expr, Read, Select, Within
 
 
 def ranges_of(value: Expr) -> tuple[Within, ...]:
@@ -19,3 +22,14 @@ def inside_ranges(value: Expr) -> Expr:
     while isinstance(value, Select) and isinstance(value.condition, Within):
         value = value.then
     return value
+
+
+def are_rows(within: Within, sizes: Mapping[str, int]) -> bool:
+    """Whether a range is ``row(i):row(i+1)``, one of several that follow one another."""
+    lower, upper = (e.operand if isinstance(e, Cast) else e for e in (within.lower, within.upper))
+    if not (isinstance(lower, Read) and isinstance(upper, Read)) or lower.tensor != upper.tensor:
+        return False
+    if len(lower.subscripts) != 1 or lower.boundary is not None or upper.boundary is not None:
+        return False
+    first, after = to_form(lower.subscripts[0], sizes), to_form(upper.subscripts[0], sizes)
+    return first is not None and after is not None and first.plus(1) == after and len(variables(first)) == 1

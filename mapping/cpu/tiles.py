@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tcomp.grammar.tree.dataranges import ranges_of
+from tcomp.grammar.tree.dataranges import are_rows, ranges_of
 from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Binary, Expr, Index, Read, walk
 from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
@@ -37,7 +37,6 @@ from tcomp.mapping.tiles.sizes import (
     runs_of,
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
-from tcomp.model.dataranges import are_rows
 from tcomp.model.scop import Scop, ScopStatement, extents
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from tcomp.derivatives.derivation import Derivation, Group, statement_of
 from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.gathering.datarows import Owner, range_clauses, written_down
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax
 from tcomp.derivatives.versions import Version
 from tcomp.errors import Diagnostic, UnsaidError
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function, Index
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
+from tcomp.grammar.tree.function import Function, Index, Within, walk
 
 _LAST = syntax.Number("2147483647")
 """Behind every place in a reduction."""
@@ -22,6 +24,7 @@ class Reductions(Derivation):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
         self.ties: dict[str, str] = {}
+        self.owners: dict[str, Owner] = {}
 
     def seed(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
         """What of ``seed`` reaches each value that a statement reduces, and where."""
@@ -48,7 +51,8 @@ class Reductions(Derivation):
         """Elements that are the extreme share its adjoint evenly, or the first of them has it."""
         statement = self.function.statements[position]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-        is_extreme = syntax.Binary("==", rule.text(statement.value), element(version.name, subscripts))
+        value = statement.value if self._clauses(position) is None else inside_ranges(statement.value)
+        is_extreme = syntax.Binary("==", rule.text(value), element(version.name, subscripts))
         goes_on = self._goes_on(position, version)
         if self.first_wins and (statement.reduction_indices or goes_on):
             guards: tuple[Expr, ...] = (is_extreme,)
@@ -108,6 +112,18 @@ class Reductions(Derivation):
         none = syntax.Binary("==", count, ZERO)
         return syntax.Conditional(none, syntax.Binary("/", others, value), alone)
 
+    def owner(self, position: int, within: Within, entry: str, row: str) -> Owner:
+        """What knows the row of an entry, written down before where it was not yet."""
+        version, ranges = self.versions[position], {r.index.name: r for r in self.bounds(position)}
+        own = {entry: ranges[entry], row: ranges[row]}
+        key = ", ".join(map(str, (*own.values(), to_syntax(within.lower, version.reads))))
+        if key not in self.owners:
+            known, step = self.fresh(f"{row}_of_{entry}"), self.fresh(f"{entry}_of_{row}", keep=False)
+            made = Owner(row, entry, known, written_down(within, version.reads, own, known, step))
+            self.owners[key] = made
+            self.groups.append(Group(f"{known}: the {row} of each {entry}", [*made.statements]))
+        return self.owners[key]
+
     def multiplies_once(self, position: int) -> bool:
         """Whether a statement combines each element with one value, which its subscripts tell."""
         statement = self.function.statements[position]
@@ -118,8 +134,16 @@ class Reductions(Derivation):
         self, position: int, own: str, subscripts: tuple[Expr, ...], operator: str, value: Expr, neutral: Expr
     ) -> None:
         group = Group(f"for the derivative of `{_first_line(self.function, position)}`")
-        group.statements += self.reduced(position, own, subscripts, operator, value, neutral)
+        *begun, update = self.reduced(position, own, subscripts, operator, value, neutral)
+        clauses = self._clauses(position) or ()
+        group.statements += [*begun, replace(update, clauses=(*update.clauses, *clauses))]
         self.groups.append(group)
+
+    def _clauses(self, position: int) -> list[syntax.Range] | None:
+        """The ranges that data give of a statement, as clauses; None where it asks in each instance."""
+        statement = self.function.statements[position]
+        left = {e.name for s in statement.subscripts for e in walk(s) if isinstance(e, Index)}
+        return range_clauses(ranges_of(statement.value), self.versions[position].reads, left)
 
 
 def _zero(one: Expr) -> Expr:

@@ -20,6 +20,7 @@ from tcomp.derivatives.derivation import (
     statement_of,
 )
 from tcomp.derivatives.expressions import Adjoint
+from tcomp.derivatives.gathering.datarows import Owner, in_ranges
 from tcomp.derivatives.gathering.firstsums import first_sum
 from tcomp.derivatives.gathering.folds import FOLDS, folded, read_inside
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, range_of, rigid_indices
@@ -49,7 +50,8 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, walk
+from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
+from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, Tensor, Within, walk
 from tcomp.values.operators import INTRINSICS
 
 
@@ -332,7 +334,30 @@ class _Reverse(Reductions):
             outer = replace(place, indices=tuple(i for i in place.indices if i in place.outer))
             self._add(version, outer, rule.push(quotient.rhs, negated(syntax.Binary("/", below, divisor))))
             return
-        self._add(version, place, rule.push(statement.value, *self.seed(position, version, rule, place.seed)))
+        seed = self.seed(position, version, rule, place.seed)
+        adjoints = rule.push(statement.value, *seed)
+        if statement.reduction not in ("+", "max", "min") or statement.steps or not ranges_of(statement.value):
+            self._add(version, place, adjoints)
+            return
+        for guarded, bare in zip(adjoints, rule.push(inside_ranges(statement.value), *seed), strict=True):
+            self._add_in_ranges(position, place, guarded, bare)
+
+    def _add_in_ranges(self, position: int, place: Place, guarded: Adjoint, bare: Adjoint) -> None:
+        """What a read adds inside of ranges that data give: it is ``bare`` there, and ``guarded`` anywhere."""
+        version, value = self.versions[position], self.function.statements[position].value
+        read, part = version.reads[bare.read.tensor], None
+        if read in self.active and bare.read.boundary is None:
+            whole = contribution(bare, place, self.box(bare.read.tensor), frozenset(self.taken))
+
+            def owner_of(within: Within, entry: str, row: str) -> Owner:
+                return self.owner(position, within, entry, row)
+
+            part = in_ranges(whole, ranges_of(value), version.reads, owner_of)
+        if part is None:
+            self._add(version, place, [guarded])
+            return
+        self.positive |= part.positive
+        self.sums.setdefault(read, []).append(part)
 
     def _quotient_of_a_sum(self, position: int, version: Version) -> Binary | None:
         """The value of a sum whose divisor is the same in all of it."""

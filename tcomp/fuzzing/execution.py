@@ -21,7 +21,7 @@ from tcomp.backends.host.runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation, lower
-from tcomp.errors import CompileError, LegalityError, MissingPackageError, ProgramWarning, TcompError
+from tcomp.errors import CompileError, LegalityError, MissingPackageError, ProgramWarning, ShapeError, TcompError
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.machinery import machinery
@@ -101,7 +101,7 @@ def _execute(case: Case) -> Outcome:
     else:
         try:
             results, compilation = _compiled(case, _operation(case, variant), variant.data)
-        except CompileError as error:
+        except (CompileError, ShapeError) as error:
             if not variant.opened:
                 raise
             return Outcome(Verdict.REFUSED, f"open sizes: {normalised(error.message)}")

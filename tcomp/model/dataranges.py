@@ -8,24 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.errors import SourceText, Span
-from tcomp.grammar.tree.forms import to_form, variables
-from tcomp.grammar.tree.function import Cast, Read, Within
+from tcomp.grammar.tree.function import Within
 
 
 def range_ends(low: int, high: int) -> dict[str, tuple[int, int]]:
     """What each of the ends of a range inside ``low:high`` may be, and its length: the least, and how many values."""
     return {"starts": (low, high - low + 1), "ends": (low, high - low + 1), "turns": (0, high - low + 1)}
-
-
-def are_rows(within: Within, sizes: Mapping[str, int]) -> bool:
-    """Whether a range is ``row(i):row(i+1)``, one of several that follow one another."""
-    lower, upper = (e.operand if isinstance(e, Cast) else e for e in (within.lower, within.upper))
-    if not (isinstance(lower, Read) and isinstance(upper, Read)) or lower.tensor != upper.tensor:
-        return False
-    if len(lower.subscripts) != 1 or lower.boundary is not None or upper.boundary is not None:
-        return False
-    first, after = to_form(lower.subscripts[0], sizes), to_form(upper.subscripts[0], sizes)
-    return first is not None and after is not None and first.plus(1) == after and len(variables(first)) == 1
 
 
 def range_part(within: Within, kind: str, source: SourceText) -> tuple[str, Span]:

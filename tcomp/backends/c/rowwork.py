@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.spelling import Speller, loop_text
+from tcomp.grammar.tree.dataranges import are_rows
 from tcomp.grammar.tree.function import Cast, Read, walk
 from tcomp.grammar.tree.function import Index as IndexOf
 from tcomp.loops.ir import (
@@ -29,7 +30,6 @@ from tcomp.loops.ir import (
 from tcomp.loops.ir import walk as nodes_below
 from tcomp.loops.narrowing import Narrowed, Narrowing
 from tcomp.mapping.machines.fitted.cputext import THREADS
-from tcomp.model.dataranges import are_rows
 
 Spell = Callable[[str, Mapping[str, str]], Speller]
 """Gives what spells expressions of a statement, without checks, where its indices have the C texts given."""

@@ -1,0 +1,127 @@
+"""Gradients of sums over ranges whose ends data give: right, and themselves no sums over pairs of rows and entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tests.cuda.simulated import NEEDS_COMPILER
+
+torch: Any = pytest.importorskip("torch")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+HEAD = "def f(int32(R1) row, int32(E) col, "
+
+PROGRAMS = {
+    "vector": "float(E) V, float(N) X) -> (Y) { Y(i) +=! V(e) * X(col(e)) where e in row(i):row(i+1) }",
+    "dense": "float(E) V, float(N,D) X) -> (Y) { Y(i,d) +=! V(e) * X(col(e),d) where e in row(i):row(i+1) }",
+    "weights of rows": """float(E) V, float(R) W, float(N,D) X) -> (Y) {
+        Y(i,d) +=! W(i) * V(e) * X(col(e),d) where e in row(i):row(i+1) }""",
+    "twice": """float(E) V, float(N,D) X) -> (Y) {
+        H(i,d) +=! V(e) * X(col(e),d) where e in row(i):row(i+1)
+        Y(i,d) +=! V(e) * relu(H(i,d)) * X(col(e),d) where e in row(i):row(i+1) }""",
+    "attention": """float(R,K) Q, float(N,K) Z, float(N,D) X) -> (Y) {
+        score(e)   +=! Q(i,k) * Z(col(e),k) where e in row(i):row(i+1)
+        weight(e)    =     exp(score(e)) where e in 0:E
+        total(i)   +=!     weight(e) where e in row(i):row(i+1)
+        Y(i,d)     +=!     weight(e) / total(i) * X(col(e),d) where e in row(i):row(i+1) }""",
+    "softmax": """float(E) V, float(N,D) X) -> (Y) {
+        most(i)  max=! V(e) where e in row(i):row(i+1)
+        total(i) +=!   exp(V(e) - most(i)) where e in row(i):row(i+1)
+        Y(i,d)   +=!   exp(V(e) - most(i)) / total(i) * X(col(e),d) where e in row(i):row(i+1) }""",
+    "largest": "float(N,D) X) -> (Y) { Y(i,d) max=! X(col(e),d) where e in row(i):row(i+1) }",
+    "means": """float(N,D) X) -> (Y) {
+        count(i) +=! 1.0 where e in row(i):row(i+1), exists col(e)
+        total(i,d) +=! X(col(e),d) where e in row(i):row(i+1)
+        Y(i,d) = total(i,d) / max(count(i), 1.0) }""",
+}
+SIZES = {"R": 6, "R1": 7, "E": 20, "N": 5, "D": 3, "K": 2}
+
+
+def given(f: tc.Operation, full: bool) -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    found: dict[str, Array] = {}
+    for p in f.function.definition.inputs:
+        shape = [SIZES[str(d)] for d in p.dims or ()]
+        found[p.name.name] = rng.standard_normal(shape).astype(np.float32)
+    inner = np.sort(rng.integers(0, 18, SIZES["R"] - 1))
+    found["row"] = np.array([0, *inner, 20 if full else 17], np.int32)
+    found["col"] = rng.integers(0, SIZES["N"], SIZES["E"]).astype(np.int32)
+    return found
+
+
+def by_torch(name: str, arrays: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+    """The result, and gradients of its sum times itself, row by row."""
+    tensors = {n: torch.tensor(a, requires_grad=a.dtype == np.float32) for n, a in arrays.items()}
+    row, col, x = arrays["row"], tensors["col"].long(), tensors["X"]
+    v = tensors.get("V")
+
+    def product(weight: Any) -> Any:
+        parts = [weight(i, slice(row[i], row[i + 1])) for i in range(SIZES["R"])]
+        return torch.stack([(w[:, None] * x[col[s]] if x.ndim > 1 else w * x[col[s]]).sum(0) for w, s in parts])
+
+    match name:
+        case "vector" | "dense":
+            y = product(lambda i, s: (v[s], s))
+        case "weights of rows":
+            y = product(lambda i, s: (tensors["W"][i] * v[s], s))
+        case "twice":
+            y = product(lambda i, s: (v[s], s)) ** 1
+            y = torch.relu(y) * y
+        case "softmax":
+            y = product(lambda i, s: (torch.softmax(v[s], 0), s))
+        case "largest":
+            rows = [x[col[slice(row[i], row[i + 1])]] for i in range(SIZES["R"])]
+            y = torch.stack([r.amax(0) if len(r) else torch.full((SIZES["D"],), -torch.inf) for r in rows])
+        case "attention":
+
+            def weight(i: int, s: slice) -> Any:
+                score = torch.exp(tensors["Z"][col[s]] @ tensors["Q"][i])
+                return score / score.sum(), s
+
+            y = product(weight)
+        case _:
+            y = product(lambda i, s: (torch.full((s.stop - s.start,), 1 / max(1, s.stop - s.start)), s))
+    (y * y).where(y > -torch.inf, 0.0).sum().backward()
+    return y.detach().numpy(), {n: t.grad.numpy() for n, t in tensors.items() if t.grad is not None}
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_are_those_of_torch(name: str, full: bool) -> None:
+    """Entries behind the last row have a gradient of 0."""
+    f = tc.define(HEAD + PROGRAMS[name]).f
+    arrays = given(f, full or name == "attention")  # there entries know their row in the def, too
+    y, wanted = by_torch(name, arrays)
+    np.testing.assert_allclose(f(**arrays), y, rtol=1e-4, atol=1e-5)
+    gradient = f.gradient()
+    found = gradient(*(arrays[t.name] for t in f.function.inputs), np.where(y > -np.inf, 2 * y, 0.0).astype(np.float32))
+    for name, own in zip(gradient.wrt, found if isinstance(found, tuple) else (found,), strict=True):
+        np.testing.assert_allclose(own, wanted[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_pairs_of_rows_and_entries_are_gone_through(name: str) -> None:
+    text = str(tc.define(HEAD + PROGRAMS[name]).f.gradient())
+    assert "row(i) <= e" not in text
+    assert "col(e) ==" not in text or name == "largest", "what one of several adds to is compared"
+
+
+@pytest.mark.parametrize("target", ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)])
+def test_ragged_batches(target: str) -> None:
+    text = (
+        "def f(int32(B) length, float(B,T,D) X, float(D) W) -> (Y) { Y(b) +=! X(b,t,d) * W(d) where t in 0:length(b) }"
+    )
+    f, rng = tc.define(text).f, np.random.default_rng(0)
+    length, x, w = (
+        np.array([3, 0, 5, 1], np.int32),
+        *(rng.standard_normal(s).astype(np.float32) for s in ((4, 5, 6), 6)),
+    )
+    d_y = rng.standard_normal(4).astype(np.float32)
+    d_x, d_w = f.gradient()(length, x, w, d_y, target=target)
+    mask = np.arange(5) < length[:, None]
+    np.testing.assert_allclose(d_x, mask[:, :, None] * d_y[:, None, None] * w, rtol=1e-5)
+    np.testing.assert_allclose(d_w, np.einsum("bt,btd,b->d", mask, x, d_y), rtol=1e-4, atol=1e-5)
