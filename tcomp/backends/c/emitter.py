@@ -16,6 +16,7 @@ from tcomp.backends.c.contractions.matrixtiles import MatrixContraction, declare
 from tcomp.backends.c.contractions.operands import OperandPlaces
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.contractions.registertiles import Contraction
+from tcomp.backends.c.contractions.resultlines import are_far
 from tcomp.backends.c.frame import KernelFrame
 from tcomp.backends.c.loops.joined import joined
 from tcomp.backends.c.loops.nests import nest_of
@@ -397,7 +398,19 @@ class Emitter:
         grouped = self._grouped(statement)
         places = OperandPlaces(statement, nest, self.plan, self._speller, grouped)
         dtype = self.scop.storages[statement.target].dtype
-        facts = (statement, dtype, nest, self.machine, self.scop.sizes, places.place, start is not None, result)
+        written = statement.target if copy is None else copy.target
+        fetches = (start is not None or copy is not None) and are_far(self.plan, self.machine, written)
+        facts = (
+            statement,
+            dtype,
+            nest,
+            self.machine,
+            self.scop.sizes,
+            places.place,
+            start is not None,
+            result,
+            fetches,
+        )
 
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tcomp.backends.c.contractions.borders import Border
+from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
 from tcomp.backends.c.vectors.widening import WIDENED, narrowed, widened, widened_type
@@ -77,8 +78,8 @@ class Contraction:
 
     ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
     that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
-    that is given, else to the accumulators.  ``bordered`` gives the place of a read with a boundary, and what lies
-    outside.
+    that is given, else to the accumulators; ``fetches`` says that their lines are fetched before the first step.
+    ``bordered`` gives the place of a read with a boundary, and what lies outside.
     """
 
     statement: ScopStatement
@@ -89,6 +90,7 @@ class Contraction:
     place: Callable[[Read | None, Mapping[str, LoopExpr]], Place | None]
     from_zero: bool = False
     result: Read | None = None
+    fetches: bool = False
     bordered: Callable[[Read, Mapping[str, LoopExpr]], tuple[Place, Border] | None] | None = None
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
@@ -271,6 +273,8 @@ class Contraction:
             where = f"{target.name} + {r * target.row + offsets[v]}"
             value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
             yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
+        written = f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
+        yield from self._fetched(written, result, tile)
         yield from heads_of_steps(self.nest, tile.rows)
         depth = len(self.nest.steps)
         inside = "  " * depth
@@ -288,13 +292,20 @@ class Contraction:
                 yield f"{inside}{_cell(r, v)} += {a} * {b};"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
-        yield f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
+        yield from () if self.fetches else (written,)
         for r, v in cells:
             offset, cell = r * result.row + offsets[v], _cell(r, v)
             if partial is None:
                 yield stored(result, offset, cell, self.dtype, tile.lanes)
             else:
                 yield partial.stored(f"{result.name} + {offset}", cell)
+
+    def _fetched(self, written: str, result: Operand, tile: RegisterTile) -> Iterator[str]:
+        """The lines of results, fetched where they are far; ``written`` declares the pointer to them."""
+        if self.fetches:
+            yield written
+            runs = ((r * result.row, tile.columns) for r in range(tile.rows))
+            yield from fetched_lines(result.name, runs, result.place.dtype.itemsize)
 
     def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
         """One row of an operand, in registers."""
