@@ -2,16 +2,18 @@
 
 ``C(a,b,n) +=! A(a,b,k) * B(k,n)`` with ``a`` of 48 and ``b`` of 56 values becomes ``C(j,n) +=! A(j,k) * B(k,n)`` with
 ``j`` of 2688: register tiles run along one index of each side, and short ones fill neither vectors nor tiles.
-Where a window alone is in the way, it is unfolded first (``unfolding.py``).
+Where a window alone is in the way, or an operand has its indices in another order than the results, a copy of it comes
+first (``unfolding.py``).
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from tcomp.mapping.fusion.merges import Merge, Pair
 from tcomp.mapping.fusion.outlining import outlined
-from tcomp.mapping.fusion.unfolding import Unfolded, is_worth_unfolding, window_of
+from tcomp.mapping.fusion.unfolding import Unfolded, cost_of_unfolding, orders_of, window_of
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -26,11 +28,8 @@ def merge_indices(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
         return plan
     scop, unfolded = plan.scop, list[Unfolded]()
     for name in plan.scop.by_name:
-        window = window_of(scop, scop.by_name[name])
-        if window is not None:
-            trial = outlined(scop, *window)
-            if is_worth_unfolding(machine, scop, _merged(trial, name)[0], name):
-                scop, unfolded = trial, [*unfolded, window]
+        trial, copies = _unfolded(machine, scop, name)
+        scop, unfolded = trial, [*unfolded, *copies]
     done: list[tuple[str, str, str]] = []
     for name in plan.scop.by_name:
         scop, pairs = _merged(scop, name)
@@ -38,6 +37,21 @@ def merge_indices(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
     if not done:
         return plan
     return replace(scheduled_anew(plan, scop), merged=tuple(done), unfolded=tuple(unfolded))
+
+
+def _unfolded(machine: Machine, scop: Scop, name: str) -> tuple[Scop, tuple[Unfolded, ...]]:
+    """The program with those copies of operands of a contraction with which it takes least, and which these are."""
+    window = window_of(scop, scop.by_name[name])
+    found: list[tuple[float, Scop, tuple[Unfolded, ...]]] = []
+    for copies in orders_of(scop, scop.by_name[name]) if window is None else [(window,)]:
+        trial = functools.reduce(lambda s, copy: outlined(s, *copy), copies, scop)
+        cost = cost_of_unfolding(machine, scop, _merged(trial, name)[0], name)
+        if cost is not None:
+            found.append((cost, trial, copies))
+    if not found:
+        return scop, ()
+    _, trial, copies = min(found, key=lambda entry: entry[0])
+    return trial, copies
 
 
 def _merged(scop: Scop, name: str) -> tuple[Scop, list[tuple[str, str, str]]]:
