@@ -72,7 +72,9 @@ def dot_product(scop: Scop, cluster: Cluster, columns: Columns | None, machine: 
         or not main.domain.is_box()
     ):
         return None
-    if any(depends_on_data(s) for r in operands for s in r.subscripts) or other.boundary is not None:
+    if any(depends_on_data(s) for r in operands for s in r.subscripts):
+        return None
+    if other.boundary is not None and border_of(other) is None:
         return None
     index, count = main.indices[columns.position], main.extents[columns.position]
     if count < LEAST_COLUMNS or step_when_packed(scop, columns.panel, index) is None:
@@ -103,6 +105,8 @@ def _of_matrices(scop: Scop, main: ScopStatement, panel: Read, other: Read) -> D
     position = min(steps)[1]
     groups = -(-main.extents[position] // size)
     depth = -(-groups // -(-groups // MOST_DEPTH))
+    if any(border_of(r) for r in (panel, other)):  # then nothing may be filled up
+        depth = next(d for d in range(MOST_DEPTH, 0, -1) if groups % d == 0)
     return DotProduct(position, size, PackedOperand(panel, panel.dtype), PackedOperand(other, other.dtype), depth=depth)
 
 

@@ -126,8 +126,13 @@ def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) 
     if target == FLOAT16:
         return dialect.float16_round.format(text if source.is_float else f"((float){text})")
     if source.is_float and target.is_integer:
-        return f"tc_to_{target.name}({text})"
+        narrow = dialect is HOST_C and source != FLOAT64 and target.bits <= MOST_NARROW
+        return f"tc_to_{target.name}{'_float32' if narrow else ''}({text})"
     return f"(({C_VALUE_TYPES[target.name]}){text})"
+
+
+MOST_NARROW = 16
+"""Bits of integers all of which single precision holds."""
 
 
 def _near_bfloat16(text: str, source: DType) -> str:

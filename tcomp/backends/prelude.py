@@ -9,7 +9,7 @@ which has all bits set, for a number.  Signs are shifted instead, and ``tc_hidde
 
 from __future__ import annotations
 
-from tcomp.backends.dialect import C_VALUE_TYPES, called
+from tcomp.backends.dialect import C_VALUE_TYPES, MOST_NARROW, called
 from tcomp.values.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
@@ -172,7 +172,22 @@ def _extremum(extremum: str, before: str, not_before: str, name: str, c: str) ->
 }}"""
 
 
-_TABLE = definitions() | _extrema()
+def _narrowing() -> dict[str, str]:
+    """Conversions of single precision to integers of few bits, without branches, so that compilers make vectors."""
+    table = {}
+    for dtype in DTYPES.values():
+        if dtype.is_integer and dtype.bits <= MOST_NARROW:
+            name, c = dtype.name, C_VALUE_TYPES[dtype.name]
+            number = "x" if dtype.kind == "uint" else "(x != x ? 0.0f : x)"
+            table[f"tc_to_{name}_float32"] = f"""{INLINE} {c} tc_to_{name}_float32(float x) {{
+  const float number = {number}, low = {float(dtype.lowest)!r}f, high = {float(dtype.highest)!r}f;
+  const float above = number > low ? number : low;
+  return ({c})(int)(above < high ? above : high);
+}}"""
+    return table
+
+
+_TABLE = definitions() | _extrema() | _narrowing()
 _NAME = called(r"\w+")
 
 

@@ -19,6 +19,8 @@ from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
+from tcomp.networks.precision.agreement import Agreement, agreement
+from tcomp.networks.precision.quantising import quantize
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.reading import network_of as read_text
 from tcomp.networks.saving import load
@@ -27,6 +29,7 @@ from tcomp.networks.studies.profile import Profile
 
 __all__ = [
     "Ablation",
+    "Agreement",
     "Call",
     "CompiledNetwork",
     "Definition",
@@ -35,12 +38,14 @@ __all__ = [
     "Profile",
     "Value",
     "ablate",
+    "agreement",
     "compile_network",
     "from_onnx",
     "from_text",
     "from_torch",
     "load_network",
     "operators",
+    "quantize",
     "read",
     "read_exported",
 ]
@@ -134,6 +139,8 @@ def compile_network(
     weights: Mapping[str, Any] | None = None,
     fallback: Iterable[str] = (),
     options: NetworkOptions | Mapping[str, Any] | None = None,
+    precision: str = "float32",
+    calibrate: Iterable[Any] = (),
 ) -> CompiledNetwork:
     """Compile a network for the CPU: ``net = compile_network(module, x)``, then ``y = net(x)``.
 
@@ -146,11 +153,21 @@ def compile_network(
         fallback: operators that run outside of tcomp, see ``from_torch`` and ``from_onnx``.
         options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
             ``{"conv2d": MappingOptions(...)}``.
+        precision: ``"int8"`` computes convolutions in integers, see ``quantize``.
+        calibrate: for that, inputs by which scales are chosen; ``agreement`` of what comes back compares results.
 
     Raises:
-        NetworkError: it cannot be read.
+        NetworkError: it cannot be read, or there are no inputs to choose scales by.
     """
-    return CompiledNetwork(read(model, *example, sizes=sizes, weights=weights, fallback=fallback), options)
+    network = read(model, *example, sizes=sizes, weights=weights, fallback=fallback)
+    if precision == "float32":
+        return CompiledNetwork(network, options)
+    if precision != "int8":
+        raise NetworkError(f"a network is computed in float32 or int8, not in {precision}")
+    data = list(calibrate)
+    found = CompiledNetwork(quantize(network, data), options)
+    found.agreement = agreement(CompiledNetwork(network, options), found, data)
+    return found
 
 
 def read(

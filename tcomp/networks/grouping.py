@@ -38,11 +38,17 @@ def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
     position: dict[str, int] = {}
     for number, call in enumerate(network.calls):
         chain = _joined(network, call, known, end_of, readers, position) if followers else None
+        before = _widened(network, call, end_of, readers) if followers else []
         if chain is None:
             chain = []
             chains.append(chain)
         else:
             del end_of[chain[-1].results[0]]
+        for made in before:
+            if made is not chain:
+                chains.remove(made)
+                del end_of[made[0].results[0]]
+                chain += made
         chain.append(call)
         position[call.results[0]] = number
         definition = network.definitions[call.function]
@@ -51,6 +57,16 @@ def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
     # The whole group runs where its last call stands: all that it reads is made by then.
     chains.sort(key=lambda chain: position[chain[-1].results[0]])
     return tuple(_group(network, known, tuple(chain)) for chain in chains)
+
+
+def _widened(
+    network: Network, call: Call, end_of: Mapping[str, list[Call]], readers: Mapping[str, int]
+) -> list[list[Call]]:
+    """What makes floats of bytes for a function of elements alone, which then reads the bytes."""
+    if not network.definitions[call.function].pointwise:
+        return []
+    chains = (end_of.get(name, []) for name in dict.fromkeys(call.arguments) if readers[name] == 1)
+    return [chain for chain in chains if len(chain) == 1 and chain[0].function.startswith("dequantize")]
 
 
 def _joined(

@@ -17,6 +17,9 @@ class NetworkOptions:
     """Every pass is on; ``NetworkOptions(views=False)`` leaves one out, and results stay the same."""
 
     share_calls: bool = field(default=True, metadata={"help": "equal calls are made once"})
+    integer_layers: bool = field(
+        default=True, metadata={"help": "rounded images and kernels are multiplied as they are"}
+    )
     fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})

@@ -21,6 +21,7 @@ from tcomp.networks.lowering.passes import lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.placing import ALIGNMENT, Life, Places
+from tcomp.networks.precision.agreement import Agreement
 from tcomp.networks.storage import Layout, stored
 from tcomp.networks.studies.profile import Profile, Row
 from tcomp.storage.cache import store
@@ -39,8 +40,11 @@ class CompiledNetwork:
     """``net(x)`` runs a network; several threads may call it at once.
 
     Results are NumPy arrays, or tensors of torch where the first input is one.  ``stages`` has the network after each
-    pass, ``network`` is the last of them and ``source`` the first.
+    pass, ``network`` is the last of them and ``source`` the first.  ``agreement`` says how far results are from those
+    in floats, where that was measured.
     """
+
+    agreement: Agreement | None = None
 
     def __init__(
         self,
@@ -156,6 +160,7 @@ class CompiledNetwork:
             f"results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
         ]
         lines += [f"left out: {', '.join(off)}"] if off else []
+        lines += [] if self.agreement is None else [f"agreement: {self.agreement}"]
         chosen = {choice.value: choice for choice in self.choices}
         for number, step in enumerate(self.steps):
             name = step.group.results[0]

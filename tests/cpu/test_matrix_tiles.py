@@ -78,6 +78,12 @@ def test_what_is_there_is_added_to(kind: str) -> None:
 
 CONVOLUTIONS = {
     "channels inside": ("I(n,2*h+p,w+q,c)", "K(p,q,c,o)", "Y(n,h,w,o)", (2, 17, 20, 70), (3, 3, 70, 40)),
+    "framed": ("constant_exterior(I,ZERO)(n,h+p-1,w+q-1,c)", "K(p,q,c,o)", "Y(n,h,w,o)", (2, 9, 19, 36),
+               (3, 3, 36, 50)),
+    "framed, and short steps": ("constant_exterior(I,ZERO)(n,h+p-1,w+q-1,c)", "K(p,q,c,o)", "Y(n,h,w,o)",
+                                (2, 7, 8, 67), (3, 3, 67, 20)),
+    "framed by another number": ("constant_exterior(I,SEVEN)(n,h+p-1,w+q-1,c)", "K(p,q,c,o)", "Y(n,h,w,o)",
+                                 (2, 9, 19, 136), (3, 3, 136, 50)),
     "framed outside": ("constant_exterior(I,ZERO)(n,c,h+p-1,w+q-1)", "K(o,c,p,q)", "Y(n,o,h,w)", (2, 7, 9, 33),
                          (9, 7, 3, 3)),
     "strided": ("I(n,c,2*h+p,3*w+q)", "K(o,c,p,q)", "Y(n,o,h,w)", (2, 5, 12, 69), (9, 5, 3, 3)),
@@ -89,8 +95,10 @@ CONVOLUTIONS = {
 def test_convolutions(name: str, kind: str) -> None:
     image, weights, result, *shapes = CONVOLUTIONS[name]
     shape, window = shapes
-    value = f"int32({image.replace('ZERO', f'{kind}(0)')}) * int32({weights})"
-    ranges = " where n in 0:D0, h in 0:D2, w in 0:D3" if "exterior" in image else ""
+    value = f"int32({image.replace('ZERO', f'{kind}(0)').replace('SEVEN', f'{kind}(7)')}) * int32({weights})"
+    inside = "n,c" not in image
+    extents = ("D1", "D2") if inside else ("D2", "D3")
+    ranges = f" where n in 0:D0, h in 0:{extents[0]}, w in 0:{extents[1]}" if "exterior" in image else ""
     declared = [
         f"{t_kind}({','.join(f'{d}{n}' for n in range(len(s)))}) {t}"
         for t_kind, t, d, s in ((kind, "I", "D", shape), ("int8", "K", "W", window))

@@ -60,6 +60,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert list(net.stages) == [
         "source",
         "share_calls",
+        "integer_layers",
         "fold_weights",
         "fold_norms",
         "point_convolutions",
@@ -72,7 +73,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert "conv2d_point_bias" in [call.function for call in net.network.calls]
 
 
-ELSEWHERE = {"choose_algorithms", "choose_layouts"}
+ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers"}
 """Passes that have tests of their own."""
 
 

@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.networks.algorithms import costs, layouts, winograd
-from tcomp.networks.algorithms.convolutions import Convolution, Depthwise, convolution, depthwise
+from tcomp.networks.algorithms.convolutions import (
+    Convolution,
+    Depthwise,
+    convolution,
+    depthwise,
+    integer_convolution,
+)
 from tcomp.networks.algorithms.mincut import START, Labels
 from tcomp.networks.lowering.rebuilding import Parts
 from tcomp.networks.network import Call, Network, Number, Value
@@ -119,6 +125,11 @@ def _candidates(network: Network, call: Call, values: Mapping[str, Value], machi
     layer = convolution(network, call, values)
     if layer is not None:
         return candidates(layer, machine, network)
+    integers = integer_convolution(network, call, values)
+    if integers is not None:
+        first, last = (costs.integers(integers, machine, last) for last in (False, True))
+        found = Candidate(DIRECT, 0.0, last, _direct_last(network, integers), True)
+        return [Candidate(DIRECT, 0.0, first, _as_it_is), found]
     alone = depthwise(network, call, values)
     if alone is not None:
         return [
@@ -217,7 +228,7 @@ def _written(network: Network, found: Sequence[Layer], last: Sequence[bool]) -> 
         best, call = layer.best(innermost), layer.call
         assert best is not None
         arguments = tuple(images.read(n, innermost) if len(known[n].shape) == 4 else n for n in call.arguments)
-        if layer.told or "depthwise" in call.function:
+        if layer.told or call.function.startswith("conv2d"):
             arguments = (arguments[0], *call.arguments[1:])
         whole = innermost and len(known[call.results[0]].shape) == 4
         results = (images.make(call.results[0], whole), *call.results[1:])
@@ -242,7 +253,8 @@ def _direct_last(network: Network, layer: Convolution) -> Writer:
         name = layer.kernel.name
         kernel = parts.weight(f"{name}_last", lambda: layouts.turned(parts.weights[name]))
         definition = network.definitions[call.function]
-        if layer.window == (1, 1) and layer.pads == (0, 0) and "dilated" not in call.function:
+        single = layer.window == (1, 1) and layer.pads == (0, 0) and layer.image.dtype == "float32"
+        if single and "dilated" not in call.function:
             definition = layers.point_conv2d(bias=layer.bias is not None, strided="strided" in call.function)
         made = layouts.channels_last(definition)
         parts.call(made, replace(call, function=made.name, arguments=(call.arguments[0], kernel, *call.arguments[2:])))

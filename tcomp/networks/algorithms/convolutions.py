@@ -72,6 +72,19 @@ def depthwise(network: Network, call: Call, values: Mapping[str, Value]) -> Dept
     return Depthwise(call, image, kernel, result, strided)
 
 
+def integer_convolution(network: Network, call: Call, values: Mapping[str, Value]) -> Convolution | None:
+    """What a call is as a convolution of bytes by a kernel of bytes, with sums of 32 bits; None if it is another."""
+    if not call.function.startswith("conv2d") or len(call.arguments) != 2 or call.arguments[1] not in network.weights:
+        return None
+    image, kernel, result = (values[name] for name in (*call.arguments, call.results[0]))
+    if image.dtype not in _BYTES or kernel.dtype not in _BYTES or result.dtype != "int32":
+        return None
+    return _convolution(call, image, kernel, result)
+
+
+_BYTES = ("int8", "uint8")
+
+
 def convolution(network: Network, call: Call, values: Mapping[str, Value]) -> Convolution | None:
     """What a call of ``network``, whose values are given by name, is as a convolution; None if it is another call."""
     words = call.function.split("_")
@@ -80,6 +93,10 @@ def convolution(network: Network, call: Call, values: Mapping[str, Value]) -> Co
     image, kernel, result = values[call.arguments[0]], values[call.arguments[1]], values[call.results[0]]
     if image.dtype != "float32" or any(name not in network.weights for name in call.arguments[1:]):
         return None
+    return _convolution(call, image, kernel, result)
+
+
+def _convolution(call: Call, image: Value, kernel: Value, result: Value) -> Convolution:
     numbers = {name: int(number) for name, number in call.constants}
     strides, pads = ((numbers.get(f"{c}H", k), numbers.get(f"{c}W", k)) for c, k in (("S", 1), ("P", 0)))
     return Convolution(call, image, kernel, result, strides, pads)

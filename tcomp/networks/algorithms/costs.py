@@ -41,6 +41,9 @@ PRODUCT = {False: 0.78, True: 0.83}
 one pixel, with strides so many times slower; by windows, with strides or without, of more than ``LONG`` products in a
 sum or less; and Winograd's products."""
 
+INTEGERS = {False: 3.0, True: 8.0}
+"""How many times as fast products of bytes are as those of floats, with channels innermost where it says so."""
+
 TILE = (1.0, 0.5)
 TILE_LAST = (0.58, 0.22)
 """The transforms of images and of results: in units of the figures above, and where channels are innermost in cycles
@@ -78,6 +81,12 @@ def direct(layer: Convolution, machine: Machine, last: bool = False) -> float:
     weights = math.prod(layer.kernel.shape) * _FLOAT
     spent = products / (reached * _lanes(machine) * machine.threads)
     return spent + weights / _MEMORY_BYTES + moved(layer.image.bytes + layer.result.bytes) + _KERNEL
+
+
+def integers(layer: Convolution, machine: Machine, last: bool = False) -> float:
+    """The sums of products of bytes."""
+    faster = INTEGERS[last] * (1.0 if machine.matrix_tiles else 0.5)
+    return (direct(layer, machine, last) - _KERNEL) / max(1.0, faster) + _KERNEL
 
 
 def winograd(layer: Convolution, tile: int, machine: Machine, last: bool = False) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.lowering.rebuilding import Parts
-from tcomp.networks.network import Call, Definition, Network, Value
+from tcomp.networks.network import Call, Definition, Network, Value, retyped
 from tcomp.networks.texts import elements
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -101,5 +101,6 @@ class Images:
             self._names[name, False] = name
 
     def _turn(self, source: str, result: str, innermost: bool) -> None:
-        definition = elements.permute(_LAST if innermost else _FIRST)
+        order = _LAST if innermost else _FIRST
+        definition = retyped(elements.permute(order), self._parts.values[result].dtype)
         self._parts.call(definition, Call(definition.name, (source,), (), (result,)))

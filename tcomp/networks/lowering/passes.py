@@ -15,6 +15,7 @@ from tcomp.networks.algorithms.choosing import Choice, choose
 from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
+from tcomp.networks.precision.integers import integer_layers
 from tcomp.networks.texts import layers
 from tcomp.networks.views import applied
 
@@ -123,6 +124,7 @@ def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array
 
 PASSES: Mapping[str, Callable[[Network], Network]] = {
     "share_calls": share_calls,
+    "integer_layers": integer_layers,
     "fold_weights": fold_weights,
     "fold_norms": fold_norms,
     "point_convolutions": point_convolutions,

@@ -35,7 +35,7 @@ class Parts:
     def weight(self, name: str, compute: Callable[[], Array]) -> str:
         """A weight, computed the first time that this name is asked for; the name that it got."""
         if name not in self._made:
-            array = np.ascontiguousarray(compute())
+            array = np.asarray(compute(), order="C")
             free = self._made[name] = self._free(name)
             self.values[free] = Value(free, array.dtype.name, array.shape, "weight")
             self.weights[free] = array

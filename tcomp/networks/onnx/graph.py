@@ -26,6 +26,9 @@ _MOST_KNOWN = 4096
 _MOST_FOLDED = 1 << 28
 """Elements of the largest result that is computed when a network is read."""
 
+_KERNELS = (1, 4)
+"""Axes of biases and of kernels: where these are rounded, layers may be computed in integers."""
+
 _NEVER_FOLDED = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 _READ_ERRORS = (ValueError, IndexError, TypeError, KeyError, OverflowError, AttributeError, RuntimeError)
@@ -129,7 +132,8 @@ class _Reader:
         results = self._results(proto, operands)
         if results and all(0 in result.shape for result in results):
             return [empty(result) for result in results]
-        if all(operand is None or isinstance(operand, Constant) for operand in operands):
+        kept = proto.op_type == "DequantizeLinear" and len(results) == 1 and len(results[0].shape) in _KERNELS
+        if not kept and all(operand is None or isinstance(operand, Constant) for operand in operands):
             folded = self._folded(proto, operands, results)
             if folded is not None:
                 return folded

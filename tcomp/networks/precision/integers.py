@@ -1,0 +1,158 @@
+"""The pass that computes convolutions of rounded images by rounded kernels in integers.
+
+An image of 8 bits that is made floats (``dequantize``) and convolved with a kernel of 8 bits that is made floats is a
+sum of products of integers, times both scales.  The kernel's scale may differ for each filter.  What is done with each
+sum follows it as a function of elements, and so joins its kernel: nothing of 32 bits goes to memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tcomp.networks.lowering.rebuilding import Parts
+from tcomp.networks.network import Call, Definition, Network, Value
+from tcomp.networks.texts import layers
+from tcomp.networks.texts.general import pointwise
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+BYTES = ("int8", "uint8")
+_FLAGS = {"strided", "padded", "bias", "point"}
+_PRODUCT = re.compile(r"\+=! (.*\)) \* (K\([^)]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A tensor of 8 bits whose elements, less ``zero`` and times ``scale``, are those of a tensor of floats."""
+
+    name: str
+    scale: Array
+    zero: Array
+
+
+def integer_layers(network: Network) -> Network:
+    """Convolutions of rounded images by rounded kernels become sums of products of integers, each with its factor."""
+    makers = {name: call for call in network.calls for name in call.results}
+    readers = Counter(name for call in network.calls for name in dict.fromkeys(call.arguments))
+    values, parts = network.by_name, Parts(network)
+    for call in network.calls:
+        layer = _layer(network, call, makers, values)
+        if layer is not None:
+            _written(parts, call, *layer)
+        elif network.definitions[call.function].pointwise:
+            parts.calls.append(_with_own_copies(parts, call, makers, readers, values))
+        else:
+            parts.calls.append(call)
+    return parts.network()
+
+
+def rounded(network: Network, name: str, makers: Mapping[str, Call], values: Mapping[str, Value]) -> Rounded | None:
+    """What a tensor of floats was made of, if that are 8 bits with a scale that is known."""
+    call = makers.get(name)
+    if call is None or not call.function.startswith("dequantize") or values[call.arguments[0]].dtype not in BYTES:
+        return None
+    if values[name].dtype != "float32" or not all(n in network.weights for n in call.arguments[1:]):
+        return None
+    scale, *rest = (network.weights[n] for n in call.arguments[1:])
+    return Rounded(call.arguments[0], scale, rest[0] if rest else np.zeros((), np.int32))
+
+
+def is_convolution(call: Call) -> bool:
+    """Whether a call is a convolution in one group and without dilation."""
+    words = call.function.split("_")
+    return words[0] == "conv2d" and set(words[1:]) <= _FLAGS
+
+
+def _layer(
+    network: Network, call: Call, makers: Mapping[str, Call], values: Mapping[str, Value]
+) -> tuple[Rounded, Rounded, Array] | None:
+    """The image, the kernel and the bias of a convolution that can be computed in integers."""
+    if not is_convolution(call):
+        return None
+    image, kernel = (rounded(network, name, makers, values) for name in call.arguments[:2])
+    if image is None or kernel is None or image.scale.size != 1 or image.zero.size != 1 or kernel.zero.any():
+        return None
+    if kernel.name not in network.weights or kernel.scale.size not in (1, values[kernel.name].shape[0]):
+        return None
+    bias = np.zeros(values[kernel.name].shape[0])
+    for name in call.arguments[2:]:
+        known = _known(network, name, makers)
+        if known is None:
+            return None
+        bias = known.astype(np.float64)
+    return image, kernel, bias
+
+
+def _known(network: Network, name: str, makers: Mapping[str, Call]) -> Array | None:
+    """A weight, or what one of integers is made: the bias of a network that came rounded."""
+    if name in network.weights:
+        return network.weights[name]
+    call = makers.get(name)
+    if (
+        call is None
+        or not call.function.startswith("dequantize")
+        or any(n not in network.weights for n in call.arguments)
+    ):
+        return None
+    array, scale, *zero = (network.weights[n].astype(np.float64) for n in call.arguments)
+    return np.asarray((array - (zero[0] if zero else 0.0)) * scale)
+
+
+def _written(parts: Parts, call: Call, image: Rounded, kernel: Rounded, bias: Array) -> None:
+    """Write the sums of products, and the function of elements that makes floats of them."""
+    name, place = call.results[0], parts.values[call.results[0]]
+    pixels, array = parts.values[image.name], parts.weights[kernel.name]
+    zero, words = int(image.zero.item()), call.function.split("_")
+    point = array.shape[2:] == (1, 1) and "padded" not in words
+    plain = (
+        layers.point_conv2d(bias=False, strided="strided" in words)
+        if point
+        else layers.conv2d(bias=False, strided="strided" in words, padded="padded" in words, dilated=False)
+    )
+    definition = _of_integers(plain, pixels.dtype, array.dtype.name, zero)
+    sums = parts.temporary(f"{name}_sums", "int32", place.shape)
+    constants = tuple((n, k) for n, k in call.constants if f"const int {n}" in definition.text)
+    parts.call(definition, Call(definition.name, (image.name, kernel.name), constants, (sums,), call.place))
+    filters = (1, array.shape[0], 1, 1)
+    factor = np.broadcast_to(image.scale.astype(np.float64) * kernel.scale.reshape(-1), array.shape[:1])
+    arguments = [sums, parts.weight(f"{name}_factor", lambda: factor.astype(np.float32).reshape(filters))]
+    arguments.append(parts.weight(f"{name}_shift", lambda: bias.astype(np.float32).reshape(filters)))
+    body, shapes = "float({a}) * {b} + {c}", [(place.shape, "int32"), (filters, "float32"), (filters, "float32")]
+    if zero:  # what the zero point adds to each sum, taken off where it is exact
+        added = -zero * array.astype(np.int64).sum(axis=(1, 2, 3))
+        arguments.append(parts.weight(f"{name}_less", lambda: added.astype(np.int32).reshape(filters)))
+        body, shapes = "float({a} + {d}) * {b} + {c}", [*shapes, (filters, "int32")]
+    scaled = pointwise("scaled", body, shapes, place.shape, "float32")
+    parts.call(scaled, Call(scaled.name, tuple(arguments), (), (name,), call.place))
+
+
+def _of_integers(definition: Definition, image: str, kernel: str, outside: int) -> Definition:
+    """The text of a convolution for integers of 8 bits, with sums of 32 bits; ``outside`` stands around the image."""
+    name = f"{definition.name}_{image}_{kernel}{f'_{outside}'.replace('-', 'm') if outside else ''}"
+    text = definition.text.replace(f"def {definition.name}(", f"def {name}(", 1)
+    text = re.sub(r"\bfloat(\([^)]*\) I)", rf"{image}\1", text)
+    text = re.sub(r"\bfloat(\([^)]*\) K)", rf"{kernel}\1", text)
+    text = text.replace("constant_exterior(I, 0)", f"constant_exterior(I, {image}({outside}))")
+    return Definition(name, _PRODUCT.sub(r"+=! int32(\1) * int32(\2)", text))
+
+
+def _with_own_copies(
+    parts: Parts, call: Call, makers: Mapping[str, Call], readers: Mapping[str, int], values: Mapping[str, Value]
+) -> Call:
+    """A function of elements that makes floats of bytes itself: what several read would be written as floats."""
+    arguments = []
+    for name in call.arguments:
+        maker = makers.get(name)
+        shared = maker is not None and maker.function.startswith("dequantize") and readers[name] > 1
+        if shared and maker is not None and values[maker.arguments[0]].dtype in BYTES:
+            own = parts.temporary(f"{name}_for_{call.results[0]}", values[name].dtype, values[name].shape)
+            parts.calls.append(replace(maker, results=(own,)))
+            name = own
+        arguments.append(name)
+    return replace(call, arguments=tuple(arguments))

@@ -1,0 +1,151 @@
+"""Networks in integers of 8 bits: by example, and as models of ONNX say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.networks import Network, quantize
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+X = torch.rand(2, 3, 19, 21, generator=torch.Generator().manual_seed(7))
+
+
+class Small(nn.Module):  # type: ignore[misc]
+    """Kernels of one pixel and of nine, with strides, a sum with what came before, negative images, a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU())
+        self.a = nn.Sequential(nn.Conv2d(12, 12, 3, padding=1, bias=False), nn.BatchNorm2d(12), nn.ReLU())
+        self.b = nn.Conv2d(12, 12, 1)
+        self.c = nn.Conv2d(12, 20, 3, stride=2, padding=1)
+        self.alone = nn.Conv2d(20, 20, 3, padding=1, groups=20)
+        self.d = nn.Conv2d(20, 16, 1, stride=2)
+        self.last = nn.Linear(16, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        x = torch.relu(x + self.b(self.a(x)))
+        x = self.d(self.alone(self.c(x) - 0.1))
+        return self.last(torch.relu(x).mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    torch.manual_seed(3)
+    return tc.networks.from_torch(Small().eval(), X)
+
+
+def functions(net: Any) -> list[str]:
+    return [call.function for call in net.network.calls]
+
+
+def test_scales_by_example(network: Network) -> None:
+    """All but the convolution of each channel by itself and the first layer are sums of products of integers."""
+    rounded = quantize(network, [X])
+    net, exact = tc.compile_network(rounded), tc.compile_network(network)
+    assert sum("int8" in name and name.startswith("conv2d") for name in functions(net)) == 4
+    assert not any(name.startswith("dequantize") for name in functions(net) if name.startswith("conv2d"))
+    found = tc.networks.agreement(exact, net, [X])
+    assert 0 < found.error < 0.05
+    for stage in net.stages.values():
+        np.testing.assert_allclose(stage.reference(X.numpy()), rounded.reference(X.numpy()), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(net(X.numpy()), rounded.reference(X.numpy()), rtol=2e-3, atol=2e-3)
+
+
+def test_the_same_without_the_pass(network: Network) -> None:
+    rounded = quantize(network, [X])
+    plain = tc.compile_network(rounded, options={"integer_layers": False})
+    assert not any("_int8" in name for name in functions(plain) if name.startswith("conv2d"))
+    np.testing.assert_allclose(plain(X.numpy()), tc.compile_network(rounded)(X.numpy()), rtol=2e-3, atol=2e-3)
+
+
+def test_what_each_option_does(network: Network) -> None:
+    made = [call.results[0] for call in network.calls if call.function.startswith("conv2d")]
+
+    def count(**options: Any) -> int:
+        return sum("_int8" in name and name.startswith("conv2d") for name in functions(
+            tc.compile_network(quantize(network, [X], **options))))  # fmt: skip
+
+    assert count(ends=True) == 5
+    assert count(keep=[made[2]]) == 3
+    one, each = (quantize(network, [X], per_channel=on) for on in (False, True))
+    shapes = [{v.shape for v in q.values if v.name.endswith("weight_scale")} for q in (one, each)]
+    assert shapes[0] == {()} and all(len(shape) == 4 for shape in shapes[1])
+    narrow = quantize(network, [X], percentile=90.0)
+    assert any(narrow.weights[n] > w for n, w in each.weights.items() if n.endswith("_inverse"))
+
+
+def test_compiled_at_once(network: Network, tmp_path: Any) -> None:
+    net = tc.compile_network(network, precision="int8", calibrate=[X, (2 * X,)])
+    assert net.agreement is not None and 0 < net.agreement.error < 0.05
+    assert f"agreement: {net.agreement}" in net.explain()
+    net.save(tmp_path / "net.tcn")
+    assert (tc.load_network(tmp_path / "net.tcn")(X) == net(X)).all()
+
+
+def test_what_is_refused(network: Network) -> None:
+    with pytest.raises(tc.NetworkError, match="there are no inputs to choose scales by"):
+        tc.compile_network(network, precision="int8")
+    with pytest.raises(tc.NetworkError, match="float32 or int8, not in int4"):
+        tc.compile_network(network, precision="int4", calibrate=[X])
+    with pytest.raises(tc.NetworkError, match="nothing makes nowhere"):
+        quantize(network, [X], keep=["nowhere"])
+
+
+def model(zero: int, kernel_type: str, bias: bool) -> Any:
+    """A convolution between rounded tensors, and a sum with the image, as exporters write them."""
+    onnx = pytest.importorskip("onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+    random = np.random.default_rng(4)
+    K = random.integers(-127 if kernel_type == "int8" else 0, 128, (8, 8, 3, 3)).astype(kernel_type)
+    arrays = {
+        "s": np.float32(0.02), "z": np.uint8(zero), "K": K, "ks": random.uniform(0.001, 0.003, 8).astype("f4"),
+        "kz": np.zeros(8, kernel_type), "B": random.integers(-900, 900, 8).astype("i4"),
+        "bs": np.full(8, 4e-5, "f4"), "os": np.float32(0.05), "oz": np.uint8(100),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["K", "ks", "kz"], ["k"], axis=0),
+        *([node("DequantizeLinear", ["B", "bs"], ["b"], axis=0)] if bias else []),
+        node("Conv", ["d", "k", *(["b"] if bias else [])], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("Add", ["r", "d"], ["a"]),
+        node("QuantizeLinear", ["a", "os", "oz"], ["o"]),
+        node("DequantizeLinear", ["o", "os", "oz"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, types.FLOAT, (1, 8, 11, 13)) for n in "xy"]
+    weights = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "rounded", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+@pytest.mark.parametrize("zero", [0, 128])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_model_that_came_rounded(zero: int, bias: bool) -> None:
+    made = model(zero, "int8", bias)
+    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(made)
+    net = tc.compile_network(made)
+    assert any("uint8_int8" in name for name in functions(net) if name.startswith("conv2d"))
+    x = np.random.default_rng(5).uniform(0.0 if zero == 0 else -2.5, 2.5, (1, 8, 11, 13)).astype("f4")
+    (expected,) = reference.run(None, {"x": x})
+    found = net(x)
+    # Sums in floats are rounded otherwise, so an element may be rounded to the next integer.
+    assert (np.abs(found - expected) > 1e-5).mean() < 0.01 and np.abs(found - expected).max() < 0.051
+
+
+def test_a_kernel_with_zero_points_stays_in_floats() -> None:
+    made = model(0, "uint8", False)
+    kernel_zero = next(t for t in made.graph.initializer if t.name == "kz")
+    onnx = pytest.importorskip("onnx")
+    kernel_zero.CopyFrom(onnx.numpy_helper.from_array(np.full(8, 3, "u1"), "kz"))
+    net = tc.compile_network(made)
+    assert not any("uint8" in name for name in functions(net) if name.startswith("conv2d"))
