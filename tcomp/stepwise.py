@@ -47,7 +47,8 @@ class PieceBackend(Protocol):
     def name(self) -> str: ...
 
     @property
-    def machine(self) -> Machine: ...
+    def machine(self) -> Machine | None:
+        """Whose caches tiles over time stay in; None where blocks are not tiled over time."""
 
     @property
     def passes(self) -> tuple[Pass, ...]: ...
@@ -167,10 +168,12 @@ def lower_stepwise(
     shapes = None if given is None else _shapes(given)
     with bounded(function) as bounds:
         wanted = shapes is not None or options.fusion_strategy != "min"
-        room = _room(backend.machine, options) if wanted else None
+        machine = backend.machine
+        room = _room(machine, options) if wanted and machine is not None else None
         count = None if given is None else len(_HEAD.findall(given))
         fronts = options.fusion_strategy != "min" if given is None else bool(_WAVES.search(given))
-        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts))
+        launched = machine is None
+        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched))
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -209,14 +212,15 @@ def _cut(
     shapes: Mapping[int, Shape] | None,
     count: int | None,
     wavefronts: bool,
+    launched: bool,
 ) -> tuple[Cutter, Pieces]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
-    Blocks of single elements run in ``wavefronts``.  Where the text has no tiles, it is tried with
-    tensors between statements; a given plan has ``count`` pieces.
+    Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.  Where the text has no
+    tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
     """
     ranges = infer(function, sizes.values)
-    waves = in_wavefronts(function, ranges) if wavefronts else None
+    waves = in_wavefronts(function, ranges, launched) if wavefronts else None
     if waves is not None:
         function, ranges = waves.after, infer(waves.after, sizes.values)
         prove_wavefronts(waves, ranges)

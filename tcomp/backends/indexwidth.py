@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.backends.subscripts import fixed_value
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import (
     PROVED,
     Binary,
@@ -45,14 +46,27 @@ def _largest(plan: Plan) -> int:
         largest = max([largest, *(abs(o) + e for o, e in zip(storage.box.origin, storage.box.extent, strict=True))])
     for buffer in plan.buffers.values():
         largest = max(largest, buffer.bytes // buffer.dtype.itemsize)
+    steps = steps_between(plan)
     for statement in plan.scop.statements:
-        ranges = _index_ranges(statement)
+        ranges = {**steps, **_index_ranges(statement)}
         largest = max([largest, *(_period(e, plan) for e in walk(statement.value) if isinstance(e, Read))])
         integers = [e for e in walk(statement.value) if e.dtype.is_integer and not depends_on_data(e)]
         exprs = [*statement.subscripts, *integers]
         for low, high in [*ranges.values(), *(r for e in exprs for r in _within(e, ranges, plan.scop.sizes))]:
             largest = max(largest, abs(low), abs(high))
     return largest
+
+
+def steps_between(plan: Plan) -> dict[str, Range]:
+    """The least and the largest value of each of the steps around a plan."""
+    around = plan.scop.around
+    found: dict[str, Range] = {}
+    for step in () if around is None else around.steps:
+        position = around.values.find_dim_by_name(isl.dim_type.param, step_parameter(step)) if around else -1
+        own = around.values.move_dims(isl.dim_type.set, 0, isl.dim_type.param, position, 1) if around else None
+        assert own is not None and position >= 0, "steps are parameters"
+        found[step] = (own.dim_min_val(0).to_python(), own.dim_max_val(0).to_python())
+    return found
 
 
 def _period(read: Read, plan: Plan) -> int:

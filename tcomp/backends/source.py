@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.values.operators import DType
@@ -94,8 +94,8 @@ class Launch:
     """One kernel of a launch sequence; ``grid`` and ``block`` are extents in x, y, z.
 
     ``arguments`` names, in order, what the kernel takes a pointer to: arguments and temporaries of the source, or
-    ``REPORT``.  ``shared_bytes`` is the dynamic shared memory.  ``lines`` maps lines of the text (counted from 1) to
-    the statement that they execute.
+    ``REPORT``; behind these it takes the numbers of the ``steps`` that it runs in.  ``shared_bytes`` is the dynamic
+    shared memory.  ``lines`` maps lines of the text (counted from 1) to the statement that they execute.
     """
 
     kernel: str
@@ -104,6 +104,12 @@ class Launch:
     shared_bytes: int
     arguments: tuple[str, ...]
     lines: tuple[tuple[int, str], ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+Turn = tuple[int, ...]
+"""One of the launches of a program that runs step by step: its number, then by how many bytes each of its arguments
+lies behind where the array begins (0 for the report), then the values of its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,8 @@ class Source:
 
     CUDA text has no entry function but ``launches``, to be run in order; ``temporaries`` lie in the scratch memory.
     A failed check sets ``report[2]``, which is 0 before the first launch.  The ``aligned`` arguments must begin at
-    multiples of ``ALIGNMENT`` bytes; where one does not, the source ``anywhere`` is the one to compile.
+    multiples of ``ALIGNMENT`` bytes; where one does not, the source ``anywhere`` is the one to compile.  What runs step
+    by step says in ``turns`` what is launched when; otherwise each is launched once.
 
     ``warnings`` are what whoever makes a kernel of it is told of the program.
     """
@@ -135,6 +142,14 @@ class Source:
     aligned: tuple[str, ...] = ()
     packing: str | None = None
     warnings: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] | None = None
+
+    @property
+    def order(self) -> Iterator[Turn]:
+        """All launches, one after another."""
+        if self.turns is None:
+            return ((n, *(0 for _ in launch.arguments)) for n, launch in enumerate(self.launches))
+        return iter(self.turns)
 
     @property
     def called(self) -> tuple[Argument, ...]:

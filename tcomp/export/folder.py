@@ -38,6 +38,8 @@ def export(
         raise TcompError(f"kernels for the target {target} are not exported; those for cpu, cuda and opencl are")
     if architectures is not None and kind != CUDA:
         raise TcompError("architectures are for kernels of a GPU")
+    if any(variant.source.turns is not None for variant in variants):
+        raise TcompError(f"{function.name} runs step by step, and kernels for GPUs that do are not exported")
     interface = interface_of(function, variants, name, opencltext.OWN if kind == OPENCL else ())
     try:
         folder.mkdir(parents=True, exist_ok=True)

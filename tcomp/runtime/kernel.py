@@ -256,9 +256,11 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     lines.append(f"  sizes: {sizes or 'none'}")
     lines.append(f"  options: {specialisation.options.to_text() or 'all at their defaults'}")
     lines += [f"  note: {note}" for note in idle_options(specialisation, plan)]
-    for title, part, loops in compilation.parts:
+    for number, (title, part, loops) in enumerate(compilation.parts):
         lines += [f"  {title}"] if title else []
-        lines += _of_plan(part, loops, source)
+        own = [launch for launch in source.launches if not title or f"_piece{number}_" in launch.kernel]
+        lines += _of_plan(part, loops, own)
+    lines += [] if source.turns is None else [f"  launches: {len(source.turns)}, one after another"]
     lines += _bound(source, compilation)
     lines.append(f"  scratch memory: {source.scratch_bytes} bytes")
     if source.checks:
@@ -270,7 +272,7 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_plan(plan: Plan, loops: str, source: Source) -> list[str]:
+def _of_plan(plan: Plan, loops: str, launches: Sequence[Launch]) -> list[str]:
     """How a program, or a piece of one, is laid out."""
     lines = []
     for number, group in enumerate(plan.groups):
@@ -278,7 +280,7 @@ def _of_plan(plan: Plan, loops: str, source: Source) -> list[str]:
         tiles = " x ".join(map(str, group.sizes))
         lines.append(f"  nest {number}: {' '.join(statements)}{f', tiles of {tiles}' if tiles else ''}")
     lines.append(f"  loops: {loops}")
-    lines += [f"  launch {_describe_launch(launch)}" for launch in source.launches]
+    lines += [f"  launch {_describe_launch(launch)}" for launch in launches]
     lines += [f"  operation {operation}" for operation in plan.operations.values()]
     buffers = plan.buffers.values()
     lines += [f"  buffer {b.storage}: {b.dtype}{list(b.shape)}, {b.bytes} bytes, {b.space}" for b in buffers]

@@ -245,16 +245,18 @@ def _decode(content: bytes) -> Source | None:
                 launch["shared_bytes"],
                 tuple(launch["arguments"]),
                 tuple((number, statement) for number, statement in launch["lines"]),
+                tuple(launch["steps"]),
             )
             for launch in plain.pop("launches")
         )
         temporaries = tuple(
             Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
         )
+        turns = plain.pop("turns")
         flags, aligned, told = (tuple(plain.pop(field)) for field in ("flags", "aligned", "warnings"))
         return Source(
             arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
-            aligned=aligned, warnings=told, **plain,
+            aligned=aligned, warnings=told, turns=None if turns is None else tuple(map(tuple, turns)), **plain,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError):
         return None

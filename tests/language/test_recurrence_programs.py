@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 
 FOLDER = Path(__file__).parents[2] / "examples" / "recurrences"
-TARGETS = ["reference", "cpu"]
+TARGETS = ["reference", "cpu", "simulator"]
 
 
 def call(name: str, target: str, *arguments: Any, file: str = "") -> Any:

@@ -50,7 +50,7 @@ EDIT = """def distance(uint8(N) a, uint8(M) b) -> (int32(N+1,M+1) D) {
 }"""
 
 
-TARGETS = ["reference", "cpu"]
+TARGETS = ["reference", "cpu", "simulator"]
 
 
 def call(f: Any, target: str, *arguments: Any) -> Any:
@@ -206,7 +206,7 @@ def test_batches_refuse_steps() -> None:
 def test_what_has_no_steps_yet_says_so() -> None:
     f, A = tc.define(IN_PLACE).jacobi, np.ones((4, 4))
     for attempt in (
-        lambda: f(A, 2, target="simulator"),
+        lambda: f(A, 2, target="opencl"),
         lambda: f.bind(A=A),
         lambda: f.tune(A, 2, budget=1.0),
     ):

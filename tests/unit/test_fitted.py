@@ -33,6 +33,7 @@ PRESCRIBED = {
     "formats of numbers and of text": "_EXPONENTS LONGEST_COMMENT LONGEST_LINE",
     "workarounds for gcc": "_DEEP",
     "what CUDA promises": "BLOCKS_RESIDENT",
+    "how much text a program may become": "MOST_TURNS MOST_PIECES",
 }
 """Numbers that no machine's measurements chose, by what prescribes them."""
 

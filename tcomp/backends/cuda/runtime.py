@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
 from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
-from tcomp.backends.source import REPORT, Launch, Source
+from tcomp.backends.source import REPORT, Launch, Source, Turn
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
 from tcomp.mapping.machines.gpu import GPUS
@@ -185,12 +185,14 @@ class CudaRun:
         "_functions",
         "_heads",
         "_launches",
+        "_names",
         "_offsets",
         "_pack",
         "_report",
         "_room",
         "_site",
         "_source",
+        "_turns",
     )
 
     def __init__(self, source: Source, functions: dict[str, Any], site: Site) -> None:
@@ -211,7 +213,13 @@ class CudaRun:
             (functions[launch.kernel].ptr, *launch.grid, *launch.block, launch.shared_bytes)
             for launch in self._launches
         )
+        self._names = names
+        self._turns = _turns_of(source)
         positions = tuple(tuple(slots[name] for name in launch.arguments) for launch in self._launches)
+        if self._turns is not None:
+            # Each launch has its own values, one behind another.
+            most = max((len(launch.arguments) + len(launch.steps) for launch in self._launches), default=0)
+            names, positions = [""] * max(most, len(names)), (tuple(range(most)),)
         self._frame = _Frame(len(names), positions, self._cuda.runtime.memGetInfo)
 
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
@@ -235,18 +243,36 @@ class CudaRun:
         if self._report is not None:
             report = base + self._report
             self._cuda.runtime.memsetAsync(report, 0, _REPORT_BYTES, stream)
-        self._pack(frame.slots, 0, *addresses, *[base + offset for offset in self._offsets], report or 0)
-        launch = self._cuda.driver.launchKernel
-        for position, (head, parameters) in enumerate(zip(self._heads, frame.parameters, strict=True)):
-            try:
-                launch(*head, stream, parameters, 0)
-            except RuntimeError as error:
-                raise self._launch_failure(self._launches[position], error) from None
+        values = (*addresses, *[base + offset for offset in self._offsets], report or 0)
+        if self._turns is None:
+            self._pack(frame.slots, 0, *values)
+            for position, parameters in enumerate(frame.parameters):
+                self._launch(position, stream, parameters)
+        else:
+            self._in_turn(self._turns, dict(zip(self._names, values, strict=True)), stream)
         found = None if report is None else self._read_report(report, stream)
         if self._is_recorded(stream):
             _RECORDED.append((self._functions, memory))
         del memory
         return found
+
+    def _launch(self, position: int, stream: int, parameters: int) -> None:
+        try:
+            self._cuda.driver.launchKernel(*self._heads[position], stream, parameters, 0)
+        except RuntimeError as error:
+            raise self._launch_failure(self._launches[position], error) from None
+
+    def _in_turn(self, turns: Sequence[Turn], at: Mapping[str, int], stream: int) -> None:
+        """Launch what runs step by step; the driver copies what a launch is given before it returns."""
+        (parameters,), slots = self._frame.parameters, self._frame.slots
+        bases = [[at[name] for name in launch.arguments] for launch in self._launches]
+        for position, *given in turns:
+            own = bases[position]
+            for slot, (base, behind) in enumerate(zip(own, given, strict=False)):
+                slots[slot] = base + behind
+            for slot, step in enumerate(given[len(own) :], len(own)):
+                slots[slot] = step % 2**64
+            self._launch(position, stream, parameters)
 
     def _is_recorded(self, stream: int) -> bool:
         """Whether a graph records a stream; the default one, number 0, cannot be."""
@@ -282,6 +308,17 @@ class CudaRun:
         shape = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
         message = f"CUDA failed on {self._site.place} at kernel {launch.kernel} of {describe(self._source)}, {shape}"
         return TcompError(Diagnostic(f"{message}: {error}", hint=_hint(error)))
+
+
+def _turns_of(source: Source) -> tuple[Turn, ...] | None:
+    """The launches of a program that runs step by step, by their number among those that have blocks."""
+    if source.turns is None:
+        return None
+    numbers: dict[int, int] = {}
+    for number, launch in enumerate(source.launches):
+        if 0 not in launch.grid:
+            numbers[number] = len(numbers)
+    return tuple((numbers[number], *given) for number, *given in source.turns if number in numbers)
 
 
 def _hint(error: Exception) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.cuda.dialect import CUDA_C
 from tcomp.backends.gpu.program import write_program
+from tcomp.backends.gpu.stepwise import write_pieces
 from tcomp.backends.source import Source
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.ir import LoopNode
@@ -14,6 +16,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, gpu_passes
 from tcomp.mapping.text.devices import check_device
+from tcomp.model.stepwise.pieces import Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,23 @@ class CudaBackend:
         """
         check_device(plan, self.gpu)
         return write_program(CUDA_C, function, plan, loops, options, checked, cuda_flags)
+
+    @property
+    def machine(self) -> None:
+        """No processor: blocks of steps are not tiled over time."""
+        return None
+
+    def emit_pieces(
+        self, function: Function, pieces: Pieces, made: Sequence[tuple[Plan, LoopNode]], options: MappingOptions,
+        checked: bool,
+    ) -> Source:  # fmt: skip
+        """CUDA C++ for a program in pieces, each with its plan and its loops.
+
+        Raises PlanError as ``emit`` does, CompileError for too many launches.
+        """
+        for plan, _ in made:
+            check_device(plan, self.gpu)
+        return write_pieces(CUDA_C, function, pieces, made, options, checked, cuda_flags)
 
 
 def cuda_flags(options: MappingOptions) -> tuple[str, ...]:

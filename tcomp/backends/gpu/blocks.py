@@ -116,11 +116,10 @@ def _signed(text: str, index: str) -> str:
     return text if index == "int" else f"({index}){text}"
 
 
-def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:
-    """The loops over tiles above a group, outermost first, and what is below them."""
+def block_loops(node: LoopNode, ranges: Ranges) -> tuple[list[BlockLoop], LoopNode]:
+    """The loops over tiles above a group, outermost first, and what is below them; ``ranges`` are those of steps."""
     found: list[BlockLoop] = []
     condition: LoopExpr | None = None
-    ranges = Ranges({})
     while True:
         match node:
             case Scope(name=name) if name.startswith("parallel"):
@@ -145,14 +144,17 @@ def block_loops(node: LoopNode) -> tuple[list[BlockLoop], LoopNode]:
 
 
 def grid_of(
-    dialect: DeviceDialect, loops: list[BlockLoop], blocks: tuple[int, ...] | None
+    dialect: DeviceDialect, loops: list[BlockLoop], blocks: tuple[int, ...] | None, ranges: Ranges | None = None
 ) -> tuple[list[MappedLoop], tuple[int, int, int]]:
-    """Loops on the axes of a grid, innermost on x; what is outside three goes on z together.  Also the grid."""
+    """Loops on the axes of a grid, innermost on x; what is outside three goes on z together.  Also the grid.
+
+    ``ranges`` are those of the steps around.
+    """
     given = blocks or ()
     caps = [min(given[n] if n < len(given) else most, most) for n, most in enumerate(LARGEST_GRID)]
     mapped: list[MappedLoop] = []
     grid = [1, 1, 1]
-    ranges = Ranges({})
+    ranges = ranges or Ranges({})
     shares = _shares([loop.extent for loop in loops[:-2]], caps[2])
     for position, loop in enumerate(loops):
         axis = min(len(loops) - 1 - position, 2)

@@ -7,6 +7,7 @@ Copies and barriers are therefore spelled at the entry of phases and nowhere els
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import islpy as isl
@@ -18,7 +19,9 @@ from tcomp.backends.gpu.phases import PhaseWriter
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, DeviceDialect
 from tcomp.backends.gpu.words.names import IteratorNames
 from tcomp.backends.gpu.writer import KernelWriter, Program
+from tcomp.backends.indexwidth import steps_between
 from tcomp.backends.source import REPORT, Launch, elements_before
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopNode, Scope, walk
 from tcomp.mapping.machines.fitted.gpu import DEVICE
@@ -26,6 +29,7 @@ from tcomp.mapping.machines.gpu import WARP, is_wide
 from tcomp.mapping.plan.values import Plan
 
 LONGEST_LINE = 110
+_WORD = re.compile(r"\bstep_\w+")
 
 BLOCKS_RESIDENT = 16
 """Blocks that every architecture can hold."""
@@ -55,9 +59,9 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     most = sum(kept) if plan.groups[number].turns else max(kept, default=0)
     writer = KernelWriter(program, number, max(shapes, key=math.prod), is_wide(most))
     names = IteratorNames(writer.statements, program.indices, frozenset(writer.taken))
-    loops, inside = block_loops(writer.narrow(names.rename(node, {})))
-    mapped, grid = grid_of(program.dialect, loops, program.options.blocks)
-    ranges, depth = Ranges({}), 1
+    ranges, depth = _steps_known(plan), 1
+    loops, inside = block_loops(writer.narrow(names.rename(node, {})), ranges)
+    mapped, grid = grid_of(program.dialect, loops, program.options.blocks, ranges)
     ordered, mapped = in_rows(mapped, program.dialect, plan.orders.get(number, 1), writer.fresh)
     for line in ordered:
         writer.put(depth, line)
@@ -109,7 +113,8 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     lines = (*head, *writer.lines, "}")
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
-    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where)
+    steps = _steps(writer)
+    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where, steps)
     return KernelText(lines, launch, tuple(storages), frozenset(writer.vectors), math.prod(grid))
 
 
@@ -117,10 +122,23 @@ def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
     parameters = [_parameter(writer, number, s, _pointer(writer, s)) for s in _in_program_order(writer)]
     if REPORT in writer.used:
         parameters.append(writer.dialect.parameter("long long", "report", written=True, restricted=True))
+    parameters += [f"const long long {step_parameter(step)}" for step in _steps(writer)]
     joined = f"{name}({', '.join(parameters)})"
     if len(joined) <= LONGEST_LINE:
         return [joined]
     return [f"{name}(", *(f"    {p}," for p in parameters[:-1]), f"    {parameters[-1]})"]
+
+
+def _steps(writer: KernelWriter) -> tuple[str, ...]:
+    """The steps around that a kernel asks for."""
+    around = writer.plan.scop.around
+    words = {word for line in writer.lines for word in _WORD.findall(line)}
+    return () if around is None else tuple(step for step in around.steps if step_parameter(step) in words)
+
+
+def _steps_known(plan: Plan) -> Ranges:
+    """The values that each of the steps around a plan takes."""
+    return Ranges({step_parameter(step): between for step, between in steps_between(plan).items()})
 
 
 def _in_program_order(writer: KernelWriter) -> list[str]:

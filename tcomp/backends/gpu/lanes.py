@@ -11,6 +11,7 @@ from tcomp.backends.gpu.words.dialect import DeviceDialect
 from tcomp.backends.gpu.words.guards import readable
 from tcomp.backends.gpu.words.spelling import expression_text
 from tcomp.backends.gpu.writer import Body, KernelWriter
+from tcomp.grammar.tree.syntax import statements
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import (
     Execute,
@@ -142,7 +143,8 @@ def _in_words(writer: KernelWriter, statement: ScopStatement) -> str:
     if statement.name in {copy_of(reader) for _, readers in writer.plan.kept for reader in readers}:
         (read,) = statement.reads
         return f"rows of {writer.program.dialect.name(storage_of(read))} are kept"
-    written = writer.program.function.definition.body[statement.origin]
+    texts = list(statements(writer.program.function.definition.body))
+    written = texts[writer.program.numbers[statement.origin]]
     match statement.kind:
         case "init":
             return f"{writer.program.function.statements[statement.origin].target} starts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -26,7 +26,10 @@ Body = Callable[[LoopNode, int, Ranges], None]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What all kernels of a program share."""
+    """What all kernels of a program share.
+
+    ``numbers`` are those of the function's statements in the program text.
+    """
 
     function: Function
     plan: Plan
@@ -35,6 +38,7 @@ class Program:
     needs: Needs
     dialect: DeviceDialect
     indices: Mapping[str, str]
+    numbers: Sequence[int]
 
 
 class KernelWriter:

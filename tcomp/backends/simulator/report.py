@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
+from tcomp.backends.source import Launch
 from tcomp.errors import Diagnostic, TcompError
 
 Space = Literal["global", "shared"]
@@ -133,7 +134,7 @@ class AccessCounts:
 
 @dataclass(frozen=True, slots=True)
 class KernelCounts:
-    """What one kernel of the launch sequence did, over the whole grid.
+    """What one kernel of the launch sequence did, over the whole grid, and in all of its launches.
 
     ``counted_blocks`` blocks were watched; numbers are scaled from them to all.  ``barriers`` is per block.
     ``flops`` is None unless the flops of statements were given to ``load``.
@@ -219,6 +220,26 @@ def _row(a: AccessCounts) -> tuple[str, ...]:
         "" if shared or not a.requests else f"{a.ideal_sectors / a.requests:.2f}",
         str(a.conflicts) if shared else "",
     )
+
+
+def in_all(launch: Launch, counts: Sequence[KernelCounts]) -> KernelCounts:
+    """What a kernel did in all of its launches."""
+    summed: dict[tuple[Any, ...], AccessCounts] = {}
+    for a in (a for count in counts for a in count.accesses):
+        key = (a.line, a.statement, a.buffer, a.space, a.access, a.bytes_per_lane)
+        before = summed.get(key)
+        summed[key] = a if before is None else replace(
+            a, **{name: getattr(a, name) + getattr(before, name) for name in _SUMMED}
+        )  # fmt: skip
+    known = [count.flops for count in counts if count.flops is not None]
+    return KernelCounts(
+        launch.kernel, launch.grid, launch.block, sum(c.counted_blocks for c in counts),
+        sum(c.barriers for c in counts), sum(c.collectives for c in counts), sum(known) if known else None,
+        tuple(summed.values()),
+    )  # fmt: skip
+
+
+_SUMMED = ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
 
 
 @dataclass(frozen=True, slots=True)

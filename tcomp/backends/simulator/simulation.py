@@ -25,6 +25,7 @@ from tcomp.backends.simulator.report import (
     KernelCounts,
     Report,
     SimulationError,
+    in_all,
 )
 from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulated_text
 from tcomp.backends.source import Launch, Source
@@ -177,22 +178,31 @@ class Simulation:
         self, arena: Arena, names: Names, settings: Settings
     ) -> tuple[tuple[Finding, ...], int, tuple[KernelCounts, ...]]:
         runtime = self._library.runtime
-        kernels = []
-        for launch in self.source.launches:
-            pointers = (ctypes.c_uint64 * MAX_ARGUMENTS)(*(arena.by_name[name].address for name in launch.arguments))
+        counted: list[list[KernelCounts]] = [[] for _ in self.source.launches]
+        for number, *given in self.source.order:
+            launch = self.source.launches[number]
+            behind = given[: len(launch.arguments)]
+            addresses = [arena.by_name[name].address + own for name, own in zip(launch.arguments, behind, strict=True)]
+            words = (ctypes.c_uint64 * MAX_ARGUMENTS)(*addresses, *(step % 2**64 for step in given[len(behind) :]))
             runtime.launch(
                 ffi.LaunchStructure(
-                    runtime.kernel(launch.kernel), pointers, len(launch.arguments), launch.grid, launch.block,
-                    launch.shared_bytes,
+                    runtime.kernel(launch.kernel), words, len(given), launch.grid, launch.block, launch.shared_bytes,
                 )
             )  # fmt: skip
             structures, total = runtime.findings()
             if settings.counting:
                 counts = runtime.counts(max(self._line_flops, default=-1) + 1)
-                kernels.append(counts_of(*counts, launch, names, self._line_flops))
+                counted[number].append(counts_of(*counts, launch, names, self._line_flops))
             if structures:
-                return findings_of(structures, launch, names), total, tuple(kernels)
-        return (), 0, tuple(kernels)
+                return findings_of(structures, launch, names), total, self._in_all(counted)
+        return (), 0, self._in_all(counted) if settings.counting else ()
+
+    def _in_all(self, counted: Sequence[Sequence[KernelCounts]]) -> tuple[KernelCounts, ...]:
+        """What was counted of each kernel; where findings stopped the run, of those that ran."""
+        pairs = zip(self.source.launches, counted, strict=True)
+        if self.source.turns is None:
+            return tuple(count for _, own in pairs for count in own)
+        return tuple(in_all(launch, own) for launch, own in pairs)
 
     def _unwritten(self, arena: Arena, names: Names) -> tuple[Finding, ...]:
         """Outputs of which an element was left out by all kernels."""
@@ -253,8 +263,8 @@ def _check_launch(launch: Launch) -> None:
         problem = f"a grid of {_by(launch.grid)} blocks is larger than {_by(LARGEST_GRID)}"
     elif launch.shared_bytes > MAX_DYNAMIC_SHARED:
         problem = f"{launch.shared_bytes} bytes of dynamic shared memory are more than {MAX_DYNAMIC_SHARED}"
-    elif len(launch.arguments) > MAX_ARGUMENTS:
-        problem = f"{len(launch.arguments)} arguments are more than {MAX_ARGUMENTS}"
+    elif len(launch.arguments) + len(launch.steps) > MAX_ARGUMENTS:
+        problem = f"{len(launch.arguments) + len(launch.steps)} arguments are more than {MAX_ARGUMENTS}"
     if problem is not None:
         raise TargetError(f"kernel {launch.kernel} cannot be simulated: {problem}")
 

@@ -38,7 +38,10 @@ STEEPEST = 3
 """Fronts that would lean more are not tried."""
 
 SHORTEST = 64
-"""Blocks with fewer rows stay as they are: their fronts would be too short."""
+"""Blocks with fewer rows stay as they are on processors: their fronts would be too short."""
+
+SHORTEST_LAUNCHED = 2
+"""The same for GPUs, where each front is a launch, and so is each element without fronts."""
 
 _SET = isl.dim_type.set
 
@@ -56,14 +59,18 @@ class Wavefronts:
     twins: Mapping[str, str]
 
 
-def in_wavefronts(function: Function, ranges: Ranges) -> Wavefronts | None:
-    """The function with its first block of single elements in wavefronts; None where it has none that may be."""
+def in_wavefronts(function: Function, ranges: Ranges, launched: bool = False) -> Wavefronts | None:
+    """The function with its first block of single elements in wavefronts; None where it has none that may be.
+
+    ``launched`` says that each front, or each element, is a launch; else short blocks stay as they are.
+    """
     if function.needs_content or len(ranges.domains) != len(function.statements):
         return None
+    shortest = SHORTEST_LAUNCHED if launched else SHORTEST
     for numbers in _blocks(function):
         statements = [function.statements[n] for n in numbers]
         box = _bounds(statements[0], ranges)
-        if box is None or min(box[0][1] - box[0][0], box[1][1] - box[1][0]) < SHORTEST:
+        if box is None or min(box[0][1] - box[0][0], box[1][1] - box[1][0]) < shortest:
             continue
         slope = next((s for s in range(1, STEEPEST + 1) if _carries(function, ranges, numbers, s)), None)
         if slope is None:

@@ -10,6 +10,7 @@ from tcomp.backends.gpu.words.dialect import DeviceDialect
 from tcomp.backends.source import REPORT
 from tcomp.backends.spelling import Speller
 from tcomp.backends.subscripts import fixed_value
+from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
@@ -210,7 +211,7 @@ class DeviceSpeller(Speller):
             return Number(number)
         match expr:
             case Index(name=name):
-                return self.arguments[name]
+                return self.arguments.get(name, Variable(step_parameter(name)))
             case Unary(op="-"):
                 return Operation("-", (Number(0), self.loop_expression(expr.operand)))
             case Binary(op="+" | "-" | "*" | "min" | "max"):
