@@ -89,10 +89,11 @@ def without_conflicts(plan: Plan, copy: Copy, reuse: float, in_runs: Copy | None
     return found
 
 
-def asynchronous_layout(plan: Plan, copy: Copy, reuse: float) -> Copy | None:
+def asynchronous_layout(plan: Plan, copy: Copy, reuse: float, narrow: Sequence[int] = ()) -> Copy | None:
     """The copy in the best of the layouts that the device can fill by itself; None if that reads much slower.
 
     It copies 4, 8 or 16 bytes that lie together on both sides; so elements of 4 bytes may go anywhere, one by one.
+    ``narrow`` are shorter vectors that it may take.
     """
     scop = plan.scop
     statement, storage = scop.by_name[copy.statement], scop.storages[copy.storage]
@@ -110,7 +111,7 @@ def asynchronous_layout(plan: Plan, copy: Copy, reuse: float) -> Copy | None:
     paddings = range(SHARED.largest_padding + 1 if len(copy.shape) > 1 else 1)
     candidates = [
         replace(copy, vector=vector, order=order, padding=padding)
-        for vector in {1, copy.vector} for order in sorted(orders) for padding in paddings
+        for vector in sorted({1, copy.vector, *narrow}) for order in sorted(orders) for padding in paddings
     ]  # fmt: skip
     possible = [c for c in (copy, *candidates) if is_asynchronous(c, storage.strides)]
     best = min(possible, key=cost, default=None)

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.mapping.gpu.banks import asynchronous_layout, is_asynchronous
+from tcomp.mapping.gpu.banks import ASYNCHRONOUS_BYTES, asynchronous_layout, is_asynchronous
 from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
+from tcomp.mapping.gpu.promotion import vector_of
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, Gpu, is_wide
@@ -25,6 +26,7 @@ from tcomp.mapping.memory.references import extents_of_a_run
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Copy, Pipeline, Plan
+from tcomp.mapping.tiles.footprint import BoxHull
 
 AHEAD = ":ahead"
 """Follows a mark's name: in front of the loop around it, where the first tiles are asked for."""
@@ -67,9 +69,15 @@ def _by_loops(plan: Plan) -> list[list[str]]:
 
 def _layout(plan: Plan, copy: Copy) -> Copy | None:
     """The copy as the device can make it; as it is where warps fetch matrices from it."""
+    storage = plan.scop.storages[copy.storage]
+    hull = BoxHull(copy.lower, copy.shape)
+    widths = ASYNCHRONOUS_BYTES if copy.shape and copy.vector == 1 else ()
+    # Rows that are no multiples of 16 bytes may be such of 8 or 4.
+    narrow = [v for w in sorted(widths, reverse=True) if (v := vector_of(storage, hull, w)) > 1]
     if copy.mark in plan.operations:
-        return copy if is_asynchronous(copy, plan.scop.storages[copy.storage].strides) else None
-    return asynchronous_layout(plan, copy, _reuse(plan, copy))
+        wide_first = (*(replace(copy, vector=v) for v in narrow), copy)
+        return next((c for c in wide_first if is_asynchronous(c, storage.strides)), None)
+    return asynchronous_layout(plan, copy, _reuse(plan, copy), narrow)
 
 
 def loop_of_tiles(plan: Plan, mark: str) -> isl.ScheduleNode | None:

@@ -162,13 +162,13 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
         yield from (operand for operand in _grouped(storage, own, footprints, apart) if 0 not in operand.hull.shape)
 
 
-def vector_of(storage: Storage, hull: BoxHull) -> int:
-    """How many neighbouring elements of a box a thread may fetch at a time.
+def vector_of(storage: Storage, hull: BoxHull, width: int = VECTOR_BYTES) -> int:
+    """How many neighbouring elements of a box a thread may fetch at a time: so many bytes, or one.
 
     They must lie together in the tensor; every row of the tensor, of the box and of the space between must be a whole
     number of vectors, so that none is half outside.  Where the tensor begins is looked at when the kernel runs.
     """
-    vector = VECTOR_BYTES // storage.dtype.itemsize
+    vector = max(1, width // storage.dtype.itemsize)
     fastest = fetch_order(hull.shape, storage.strides)[-1]
     rest = [
         s for d, (s, e) in enumerate(zip(storage.strides, storage.box.extent, strict=True)) if d != fastest and e > 1

@@ -73,7 +73,7 @@ ATOMS = (
     Atom("mma.m16n8k32.u8", "uint8", "int32", 32, 4, 64, 2.0),
     Atom("mma.m16n8k8.tf32", "float32", "float32", 8, 1, 32, 0.5, math="tf32"),
     Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", parts=2),
-    Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07, least=90),
+    Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07),
 )
 """Every instruction that kernels may use."""
 

@@ -9,7 +9,7 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.columns import has_box
-from tcomp.mapping.gpu.banks import fetch_order, is_asynchronous
+from tcomp.mapping.gpu.banks import ASYNCHRONOUS_BYTES, fetch_order, is_asynchronous
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
 from tcomp.mapping.gpu.pipelines import AHEAD, begins_again, loop_of_tiles
@@ -76,7 +76,8 @@ class Fetches:
         if copy.vector == 1:
             return True
         storage = self.plan.scop.storages[copy.storage]
-        if self.plan.phases and copy.vector * storage.dtype.itemsize != VECTOR_BYTES:
+        width, alone = copy.vector * storage.dtype.itemsize, copy.mark in self.plan.pipelines
+        if self.plan.phases and width != VECTOR_BYTES and not (alone and width in ASYNCHRONOUS_BYTES):
             return False
         if self.plan.phases and joins_rows(copy, storage):
             corners = isl.Map.from_multi_aff(copy.lower).intersect_domain(

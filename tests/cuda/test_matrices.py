@@ -223,7 +223,6 @@ class TestPlan:
         [
             (TEXTS["nn"][0], "cuda:sm_75"),
             (TEXTS["nn"][0].replace("float16", "float"), "cuda:sm_90"),
-            (TEXTS["nn"][0].replace("float16", "double"), "cuda:sm_80"),
             (TEXTS["nn"][0].replace("float16", "double"), "cuda:sm_89"),
             (TEXTS["nn"][0].replace("float16", "int8"), "cuda:sm_90"),
             (
@@ -238,7 +237,6 @@ class TestPlan:
             "sm_75",
             "floats",
             "doubles",
-            "doubles here",
             "bytes to be turned",
             "two types",
             "maxima",
@@ -346,7 +344,66 @@ class TestPlan:
         assert warps_of(rows, tc.MappingOptions()) == warps
 
 
+class TestNarrowRows:
+    """Rows of halves that are no multiples of 16 bytes come asynchronously, by 8 or 4 bytes; odd ones do not."""
+
+    @pytest.mark.parametrize(("k", "n", "vectors"), [(100, 92, (4, 4)), (98, 92, (2, 4)), (100, 90, (4, 2))])
+    def test_vectors_are_as_long_as_rows_allow(self, k: int, n: int, vectors: tuple[int, int]) -> None:
+        plan = plan_of(TEXTS["nn"][0], M=128, N=n, K=k)
+        assert tuple(next(c.vector for c in plan.copies if c.storage == s) for s in "AB") == vectors
+        assert bool(plan.pipelines)
+
+    def test_odd_rows_do_not_come_ahead(self) -> None:
+        assert not plan_of(TEXTS["nn"][0], M=128, N=92, K=99).pipelines
+
+    def test_floats_come_two_by_two(self) -> None:
+        plan = plan_of(TEXTS["nn"][0].replace("float16", "float"), M=778, N=778, K=778)
+        assert {c.vector for c in plan.copies if c.storage == "B"} == {2}
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("moved", [0, 1])
+    @pytest.mark.parametrize("name", ["nn", "nt", "tn"])
+    @pytest.mark.parametrize("sizes", [(70, 50, 102), (66, 52, 100)], ids=str)
+    def test_results_are_those_of_the_interpreter(self, name: str, sizes: tuple[int, int, int], moved: int) -> None:
+        text, shapes = TEXTS[name]
+        arrays = []
+        for array in arrays_for(shapes(*sizes)):
+            room = np.zeros(array.size + 1, array.dtype)
+            room[moved:][: array.size] = array.ravel()
+            arrays.append(room[moved:][: array.size].reshape(array.shape))
+        operation = tc.define(text).f
+        source = operation.compile(*arrays, target="simulator").source
+        assert "tc_ask4" in source or "tc_ask8" in source
+        np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+
+    def test_the_proof_refuses_narrow_vectors_that_threads_would_fetch(self) -> None:
+        plan = plan_of(TEXTS["nn"][0], M=128, N=92, K=100)
+        prove_memories(plan, "test")
+        with pytest.raises(LegalityError, match=r"fetches vectors of . that are half outside"):
+            prove_memories(replace(plan, pipelines={}), "test")
+
+    def test_the_proof_refuses_vectors_longer_than_rows_allow(self) -> None:
+        plan = plan_of(TEXTS["nn"][0], M=128, N=90, K=98)
+        longer = tuple(replace(c, vector=4) for c in plan.copies)
+        with pytest.raises(LegalityError, match=r"fetches vectors of . that are half outside"):
+            prove_memories(replace(plan, copies=longer), "test")
+
+
 class TestMachineCode:
+    def test_doubles_before_sm_90(self) -> None:
+        """Eight products of 8 rows and 4 steps for each of 16 rows and 16 steps."""
+        text, counts = TEXTS["nn"][0].replace("float16", "double"), []
+        for architecture in ("sm_80", "sm_90"):
+            operation = tc.define(text).f
+            options = tc.MappingOptions(tile_sizes=(64, 64))
+            kernel = operation.compile(
+                sizes={"M": 512, "N": 512, "K": 4096}, target=f"cuda:{architecture}", options=options
+            )
+            loops = [x for of in loops_of(kernel.compilation.source, architecture).values() for x in of]
+            counts.append(max(sum(n for i, n in x.counts.items() if i.startswith("DMMA")) for x in loops))
+            assert all(x.count("LDL", "STL", "DFMA") == 0 for x in loops)
+        assert counts[0] == 8 * counts[1] > 0
+
     @pytest.mark.parametrize("name", ["nn", "nt"])
     def test_more_than_four_in_ten_instructions_multiply_matrices(self, name: str) -> None:
         kernel = tc.define(TEXTS[name][0]).f.compile(sizes={"M": 4096, "N": 4096, "K": 4096}, target="cuda:sm_90")

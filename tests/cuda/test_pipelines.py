@@ -171,11 +171,12 @@ class TestDevices:
         with pytest.raises(PlanError, match="the pipeline at phase0_1 has 3 stages, but sm_75 has no asynchronous"):
             self.given(MM, plan, "cuda:sm_75", **sizes)
 
-    def test_no_matrices_of_doubles(self) -> None:
-        text, sizes = MM.replace("float(", "double("), {"M": 256, "N": 256, "K": 256}
-        plan = tc.define(text).mm.compile(sizes=sizes, target="cuda:sm_90").stages["barriers"]
-        with pytest.raises(PlanError, match=r"multiplies by mma.m16n8k16.f64, which sm_80 has not"):
-            self.given(text, plan, "cuda:sm_80", **sizes)
+    def test_no_matrices_of_halves(self) -> None:
+        text, sizes = MM.replace("float(", "half("), {"M": 256, "N": 256, "K": 256}
+        options = tc.MappingOptions(stages=1)
+        plan = tc.define(text).mm.compile(sizes=sizes, target="cuda:sm_90", options=options).stages["barriers"]
+        with pytest.raises(PlanError, match=r"multiplies by mma.m16n8k16.f16, which sm_75 has not"):
+            self.given(text, plan, "cuda:sm_75", **sizes)
 
     def test_too_little_shared_memory(self) -> None:
         sizes = {"M": 512, "N": 512, "K": 512}

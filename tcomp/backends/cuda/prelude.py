@@ -101,13 +101,22 @@ def _pack(short: str, kind: str) -> str:
 
 _MULTIPLY_DOUBLES = """#ifdef __CUDACC__
 $D void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8], const double (&b)[4]) {
+#if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
       "{%12, %13, %14, %15}, {%0, %1, %2, %3};" : "+d"(c0), "+d"(c1), "+d"(c2), "+d"(c3)
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
         "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
+#else
+  for (int i = 0; i < 4; i++) {  // 8 rows and 4 steps each: a lane has the same parts of them
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c0), "+d"(c1) : "d"(a[2 * i]), "d"(b[i]));
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c2), "+d"(c3) : "d"(a[2 * i + 1]), "d"(b[i]));
+  }
+#endif
 }
 #endif"""
-"""The same for doubles (sm_90 and later)."""
+"""The same for doubles; before sm_90 as eight products of 8 rows and 4 steps."""
 
 
 _INDEX: dict[str, str] = {
@@ -166,9 +175,29 @@ template <int newest>
 $D void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
 #endif""",
     "tc_ask4": """template <class T>
-$D void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }""",
+$D void tc_ask4(T *shared, const T *global, const int read = 4) {
+#ifndef TC_ANYWHERE
+  tc_copy_async4(shared, global, read);
+#else
+  if (sizeof(T) == 4) tc_copy_async4(shared, global, read);
+  else for (int i = 0; i < (int)(4 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}""",
     "tc_ask8": """template <class T>
-$D void tc_ask8(T *shared, const T *global, const int read = 8) { tc_copy_async8(shared, global, read); }""",
+$D void tc_ask8(T *shared, const T *global, const int read = 8) {
+#ifndef TC_ANYWHERE
+  tc_copy_async8(shared, global, read);
+#else
+  if (sizeof(T) == 8) tc_copy_async8(shared, global, read);
+  else for (int i = 0; i < (int)(8 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}""",
     "tc_ask16": """template <class T>
 $D void tc_ask16(T *shared, const T *global, const int read = 16) {
 #ifndef TC_ANYWHERE

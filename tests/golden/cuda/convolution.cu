@@ -1,11 +1,38 @@
 // f, specialised to N = 4, C = 16, H = 30, W = 30, F = 32, KH = 3, KW = 3
 #ifdef __CUDACC__
+static __device__ __forceinline__ void tc_copy_async8(void *shared, const void *global, const int read) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
+}
+#endif
+#ifdef __CUDACC__
 static __device__ __forceinline__ void tc_copy_async4(void *shared, const void *global, const int read) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"((unsigned int)__cvta_generic_to_shared(shared)), "l"(global), "r"(read) : "memory");
 }
 #endif
 template <class T>
-static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }
+static __device__ __forceinline__ void tc_ask8(T *shared, const T *global, const int read = 8) {
+#ifndef TC_ANYWHERE
+  tc_copy_async8(shared, global, read);
+#else
+  if (sizeof(T) == 8) tc_copy_async8(shared, global, read);
+  else for (int i = 0; i < (int)(8 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}
+template <class T>
+static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) {
+#ifndef TC_ANYWHERE
+  tc_copy_async4(shared, global, read);
+#else
+  if (sizeof(T) == 4) tc_copy_async4(shared, global, read);
+  else for (int i = 0; i < (int)(4 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}
 #ifdef __CUDACC__
 static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 #endif
@@ -47,12 +74,12 @@ f_0(
   #pragma unroll
   for (int ahead = 0; ahead < 1; ++ahead) {  // the first tiles
     #pragma unroll
-    for (int r = 0; r < 4; ++r) {  // ask for 1 x 8 x 3 x 30 of I
-      const int n = b_n + (thread + 224 * r) / 720;
-      const int c = (thread + 224 * r) / 90 % 8;
-      const int i2 = b_h + (thread + 224 * r) / 30 % 3;
-      const int i3 = (thread + 224 * r) % 30;
-      if (1 * thread + 224 * r < 720) tc_ask4(&I_tile[ahead][(thread + 224 * r) / 90 % 8][(thread + 224 * r) / 30 % 3][(thread + 224 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 4 : 0);
+    for (int r = 0; r < 2; ++r) {  // ask for 1 x 8 x 3 x 30 of I by 2
+      const int n = b_n + (2 * thread + 448 * r) / 720;
+      const int c = (2 * thread + 448 * r) / 90 % 8;
+      const int i2 = b_h + (2 * thread + 448 * r) / 30 % 3;
+      const int i3 = (2 * thread + 448 * r) % 30;
+      if (2 * thread + 448 * r < 720) tc_ask8(&I_tile[ahead][(2 * thread + 448 * r) / 90 % 8][(2 * thread + 448 * r) / 30 % 3][(2 * thread + 448 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 8 : 0);
     }
     #pragma unroll
     for (int r = 0; r < 6; ++r) {  // ask for 16 x 8 x 3 x 3 of K
@@ -70,12 +97,12 @@ f_0(
     __syncthreads();
     if (c_tile < 1) {
       #pragma unroll
-      for (int r = 0; r < 4; ++r) {  // ask for 1 x 8 x 3 x 30 of I
-        const int n = b_n + (thread + 224 * r) / 720;
-        const int c = (thread + 224 * r) / 90 % 8 + 8;
-        const int i2 = b_h + (thread + 224 * r) / 30 % 3;
-        const int i3 = (thread + 224 * r) % 30;
-        if (1 * thread + 224 * r < 720) tc_ask4(&I_tile[next_stage][(thread + 224 * r) / 90 % 8][(thread + 224 * r) / 30 % 3][(thread + 224 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 4 : 0);
+      for (int r = 0; r < 2; ++r) {  // ask for 1 x 8 x 3 x 30 of I by 2
+        const int n = b_n + (2 * thread + 448 * r) / 720;
+        const int c = (2 * thread + 448 * r) / 90 % 8 + 8;
+        const int i2 = b_h + (2 * thread + 448 * r) / 30 % 3;
+        const int i3 = (2 * thread + 448 * r) % 30;
+        if (2 * thread + 448 * r < 720) tc_ask8(&I_tile[next_stage][(2 * thread + 448 * r) / 90 % 8][(2 * thread + 448 * r) / 30 % 3][(2 * thread + 448 * r) % 30], &I[14400 * n + 900 * c + 30 * i2 + i3], n < 4 ? 8 : 0);
       }
       #pragma unroll
       for (int r = 0; r < 6; ++r) {  // ask for 16 x 8 x 3 x 3 of K

@@ -5,7 +5,17 @@ static __device__ __forceinline__ void tc_copy_async4(void *shared, const void *
 }
 #endif
 template <class T>
-static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) { tc_copy_async4(shared, global, read); }
+static __device__ __forceinline__ void tc_ask4(T *shared, const T *global, const int read = 4) {
+#ifndef TC_ANYWHERE
+  tc_copy_async4(shared, global, read);
+#else
+  if (sizeof(T) == 4) tc_copy_async4(shared, global, read);
+  else for (int i = 0; i < (int)(4 / sizeof(T)); i++) {
+    if (sizeof(T) == 4) tc_copy_async4(shared + i, global + i, read ? 4 : 0);
+    else shared[i] = read ? global[i] : T();
+  }
+#endif
+}
 #ifdef __CUDACC__
 static __device__ __forceinline__ void tc_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 #endif

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.backends.gpu.memory import share
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES
@@ -16,6 +16,7 @@ from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, stores_whole_vectors, takes_turns
 from tcomp.mapping.machines.fitted.gpu import SHARED
+from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.plan.values import Copy
 from tcomp.model.scop import contiguous_strides
 
@@ -168,7 +169,9 @@ def fetch(
 
     If it is to be ``filled`` there are zeros for what is outside.
     """
-    own = prepare_fetch(writer, copy, ranges)
+    # Only the device copies vectors of fewer bytes by itself.
+    narrow = 1 < copy.vector < VECTOR_BYTES // copy.dtype.itemsize
+    own = prepare_fetch(writer, replace(copy, vector=1) if narrow else copy, ranges)
     corner = affine_expressions(copy.lower, around)
     if own.count <= SHARED.few_rounds * own.stride:
         writer.put(depth, "#pragma unroll")
