@@ -24,7 +24,7 @@ def keep_results(plan: Plan, options: MappingOptions) -> Plan:
     if not options.use_private_memory:
         return plan
     for group in plan.groups:
-        if not group.turns and _shares_rows(plan, group):
+        if _shares_rows(plan, group):
             plan = _kept(plan, group)
     return plan
 
@@ -75,7 +75,7 @@ def _could_run(plan: Plan, phase: Phase, last: int) -> bool:
     alone = last not in phase.dimensions or last in shared_dimensions(plan, phase)
     buffers = [plan.buffers.get(s) for s in phase.writes]
     return alone and all(
-        b is not None and b.space in ("shared", "register") and b.mark.startswith(BLOCK_LEVEL) and not b.folded
+        b is not None and b.space in ("shared", "register", "private") and b.mark.startswith(BLOCK_LEVEL)
         for b in buffers
     )
 
@@ -97,7 +97,9 @@ def _private(plan: Plan, buffer: Buffer, writers: list[ScopStatement], marks: di
     """The buffer with a copy in each thread of the row that an element belongs to."""
     if buffer.space == "register":
         return buffer
-    owners = {ownership(plan, s, s.subscripts) for s in writers}
+    extents = plan.scop.storages[buffer.storage].box.extent
+    folded = {d for d, extent in enumerate(extents) if extent == 1 or d in buffer.folded}
+    owners = {ownership(plan, s, s.subscripts, folded) for s in writers}
     owner = owners.pop()
     if owners or owner is None or any(map(depends_on_data, writers[0].subscripts)):
         return None
@@ -105,7 +107,7 @@ def _private(plan: Plan, buffer: Buffer, writers: list[ScopStatement], marks: di
     storage = plan.scop.storages[buffer.storage]
     lower = dealt_corner(plan, writers[0], storage, marks[buffer.mark])
     shape = tuple(d.elements for d in deals)
-    return Buffer(storage.name, storage.dtype, "private", shape, (), lower, buffer.mark, deals)
+    return Buffer(storage.name, storage.dtype, "private", shape, (), lower, buffer.mark, deals, folded=buffer.folded)
 
 
 def _stays(plan: Plan, phase: Phase) -> bool:

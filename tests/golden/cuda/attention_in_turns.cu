@@ -90,15 +90,14 @@ f_0(
   const int t_j = threadIdx.x;
   const int t_d = threadIdx.x;
   extern __shared__ __align__(16) unsigned char tc_dynamic[];
-  float (&l_acc_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 0);
-  float (&m_so_far_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 256);
-  float (&q_tile)[64][68] = *reinterpret_cast<float (*)[64][68]>(tc_dynamic + 512);
-  float (&k_tile)[2][64][65] = *reinterpret_cast<float (*)[2][64][65]>(tc_dynamic + 17920);
-  float (&v_tile)[2][64][64] = *reinterpret_cast<float (*)[2][64][64]>(tc_dynamic + 51200);
-  float (&e_scale_tile)[64] = *reinterpret_cast<float (*)[64]>(tc_dynamic + 83968);
-  float (&e_parts_tile)[64][64] = *reinterpret_cast<float (*)[64][64]>(tc_dynamic + 84224);
+  float (&q_tile)[64][68] = *reinterpret_cast<float (*)[64][68]>(tc_dynamic + 0);
+  float (&k_tile)[2][64][65] = *reinterpret_cast<float (*)[2][64][65]>(tc_dynamic + 17408);
+  float (&v_tile)[2][64][64] = *reinterpret_cast<float (*)[2][64][64]>(tc_dynamic + 50688);
+  float (&e_parts_tile)[64][64] = *reinterpret_cast<float (*)[64][64]>(tc_dynamic + 83456);
   const int b_b = blockIdx.y;
   const int b_i = blockIdx.x;
+  float l_acc[8];
+  float m_so_far[8];
   float l_so_far[8];
   float a_so_far[8][4];
   #pragma unroll
@@ -128,6 +127,7 @@ f_0(
   int stage = 0, next_stage = 1;
   for (int part = 0; part < 8; ++part) {  // turns, 11 phases in each
     float s_parts[8][4];
+    float e_scale[8];
     // s starts (8 x 16 threads)
     #pragma unroll
     for (int i_part = 0; i_part < 2; ++i_part) {
@@ -169,12 +169,12 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {  // rounds of elements, 4 phases in each
         float m_before;
         // m(b, i) max=! s(b, i, j) (8 x 16 threads)
-        if (threadIdx.x == 0) {
-          m_before = (part > 0) ? m_so_far_tile[32 * i_part + i_part_1 + 4 * t_i] : (-3.4028235e+38f);
+        {
+          m_before = (part > 0) ? m_so_far[4 * i_part + i_part_1] : (-3.4028235e+38f);
         }
         // m starts (8 x 16 threads)
-        if (threadIdx.x == 0) {
-          m_so_far_tile[32 * i_part + i_part_1 + 4 * t_i] = m_before;
+        {
+          m_so_far[4 * i_part + i_part_1] = m_before;
         }
         // m(b, i) max=! s(b, i, j) (8 x 16 threads, 16 to an element)
         float m_so_far_part = -__int_as_float(0x7f800000);
@@ -183,16 +183,15 @@ f_0(
           m_so_far_part = tc_max_float32(m_so_far_part, s_parts[4 * i_part + i_part_1][j_part]);
         }
         for (int lane = 8; lane > 0; lane /= 2) m_so_far_part = tc_max_float32(m_so_far_part, __shfl_xor_sync(0xffffffffu, m_so_far_part, lane));
-        if (threadIdx.x == 0) {
-          m_so_far_tile[32 * i_part + i_part_1 + 4 * t_i] = tc_max_float32(m_so_far_tile[32 * i_part + i_part_1 + 4 * t_i], m_so_far_part);
+        {
+          m_so_far[4 * i_part + i_part_1] = tc_max_float32(m_so_far[4 * i_part + i_part_1], m_so_far_part);
         }
         // e(b, i, j) = exp((s(b, i, j) - m(b, i)) * 0.125) (8 x 16 threads)
-        if (threadIdx.x == 0) {
-          e_scale_tile[32 * i_part + i_part_1 + 4 * t_i] = expf((m_before - m_so_far_tile[32 * i_part + i_part_1 + 4 * t_i]) * 0.125f);
+        {
+          e_scale[4 * i_part + i_part_1] = expf((m_before - m_so_far[4 * i_part + i_part_1]) * 0.125f);
         }
       }
     }
-    __syncwarp();
     // e(b, i, j) = exp((s(b, i, j) - m(b, i)) * 0.125) (8 x 16 threads)
     #pragma unroll
     for (int i_part = 0; i_part < 2; ++i_part) {
@@ -200,7 +199,7 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
         #pragma unroll
         for (int j_part = 0; j_part < 4; ++j_part) {
-          e_parts_tile[4 * t_i + 32 * i_part + i_part_1][4 * t_j + j_part] = expf((s_parts[4 * i_part + i_part_1][j_part] - m_so_far_tile[4 * t_i + 32 * i_part + i_part_1]) * 0.125f);
+          e_parts_tile[4 * t_i + 32 * i_part + i_part_1][4 * t_j + j_part] = expf((s_parts[4 * i_part + i_part_1][j_part] - m_so_far[4 * i_part + i_part_1]) * 0.125f);
         }
       }
     }
@@ -209,8 +208,8 @@ f_0(
       #pragma unroll
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {  // rounds of elements, 2 phases in each
         // l starts (8 x 16 threads)
-        if (threadIdx.x == 0) {
-          l_so_far[4 * i_part + i_part_1] = (part > 0) ? (l_so_far[4 * i_part + i_part_1] * e_scale_tile[32 * i_part + i_part_1 + 4 * t_i]) : 0.0f;
+        {
+          l_so_far[4 * i_part + i_part_1] = (part > 0) ? (l_so_far[4 * i_part + i_part_1] * e_scale[4 * i_part + i_part_1]) : 0.0f;
         }
         // l(b, i) +=! e(b, i, j) (8 x 16 threads, 16 to an element)
         float l_so_far_part = 0.0f;
@@ -219,7 +218,7 @@ f_0(
           l_so_far_part += e_parts_tile[32 * i_part + i_part_1 + 4 * t_i][4 * t_j + j_part];
         }
         for (int lane = 8; lane > 0; lane /= 2) l_so_far_part += __shfl_xor_sync(0xffffffffu, l_so_far_part, lane);
-        if (threadIdx.x == 0) {
+        {
           l_so_far[4 * i_part + i_part_1] += l_so_far_part;
         }
       }
@@ -231,7 +230,7 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
         #pragma unroll
         for (int d_part = 0; d_part < 4; ++d_part) {
-          a_so_far[4 * i_part + i_part_1][d_part] = (part > 0) ? (a_so_far[4 * i_part + i_part_1][d_part] * e_scale_tile[4 * t_i + 32 * i_part + i_part_1]) : 0.0f;
+          a_so_far[4 * i_part + i_part_1][d_part] = (part > 0) ? (a_so_far[4 * i_part + i_part_1][d_part] * e_scale[4 * i_part + i_part_1]) : 0.0f;
         }
       }
     }
@@ -263,16 +262,13 @@ f_0(
     stage = stage + 1 == 2 ? 0 : stage + 1;
   }
   // l(b, i) +=! e(b, i, j) (8 x 16 threads)
-  if (threadIdx.x == 0) {
+  #pragma unroll
+  for (int i_part = 0; i_part < 2; ++i_part) {
     #pragma unroll
-    for (int i_part = 0; i_part < 2; ++i_part) {
-      #pragma unroll
-      for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
-        l_acc_tile[4 * t_i + 32 * i_part + i_part_1] = l_so_far[4 * i_part + i_part_1];
-      }
+    for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
+      l_acc[4 * i_part + i_part_1] = l_so_far[4 * i_part + i_part_1];
     }
   }
-  __syncwarp();
   // a(b, i, d) +=! e(b, i, j) * v(b, j, d); O(b, i, d) = a(b, i, d) / l(b, i) (8 x 16 threads)
   #pragma unroll
   for (int i_part = 0; i_part < 2; ++i_part) {
@@ -283,11 +279,11 @@ f_0(
       for (int d_part = 0; d_part < 4; ++d_part) {
         float a_acc;
         a_acc = a_so_far[4 * i_part + i_part_1][d_part];
-        O_side_by_side[d_part] = a_acc / l_acc_tile[4 * t_i + 32 * i_part + i_part_1];
+        O_side_by_side[d_part] = a_acc / l_acc[4 * i_part + i_part_1];
       }
       tc_put16(&O[16384 * b_b + 4096 * b_i + 256 * t_i + 2048 * i_part + 64 * i_part_1 + 4 * t_d], O_side_by_side);
     }
   }
 }
 
-// f_0<<<(4, 4, 1), (16, 8, 1), 100608>>>(q, k, v, O)
+// f_0<<<(4, 4, 1), (16, 8, 1), 99840>>>(q, k, v, O)
