@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +16,9 @@ import torch
 
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.registration import Choices, Registration
-from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
+from tcomp.derivatives.gradient import Gradient, sizes_of_arrays, sizes_of_call
 from tcomp.derivatives.saving import Save
-from tcomp.errors import DerivativeError, Diagnostic, TcompError
+from tcomp.errors import DerivativeError, Diagnostic, TcompError, UnsaidError
 from tcomp.grammar.tree.function import Function, Size, Tensor
 
 
@@ -36,8 +36,17 @@ class Derivable(Protocol):
     def run_again(self, arguments: tuple[Any, ...], choices: Choices) -> Any: ...
     def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> Any: ...
     def remember(self, choices: Choices, direct: Callable[[tuple[Any, ...], Any], Any]) -> None: ...
-    def gradient(self, wrt: Sequence[str] | None = None, save: Save = ..., ties: str = ...) -> Gradient: ...
-    def tangent(self, wrt: Sequence[str] | None = None, ties: str = ...) -> Any: ...
+    def gradient(
+        self,
+        wrt: Sequence[str] | None = None,
+        save: Save = ...,
+        ties: str = ...,
+        *,
+        sizes: Mapping[str, int] | None = ...,
+    ) -> Gradient: ...
+    def tangent(
+        self, wrt: Sequence[str] | None = None, ties: str = ..., *, sizes: Mapping[str, int] | None = ...
+    ) -> Any: ...
     def batched(self, axes: Sequence[int | None]) -> Any: ...
     def __call__(self, *arguments: Any, **choices: Any) -> Any: ...
 
@@ -48,6 +57,7 @@ class Once:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._known: dict[object, Any] = {}
+        self._sized: set[object] = set()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
         found = self._known.get(key)
@@ -57,6 +67,18 @@ class Once:
                 if found is None:
                     found = self._known[key] = make()
         return found
+
+    def for_sizes(
+        self, key: object, sizes: Callable[[], Mapping[str, int]], make: Callable[[Mapping[str, int] | None], Any]
+    ) -> Any:
+        """What ``make`` derives for all sizes, or where no formula says the extents of a def, for those of a call."""
+        if key not in self._sized:
+            try:
+                return self.get(key, lambda: make(None))
+            except UnsaidError:
+                self._sized.add(key)
+        own = sizes()
+        return self.get((key, tuple(sorted(own.items()))), lambda: make(own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +106,17 @@ class Backward:
         """What the user gave to compute gradients."""
         return self.operation.registration.backward
 
-    def derived(self, wrt: tuple[str, ...]) -> Gradient:
+    def derived(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> Gradient:
         """Derived once for each subset of inputs that occurs; it takes no values but inputs and outputs."""
-        outputs = tuple(t.name for t in self.function.outputs)
-        found: Gradient = self._derived.get(
-            wrt, lambda: self.operation.gradient(wrt, outputs, self.operation.registration.ties)
+        outputs, ties = tuple(t.name for t in self.function.outputs), self.operation.registration.ties
+        found: Gradient = self._derived.for_sizes(
+            wrt,
+            lambda: sizes_of_call(self.function, inputs),
+            lambda sizes: self.operation.gradient(wrt, outputs, ties, sizes=sizes),
         )
         return found
 
-    def check(self, needed: Sequence[bool]) -> tuple[str, ...]:
+    def check(self, needed: Sequence[bool], inputs: Sequence[Any]) -> tuple[str, ...]:
         """The inputs of floats for which a gradient is needed.
 
         Raises DerivativeError where there is none: before anything is computed.
@@ -103,16 +127,18 @@ class Backward:
             hint = f"pass {wrt[0]}.detach(), or call under torch.no_grad()"
             raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
         if wrt and self._own is None:
-            self.derived(wrt)
+            self.derived(wrt, inputs)
         return wrt
 
-    def reads(self, wrt: tuple[str, ...]) -> tuple[bool, ...]:
+    def reads(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> tuple[bool, ...]:
         """For each input, and each output after those, whether the backward pass reads it."""
         names = [t.name for t in (*self.function.inputs, *self.function.outputs)]
         if not wrt:
             return (False,) * len(names)
         if self._own is None:
-            gradient = self.derived(wrt)
+            gradient = self.derived(wrt, inputs)
+            if gradient.only:
+                return (True,) * len(names)  # all of them tell for which sizes it is
             read = {*gradient.inputs, *gradient.saved, *self._that_tell(gradient.sizes)}
         elif hasattr(self._own, "function"):
             read = {t.name for t in self._own.function.inputs}
@@ -143,7 +169,7 @@ class Backward:
         given = dict(zip([*inputs, *(t.name for t in self.function.outputs)], values, strict=True))
         own = self._own
         if own is None:
-            gradient = self.derived(wrt)
+            gradient = self.derived(wrt, values[: len(inputs)])
             sizes = sizes_of_arrays(self.function, values[: len(inputs)])
             return _Call(gradient.backward, gradient.arguments(given, sizes, cotangents), gradient.wrt, [])
         if hasattr(own, "function"):

@@ -7,7 +7,7 @@ backward pass reaches them.  What ``torch.func`` transforms, and forward mode, g
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
-from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
+from tcomp.derivatives.gradient import Gradient, sizes_of_arrays, sizes_of_call
 from tcomp.derivatives.saving import CheapToSave, Save
 
 Run = Callable[[Any], Any]
@@ -26,18 +26,20 @@ Run = Callable[[Any], Any]
 class Plan:
     """How to record calls of an operator in which some inputs need a gradient."""
 
-    def __init__(self, operator: Operator, wrt: tuple[str, ...], save: Save) -> None:
+    def __init__(self, operator: Operator, wrt: tuple[str, ...], save: Save, sizes: Mapping[str, int] | None) -> None:
         function = operator.function
         self.operator = operator
         self.choices = operator.choices
         self.given_choices = {} if operator.choices == Choices() else operator.choices.named()
-        self.gradient: Gradient = operator.operation.gradient(wrt, save, operator.operation.registration.ties)
+        ties = operator.operation.registration.ties
+        self.gradient: Gradient = operator.operation.gradient(wrt, save, ties, sizes=sizes)
         self.forward = self.gradient.forward
         self.outputs = len(function.outputs)
         names = [t.name for t in (*function.inputs, *self.forward.function.outputs)]
         self.kept = tuple(names.index(n) for n in (*self.gradient.inputs, *self.gradient.saved))
         self.taken_count = len(self.kept)
-        if self.forward is not operator.operation:
+        self.whole = len(self.forward.function.outputs) == self.outputs
+        if not self.whole:
             # What is handed out besides depends on any input, and so may what somebody does with the gradient.
             self.kept += tuple(range(len(function.inputs)))
         self.floats = tuple(t.dtype.is_float for t in self.forward.function.outputs)
@@ -165,23 +167,18 @@ def _general(plan: Plan) -> dict[str, Any]:
 
 def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
     """Run and record a call; calls like it are quick from then on."""
-    save = operator.operation.registration.save
+    save, sizes = operator.operation.registration.save, sizes_of_call(operator.function, arguments)
     if save == "auto":
         cheap: CheapToSave = operator.once("save", lambda: CheapToSave(operator.function))
-        save = cheap.names(sizes_of_arrays(operator.function, arguments) | _constants(operator, arguments))
-    plan: Plan = operator.once(("plan", wrt, save), lambda: Plan(operator, wrt, save))
+        save = cheap.names(sizes)
+    plan: Plan = operator.for_sizes(("plan", wrt, save), sizes, lambda own: Plan(operator, wrt, save, own))
     results = plan.apply(functools.partial(plan.forward.run, out=None, choices=plan.choices), arguments, *arguments)
     _remember(plan, arguments)
     return _outputs(plan, results)
 
 
-def _constants(operator: Operator, arguments: tuple[Any, ...]) -> dict[str, int]:
-    pairs = zip(operator.function.inputs, arguments, strict=True)
-    return {tensor.name: value for tensor, value in pairs if tensor.role == "const"}
-
-
 def _outputs(plan: Plan, results: Any) -> Any:
-    if plan.forward is plan.operator.operation:
+    if plan.whole:
         return results
     return results[0] if plan.outputs == 1 else results[: plan.outputs]
 
@@ -192,14 +189,13 @@ def _remember(plan: Plan, arguments: tuple[Any, ...]) -> None:
     if quick is None:
         return
     match, run, apply = quick.match, quick.run, plan.apply
-    whole = plan.forward is plan.operator.operation
 
     def call(arguments: tuple[Any, ...], out: Any) -> Any:
         addresses = match(arguments) if out is None else None
         if addresses is None:
             return None
         results = apply(run, addresses, *arguments)
-        return results if whole else _outputs(plan, results)
+        return results if plan.whole else _outputs(plan, results)
 
     plan.operator.operation.remember(plan.choices, call)
 

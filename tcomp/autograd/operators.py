@@ -13,7 +13,7 @@ import hashlib
 import keyword
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from tcomp.autograd.outs import OutOperator
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.derivatives.batch import is_batched
+from tcomp.derivatives.gradient import sizes_of_call
 from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function, Tensor
 
@@ -125,9 +126,17 @@ class Operator:
         """What ``make`` gave when something was first asked for under this key."""
         return self._derived.get(key, make)
 
-    def tangent(self, wrt: tuple[str, ...]) -> Any:
-        return self._derived.get(
-            ("tangent", wrt), lambda: self.operation.tangent(wrt, self.operation.registration.ties)
+    def for_sizes(self, key: object, sizes: Mapping[str, int], make: Callable[[Mapping[str, int] | None], Any]) -> Any:
+        """What ``make`` derives for all sizes, or where there is no formula, for these."""
+        return self._derived.for_sizes(key, lambda: sizes, make)
+
+    def tangent(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> Any:
+        """Of calls with inputs like these."""
+        ties = self.operation.registration.ties
+        return self._derived.for_sizes(
+            ("tangent", wrt),
+            lambda: sizes_of_call(self.function, inputs),
+            lambda sizes: self.operation.tangent(wrt, ties, sizes=sizes),
         )
 
     def batched(self, axes: tuple[int | None, ...]) -> Any:
@@ -135,7 +144,7 @@ class Operator:
 
     def save(self, ctx: Any, values: tuple[Any, ...]) -> None:
         """Keep what the backward pass reads: tensors by torch, which notices when they change."""
-        kept = self.backward.reads(ctx.wrt)
+        kept = self.backward.reads(ctx.wrt, values[: len(self.function.inputs)])
         is_saved = [keep and isinstance(value, torch.Tensor) for keep, value in zip(kept, values, strict=True)]
         ctx.save_for_backward(*(value for value, save in zip(values, is_saved, strict=True) if save))
         ctx.is_saved = is_saved
@@ -147,7 +156,7 @@ class Operator:
 
     def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else (output,)
-        ctx.wrt = self.backward.check(ctx.needs_input_grad[: len(self.function.inputs)])
+        ctx.wrt = self.backward.check(ctx.needs_input_grad[: len(self.function.inputs)], inputs)
         self.save(ctx, (*inputs, *outputs))
 
     def pull_back(self, ctx: Any, *cotangents: Any) -> Any:

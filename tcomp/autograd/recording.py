@@ -28,7 +28,7 @@ class Recorded(torch.autograd.Function):
         outputs = output if isinstance(output, tuple) else (output,)
         ctx.operator = operator
         ctx.set_materialize_grads(False)
-        ctx.wrt = operator.backward.check(ctx.needs_input_grad[1:])
+        ctx.wrt = operator.backward.check(ctx.needs_input_grad[1:], arguments)
         ctx.results = [(o.shape, o.dtype, o.device) for o in outputs]
         operator.save(ctx, (*arguments, *outputs))
         ctx.save_for_forward(*(a for a in arguments if isinstance(a, torch.Tensor)))
@@ -53,7 +53,7 @@ class Recorded(torch.autograd.Function):
         tensors = iter(ctx.saved_tensors)
         is_tensor = [t.role != "const" for t in operator.function.inputs]
         values = [next(tensors) if is_one else other for is_one, other in zip(is_tensor, ctx.others, strict=False)]
-        tangent = operator.tangent(tuple(moving))
+        tangent = operator.tangent(tuple(moving), values)
         results = tangent(*values, *map(spread, moving.values()), **operator.choices.named())
         found = iter(results if isinstance(results, tuple) else (results,))
         moved = tuple(next(found) if t.dtype.is_float else None for t in operator.function.outputs)

@@ -186,10 +186,16 @@ class Gradient:
         return result
 
 
+def sizes_of_call(function: Function, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of every size symbol and ``const`` parameter that the inputs of a call tell."""
+    constants = {t.name: v for t, v in zip(function.inputs, inputs, strict=False) if t.role == "const"}
+    return {name: int(value) for name, value in (sizes_of_arrays(function, inputs) | constants).items()}
+
+
 def sizes_of_arrays(function: Function, inputs: Sequence[Any]) -> dict[str, Any]:
     """The sizes that are a dimension of some input, from the shapes of arrays."""
     found: dict[str, Any] = {}
-    for tensor, value in zip(function.inputs, inputs, strict=True):
+    for tensor, value in zip(function.inputs, inputs, strict=False):
         shape = getattr(value, "shape", ())
         for dim, extent in zip(tensor.dims or (), shape, strict=False):
             if isinstance(dim, Size):
