@@ -297,7 +297,10 @@ class Definition:
         head = f"def {name}({_list_text(self.inputs)}) -> ({_list_text(self.outputs)}) {{"
         if len(head) > LINE_WIDTH:
             inputs = ",\n".join(f"{INDENT}{INDENT}{p}" for p in self.inputs)
-            head = f"def {name}(\n{inputs})\n{INDENT}-> ({_list_text(self.outputs)}) {{"
+            outputs = _list_text(self.outputs)
+            if len(self.outputs) > 1 and len(outputs) + len(INDENT) + len("-> () {") > LINE_WIDTH:
+                outputs = "\n" + ",\n".join(f"{INDENT}{INDENT}{p}" for p in self.outputs)
+            head = f"def {name}(\n{inputs})\n{INDENT}-> ({outputs}) {{"
         return "\n".join([head, *(_item_text(item, INDENT) for item in self.body), "}"])
 
 

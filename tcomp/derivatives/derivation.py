@@ -21,7 +21,7 @@ from tcomp.derivatives.text import (
     range_text,
     to_syntax,
 )
-from tcomp.derivatives.tidy import with_repeated_calls_named, without_inferred_ranges
+from tcomp.derivatives.tidy import with_repetitions_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import Linear, linear
@@ -151,12 +151,21 @@ class Derivation:
         return ChainRule(self.function.source, version.reads, self.box, known)
 
     def bounds(self, position: int) -> tuple[syntax.Range, ...]:
-        """The ranges of a statement's indices, as far as they are known for all sizes."""
-        statement = self.function.statements[position]
+        """The ranges of a statement's indices, as far as they are known for all sizes or the statement says them."""
+        statement, reads = self.function.statements[position], self.versions[position].reads
         place = Place(
             statement.indices, frozenset(), self.symbolic.ranges[position], dependent_ranges(statement), ZERO, {}
         )
-        return tuple(range_of(index, place, {}) for index in statement.indices if index in place.ranges)
+        written = {r.index: r for r in statement.ranges if not any(map(depends_on_data, (r.lower, r.upper)))}
+        return tuple(
+            range_of(index, place, {})
+            if index in place.ranges
+            else syntax.Range(
+                name(index), to_syntax(written[index].lower, reads), to_syntax(written[index].upper, reads)
+            )
+            for index in statement.indices
+            if index in place.ranges or index in written
+        )
 
     def unsaid(self, position: int) -> tuple[syntax.Exists, ...]:
         """The reads that bound indices of a statement whose ranges are not known for all sizes."""
@@ -323,17 +332,13 @@ class Derivation:
         sizes = self._unsaid(mentioned, inputs, given)
         constants = [syntax.Parameter(name(size), "int", const=True) for size in sizes]
         head = syntax.Definition(name(wanted), (*inputs, *constants, *given), tuple(results), ())
-        named = [
-            replace(g, statements=[with_repeated_calls_named(s, set(self.taken)) for s in g.statements])
-            for g in self.groups
-        ]
-        groups = (*forward, *named)
-        body = with_blocks(groups)
+        body = with_blocks((*forward, *self.groups))
         tidy = iter(without_inferred_ranges(replace(head, body=tuple(item for _, item in body))).body)
         lines = [str(head).removesuffix("\n}")]
         for comments, _ in body:
             lines += [f"{syntax.INDENT}# {comment}" for comment in comments]
-            lines.append(textwrap.indent(str(next(tidy)), syntax.INDENT))
+            named = with_repetitions_named(next(tidy), self.taken)
+            lines.append(textwrap.indent(str(named), syntax.INDENT))
         text = "\n".join([*lines, "}"]) + "\n"
         return Derivative(
             text=text,

@@ -29,6 +29,7 @@ from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
+from tcomp.derivatives.sharing import sharing_sums
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.steps.blocks import at_the_step
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
@@ -105,6 +106,8 @@ class _Reverse(Reductions):
             self._write_result(given)
         self.groups = simplified(self.groups, self.adjoints_of_inputs(), self._values())
         declared = {p.name.name: p.dims for p in self.function.definition.inputs if p.dims}
+        if all(t.dtype.bits >= 32 for t in self.function.tensors.values() if t.dtype.is_float):
+            self.groups = sharing_sums(self.groups)
         self.groups = in_phases(self.groups, declared, self.fresh)
         results = [self.parameter(self.inputs[n], self.adjoints[n]) for n in self.wrt]
         cotangents = [self.parameter(tensor, self.cotangents[v]) for v, tensor in self.outputs.items()]

@@ -1,10 +1,13 @@
-"""Derived statements as a person would write them: without ranges that inference finds, repeated calls by name."""
+"""Derived statements as a person would write them: without ranges that inference finds, repetitions by name."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from tcomp.derivatives.text import Expr, name, names_in, with_children
+from tcomp.derivatives.text import ZERO, Expr, name, names_in, total, with_children
 from tcomp.errors import SourceText, TcompError
 from tcomp.grammar.checking.check import check
 from tcomp.grammar.ranges.symbolic import SymbolicPass
@@ -91,27 +94,104 @@ def _mentions_indices(clause: syntax.Clause, clauses: tuple[syntax.Clause, ...])
     return isinstance(clause, syntax.Range) and bool((names_in(clause.lower) | names_in(clause.upper)) & indices)
 
 
-def with_repeated_calls_named(statement: syntax.Statement, taken: set[str]) -> syntax.Statement:
-    """Calls of functions that a value has several times, named by ``where``; larger ones first."""
-    value, lets = statement.value, list(statement.clauses)
+_Item = TypeVar("_Item", syntax.Statement, syntax.Loop)
+
+_WORTH_A_NAME = 30
+"""Characters that occurrences of an expression have together."""
+
+_VALUES, _PLACES = "yzvwx", "ijkpqrs"
+"""Names of repeated values, and of repeated subscripts."""
+
+
+def with_repetitions_named(
+    item: syntax.Statement | syntax.Loop, taken: Collection[str]
+) -> syntax.Statement | syntax.Loop:
+    """What values have several times, named by ``where``: calls, then longer sums and products, larger ones first."""
+    if isinstance(item, syntax.Loop):
+        body = (with_repetitions_named(own, taken) for own in item.body)
+        return replace(item, body=tuple(body))
+    value, lets = _with_alternatives(item.value), list[syntax.Let]()
+    used = {*taken, *names_in(value)}.union(*(names_in(s) for s in item.subscripts or ()))
+    used |= {c.index.name for c in item.clauses if isinstance(c, syntax.Range)}
     while True:
-        calls = _calls(value)
-        repeated = [c for c in calls if calls.count(c) > 1]
+        found = Counter(_parts(value))
+        repeated = [e for e, count in found.items() if count > 1 and (_is_call(e) or _is_worth_a_name(e, count))]
         if not repeated:
-            return replace(statement, value=value, clauses=tuple(lets))
-        call = max(repeated, key=lambda c: len(str(c)))
-        own = "y"
-        while own in taken:
-            own += "_"
-        taken.add(own)
-        lets.append(syntax.Let(name(own), call))
-        value = _with(value, call, name(own))
+            return replace(item, value=value, clauses=(*item.clauses, *_in_order(lets)))
+        part = max(repeated, key=lambda e: (_is_call(e), len(str(e))))
+        own = _fresh(_PLACES if _is_place(part) else _VALUES, used)
+        used.add(own)
+        value = _with(value, part, name(own))
+        lets = [replace(let, value=_with(let.value, part, name(own))) for let in lets]
+        lets.append(syntax.Let(name(own), part))
 
 
-def _calls(expr: Expr) -> list[Expr]:
-    own: list[Expr] = [expr] if isinstance(expr, syntax.Apply) and expr.function.name in INTRINSICS else []
-    return own + [call for child in syntax.children(expr) for call in _calls(child)]
+def _in_order(lets: Sequence[syntax.Let]) -> Iterator[syntax.Let]:
+    """Each behind those that it mentions."""
+    left = list(lets)
+    while left:
+        names = {let.name.name for let in left}
+        for let in [let for let in left if not names_in(let.value) & names]:
+            left.remove(let)
+            yield let
+
+
+def _is_worth_a_name(expr: Expr, count: int) -> bool:
+    return isinstance(expr, syntax.Binary) and expr.op in "+-*/%" and count * len(str(expr)) >= _WORTH_A_NAME
+
+
+def _is_place(expr: Expr) -> bool:
+    """Whether an expression is one of indices and sizes, as far as can be seen."""
+    match expr:
+        case syntax.Name():
+            return True
+        case syntax.Number():
+            return expr.text.isdigit()
+        case syntax.Binary() | syntax.Unary():
+            return all(map(_is_place, syntax.children(expr)))
+        case _:
+            return False
+
+
+def _fresh(letters: str, used: Collection[str]) -> str:
+    own = next((letter for letter in letters if letter not in used), letters[0])
+    while own in used:
+        own += "_"
+    return own
+
+
+def _is_call(expr: Expr) -> bool:
+    return isinstance(expr, syntax.Apply) and expr.function.name in INTRINSICS
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    for child in syntax.children(expr):
+        yield from _parts(child)
 
 
 def _with(expr: Expr, old: Expr, new: Expr) -> Expr:
     return new if expr == old else with_children(expr, [_with(child, old, new) for child in syntax.children(expr)])
+
+
+def _with_alternatives(expr: Expr) -> Expr:
+    """``(c ? a : 0) + (!c ? b : 0)`` as ``c ? a : b``, and with the same condition as ``c ? a + b : 0``."""
+    expr = with_children(expr, [_with_alternatives(child) for child in syntax.children(expr)])
+    match expr:
+        case syntax.Binary(
+            op="+",
+            lhs=syntax.Conditional(condition=chosen, otherwise=other) as first,
+            rhs=syntax.Conditional(condition=syntax.Unary(op="!", operand=left_out), then=then, otherwise=zero),
+        ) if chosen == left_out and other == zero == ZERO:
+            return replace(first, otherwise=then)
+        case syntax.Binary(
+            op="+",
+            lhs=syntax.Conditional(condition=one, then=mine, otherwise=other) as first,
+            rhs=syntax.Conditional(condition=too, then=then, otherwise=zero),
+        ) if one == too and other == zero == ZERO:
+            return replace(first, then=total(mine, then))
+        case syntax.Binary(op="+", lhs=syntax.Binary(op="+", lhs=first_of, rhs=middle), rhs=last):
+            joined = _with_alternatives(syntax.Binary("+", middle, last))
+            return expr if isinstance(joined, syntax.Binary) else syntax.Binary("+", first_of, joined)
+        case _:
+            return expr

@@ -76,7 +76,7 @@ def test_named_values_are_saved() -> None:
     assert gradient.saved == ("H",) and gradient.forward.name == "f_saving"
     with pytest.raises(tc.DerivativeError, match="no G to save; it writes H, Y"):
         f.gradient(save=("G",))
-    with pytest.raises(tc.DerivativeError, match="'statistics', 'all' or a tuple of names"):
+    with pytest.raises(tc.DerivativeError, match="'statistics', 'all', 'auto' or a tuple of names"):
         f.gradient(save="everything")
 
 

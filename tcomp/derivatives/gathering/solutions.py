@@ -269,10 +269,15 @@ class Solver:
         self.positive |= {atom for monomial, _ in stride.terms for atom in monomial if isinstance(atom, str)}
 
     def _fresh(self, wanted: str) -> str:
+        wanted = next((letter for letter in _LETTERS.get(wanted, wanted) if letter not in self.taken), wanted)
         while wanted in self.taken:
             wanted += "_"
         self.taken.add(wanted)
         return wanted
+
+
+_LETTERS = {"u": "uvstp", "e": "eopqr"}
+"""What stands for a letter that is taken."""
 
 
 def _without(form: Linear, index: str) -> Linear:
