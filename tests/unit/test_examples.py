@@ -85,6 +85,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"after fold_norms: 6 calls|needs the package onnx",
         r"results are the same: True|needs the package onnx",
     ),
+    "17_sparse.py": (
+        r"2000 nodes, 12000 links",
+        r"picture: out/sparse_rows\.svg|no picture",
+        r"d_V\(e\) \+=! i_of_e\(e\) < 0 \? 0\.0 : d_Y",
+        r"ends at row\(i\+1\), which is 12007 at i = 2",
+    ),
     "12_calls.py": (r"softmax_largest", r"Mismatched sizes for dimension F: 8 by dimension 0 of K"),
     "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),
     "09_training.py": (
