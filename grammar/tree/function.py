@@ -109,8 +109,9 @@ class Within(Binary):
 
     @property
     def index(self) -> Expr:
-        """The index, or what stands for it."""
-        return _operands(self.rhs)[0]
+        """The index, or what stands for it, without the conversion to the type of an end."""
+        compared = _operands(self.rhs)[0]
+        return compared.operand if isinstance(compared, Cast) else compared
 
 
 @dataclass(frozen=True, slots=True)

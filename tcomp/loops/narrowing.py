@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
-from tcomp.grammar.tree.function import Cast, Expr, Index, Read, Select, Within, walk
+from tcomp.grammar.tree.function import Expr, Index, Read, Select, Within, walk
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Operation, Variable, variables
 from tcomp.loops.ir import walk as nodes_below
@@ -127,7 +127,7 @@ class _Narrowing:
 
     def _way(self, loop: For, call: Execute, within: Within, inside: set[str]) -> tuple[Narrowing, Hashable] | None:
         """How a loop is narrowed to a range, and what two that are narrowed alike have in common."""
-        index = within.index.operand if isinstance(within.index, Cast) else within.index
+        index = within.index
         arguments = dict(zip(self.scop.by_name[call.statement].indices, call.arguments, strict=True))
         if not isinstance(index, Index) or index.name not in arguments:
             return None

@@ -110,6 +110,19 @@ def test_no_pairs_of_rows_and_entries_are_gone_through(name: str) -> None:
     assert "col(e) ==" not in text or name == "largest", "what one of several adds to is compared"
 
 
+def test_ends_of_64_bits_are_ends_as_well() -> None:
+    """An index is compared with them in their type."""
+    f = tc.define(HEAD.replace("int32", "int64") + PROGRAMS["dense"]).f
+    arrays = given(f, full=False)
+    arrays |= {n: arrays[n].astype(np.int64) for n in ("row", "col")}
+    y, wanted = by_torch("dense", arrays)
+    d_v, d_x = f.gradient()(*arrays.values(), 2 * y)
+    np.testing.assert_allclose(d_v, wanted["V"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(d_x, wanted["X"], rtol=1e-3, atol=1e-4)
+    forward = tc.define(HEAD.replace("int32", "int64") + PROGRAMS["softmax"]).f.gradient(save=())
+    assert str(forward).count("where e in row(i):row(i + 1)") >= 3, "what is computed again keeps to its ranges"
+
+
 @pytest.mark.parametrize("target", ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)])
 def test_ragged_batches(target: str) -> None:
     text = (

@@ -79,9 +79,11 @@ def _written(
     given = {
         r.index: (to_syntax(r.lower, {}), to_syntax(r.upper, {})) for r in statement.ranges if depends_on_indices(r)
     }
-    for within in ranges_of(statement.value):
-        if isinstance(within.index, Index):
-            given[within.index.name] = to_syntax(within.lower, {}), to_syntax(within.upper, {})
+    from_data = tuple(
+        syntax.Range(name(within.index.name), to_syntax(within.lower, {}), to_syntax(within.upper, {}))
+        for within in ranges_of(statement.value)
+        if isinstance(within.index, Index)
+    )
     for index in statement.indices:
         low, high = hull[index]
         given.setdefault(index, (integer(low), integer(high + 1)))
@@ -91,4 +93,4 @@ def _written(
         value = syntax.Cast("double", value)
     subscripts = tuple(to_syntax(s, {}) for s in statement.subscripts) or None
     clauses = tuple(syntax.Range(name(index), *bounds) for index, bounds in given.items())
-    return replace(before, subscripts=subscripts, value=value, clauses=clauses, declared=declared)
+    return replace(before, subscripts=subscripts, value=value, clauses=(*from_data, *clauses), declared=declared)
