@@ -99,7 +99,7 @@ def hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> str | No
         return "a comment starts with `#`"
     return (
         _assignment_hint(found, before, after, accepted)
-        or _header_hint(found, before, accepted)
+        or _header_hint(found, before, after, accepted)
         or _range_hint(tokens, k, accepted)
         or _clause_hint(tokens, k, accepted)
         or _expression_hint(found, before, accepted)
@@ -160,6 +160,8 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
             return f"there is no `{found.value}=`: use `{'+=' if found.type == 'MINUS' else '*='}` on the changed value"
         if found.value in ("argmin", "argmax") and after is not None and after.type == "EQUAL":
             return f"the place of an extremum has no value to go on from: did you mean `{found.value}=!`?"
+        if found.value in ("argmin", "argmax"):
+            return f"did you mean `{found.value}=!`, as in `B(n) {found.value}=! A(n, k)`?"
         if found.type in ("AMPERSAND", "PIPE", "CARET") and after is not None and after.type == "EQUAL":
             known = [f"{symbol}=!" for symbol in REDUCTIONS]
             return f"there is no reduction by `{found.value}`: the reductions are {', '.join(known)}"
@@ -181,7 +183,7 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
     return None
 
 
-def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) -> str | None:
+def _header_hint(found: Token, before: Token | None, after: Token | None, accepted: Collection[str]) -> str | None:
     if found.type == "EQUAL" and set(accepted) == {"RPAR", "COMMA"} and before is not None and before.type == "WORD":
         return "only `const` parameters have a default, as in `const int S = 1`"
     if {"GREATER", "COMMA"} == set(accepted):
@@ -193,7 +195,10 @@ def _header_hint(found: Token, before: Token | None, accepted: Collection[str]) 
     if "TYPE" in accepted and "NUMBER" not in accepted and found.type == "WORD":
         if found.value in _FOREIGN_TYPES:
             return f"there is no element type `{found.value}`; there are {', '.join(TYPE_KEYWORDS)}"
-        return did_you_mean(found.value, TYPE_KEYWORDS) or f"an input needs a type, as in `float(N) {found.value}`"
+        near = did_you_mean(found.value, TYPE_KEYWORDS)
+        if near is None and after is not None and after.type in ("LPAR", "WORD"):
+            return f"an element type that arrays choose stands behind the name: `def f<{found.value}>(...)`"
+        return near or f"an input needs a type, as in `float(N) {found.value}`"
     if set(accepted) == {"WORD"} and found.type in ("COMMA", "RPAR") and before is not None:
         return "the parameter needs a name"
     if found.type in KEYWORDS.values() and "WORD" in accepted and found.value in KEYWORDS:
@@ -218,6 +223,8 @@ def _range_hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> s
         return "a range is written with a colon, as in `i in 0:N`"
     if found.type == "COLON" and "RPAR" in accepted and "where" not in nearby:
         return "there are no slices: write an index, and give its range by `where i in 0:N`"
+    if "LBRACE" in accepted and found.type == "COLON" and "for" in nearby:
+        return "steps are written `for t in a:b { ... }`"
     if "LBRACE" in accepted and found.type == "RBRACE" and "for" in nearby:
         return "the range of an index is written `where i in 0:N`; `for` begins a block of steps"
     if "for" in nearby[-3:] and "IN" not in accepted:
