@@ -62,11 +62,16 @@ def end_of(first: str) -> str:
     return f"{first}_end"
 
 
-def narrow(plan: Plan, loops: LoopNode) -> Narrowed:
-    """The loops of a plan, those narrowed that can be."""
+def narrow(plan: Plan, loops: LoopNode, *, over_elements: bool = True) -> Narrowed:
+    """The loops of a plan, those narrowed that can be; those over elements stay where they may be no loops later."""
     if not any(map(_narrowed_by, plan.scop.statements)):
         return Narrowed(plan, loops, {})
-    found = _Narrowing(plan.scop)
+    coordinates = {
+        name: frozenset(plan.scop.by_name[name].indices[p] for p in positions)
+        for cluster in plan.clusters
+        for name, positions in cluster.coordinates.items()
+    }
+    found = _Narrowing(plan.scop, {} if over_elements else coordinates)
     loops = found.node(loops, {})
     statements = tuple(
         s if s.name in found.left else replace(s, value=inside_ranges(s.value)) for s in plan.scop.statements
@@ -79,6 +84,9 @@ class _Narrowing:
     """Narrows loops; ``left`` are the statements that run somewhere where not all of their ranges narrow a loop."""
 
     scop: Scop
+    kept: Mapping[str, frozenset[str]]
+    """Indices of statements whose loops stay as they are."""
+
     ranges: dict[str, Narrowing] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
 
@@ -130,6 +138,8 @@ class _Narrowing:
         index = within.index
         arguments = dict(zip(self.scop.by_name[call.statement].indices, call.arguments, strict=True))
         if not isinstance(index, Index) or index.name not in arguments:
+            return None
+        if index.name in self.kept.get(call.statement, ()):
             return None
         place, own = Ranges({}).sum_of(arguments[index.name]), Variable(loop.iterator)
         rest = replace(place, terms={atom: times for atom, times in place.terms.items() if atom != own})

@@ -211,6 +211,24 @@ def test_what_a_statement_computes_first_is_there_outside_of_its_range(target: s
         assert f.reference(*arguments, out={"T": held.copy()}) == (-1) ** (7 * count)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_elements_in_a_range_are_dealt_to_threads_as_others_are(target: str) -> None:
+    """The ends are the same for all of them, so on a CPU a loop is cut; on a GPU it may be no loop."""
+    text = """def f(int32(2) at, float(N) W, float(N,M) V) -> (Y, Z) {
+      Y(i) = 0.0 where i in 0:N
+      Y(i) = W(i) where i in at(0):at(1)
+      Z(i,j) = 1.0 where i in 0:N, j in 0:M
+      Z(i,j) max= V(i,j) where j in at(0):at(1) }"""
+    f, rng = tc.define(text).f, np.random.default_rng(0)
+    for size in (7, 300):
+        w, v = rng.standard_normal(size).astype(np.float32), rng.standard_normal((size, 9)).astype(np.float32)
+        for ends in ((2, 6), (0, 0)):
+            y, z = f(np.array(ends, np.int32), w, v, target=target)
+            inside, among = (np.isin(np.arange(n), np.arange(*ends)) for n in (size, 9))
+            np.testing.assert_array_equal(y, np.where(inside, w, 0))
+            np.testing.assert_array_equal(z, np.where(among, np.maximum(v, 1), 1))
+
+
 @pytest.mark.parametrize("target", [*TARGETS[:1], "reference"])
 def test_each_entry_must_be_in_a_row(target: str) -> None:
     ops = tc.define(ENTRIES)

@@ -11,6 +11,7 @@ from tcomp.backends.c.rows.streaming import FENCE, LINE
 from tcomp.backends.c.rowwork import RowWork
 from tcomp.backends.spelling import loop_text
 from tcomp.loops.ir import For, LoopExpr, LoopNode, Number, Operation, Variable, variables
+from tcomp.loops.narrowing import runs_over_data
 from tcomp.mapping.machines.fitted.cputext import THREADS
 
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
@@ -24,9 +25,9 @@ FETCH = "__atomic_fetch_add(&begun[share][0], {}, __ATOMIC_RELAXED)"
 def tile_loops(tiles: LoopNode) -> tuple[list[For], LoopNode]:
     """The loops over tiles below a mark, perfectly nested and rectangular, outermost first, and what is in them."""
     loops: list[For] = []
-    while isinstance(tiles, For) and not (variables(tiles.lower) | variables(tiles.upper)) & {
-        loop.iterator for loop in loops
-    }:
+    while isinstance(tiles, For) and not runs_over_data(tiles):
+        if (variables(tiles.lower) | variables(tiles.upper)) & {loop.iterator for loop in loops}:
+            break
         loops.append(tiles)
         tiles = tiles.body
     return loops, tiles

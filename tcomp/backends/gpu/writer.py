@@ -87,8 +87,11 @@ class KernelWriter:
         return self.dialect.barrier(level, self.everywhere)
 
     def narrow(self, node: LoopNode) -> LoopNode:
-        """The loops of the kernel, those cut to ranges that data give that can be; ``ranges`` then has these."""
-        narrowed = narrow(self.plan, node)
+        """The loops of the kernel, those cut to ranges that data give that can be; ``ranges`` then has these.
+
+        Those over elements may be dealt to threads.
+        """
+        narrowed = narrow(self.plan, node, over_elements=False)
         self.plan, self.ranges = narrowed.plan, narrowed.ranges
         self.statements = self.plan.scop.by_name
         return narrowed.loops
