@@ -15,6 +15,7 @@ from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.registertile import Loads
 from tcomp.mapping.machines.cpu import LINE_BYTES, PAGE, Machine
+from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
 from tcomp.mapping.machines.fitted.cpupanels import BLOCKS
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
@@ -90,6 +91,7 @@ def reduction_blocks(
     if dot is not None and dot.depth:
         most = max(1, most // dot.depth)
     streamed = is_streamed(scop, cluster, columns, machine) and rows <= BLOCKS.streamed_rows * height
+    streamed = streamed and not is_near_for_few(scop, cluster, columns, machine)
     near = None if dot is not None or other is None else _steps_near(scop, main, other, positions, extents, machine)
     if streamed:
         most, slack = BLOCKS.streamed_steps, BLOCKS.slack
@@ -178,7 +180,8 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
         return Loads(shared, itemsize, line=line)
     aligned = _vectors_are_aligned(scop, cluster, columns, machine)
     depth = _panel_depth(scop, cluster, columns, machine)
-    return Loads(shared, itemsize, depth, aligned, beyond=columns.packed)
+    afar = is_near_for_few(scop, cluster, columns, machine)
+    return Loads(shared, itemsize, depth, aligned and not afar, beyond=columns.packed, afar=afar)
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
@@ -226,7 +229,27 @@ def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     steps = steps_in_order(scop, cluster, columns)
     loops = [steps, *([p] for p in steps if main.extents[p] >= BLOCKS.many_steps)]
     apart = max(steps_apart(scop, main, read, loop) for loop in loops)
-    return apart >= machine.far_stride or _is_straddled_by_many(scop, cluster, columns, machine)
+    if apart < machine.far_stride:
+        return _is_straddled_by_many(scop, cluster, columns, machine)
+    return not is_near_for_few(scop, cluster, columns, machine)
+
+
+def is_near_for_few(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether few rows read a panel that stays in the nearest cache as it lies: they would not pay for a copy of it.
+
+    Its lines then come from far away while others are multiplied, where a copy waits for them first.
+    """
+    main, read = main_statement(scop, cluster), columns.panel
+    if read is None or columns.packed or not machine.middle_is_large:
+        return False
+    steps = steps_in_order(scop, cluster, columns)
+    if steps_collide(scop, main, read, steps) or steps_apart(scop, main, read, steps) < machine.far_stride:
+        return False
+    coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
+    if math.prod(main.extents[p] for p in coordinates) > BLOCKS.few_rows:
+        return False
+    row = BLOCKS.few_vectors * machine.vector_bytes + LINE_BYTES
+    return _panel_depth(scop, cluster, columns, machine) * row <= REGISTER_TILES.nearest_share * machine.nearest_cache
 
 
 def _is_straddled_by_many(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:

@@ -41,7 +41,8 @@ class Loads:
     read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.  Vectors
     are ``aligned`` unless they may straddle lines of it.  So many columns lie in a ``line`` of the tensor that they are
     packed from, which should be read once; 0 where that does not matter.  ``beyond`` says that a vector may reach past
-    the columns, so that a wide one serves columns that do not fill it.
+    the columns, so that a wide one serves columns that do not fill it.  ``afar`` says that columns come from far
+    away as they lie, with few rows to wait for them.
     """
 
     shared: bool
@@ -50,6 +51,7 @@ class Loads:
     aligned: bool = True
     line: int = 0
     beyond: bool = False
+    afar: bool = False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -144,6 +146,8 @@ def _cost(tile: RegisterTile, rows: int, columns: int, loads: Loads, machine: Ma
     down, below = divmod(rows, tile.rows)
     across, beside = divmod(columns, tile.columns)
     total = down * across * tile.cycles
+    if loads.afar:
+        total += REGISTER_TILES.strip * (across + (beside > 0))
     for height, width, count in (
         (below, tile.columns, across),
         (tile.rows, beside, down),

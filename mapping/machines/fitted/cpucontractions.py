@@ -106,6 +106,13 @@ class RegisterTiles:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    strip: float = fitted(
+        8.0,
+        "cycles a step",
+        "What columns of a register tile cost once for all rows where they come from far away: long runs come best.",
+        machine="Granite Rapids, one thread",
+        how="2026-11-26: as few_rows of BLOCKS; with 0 the least of 14 ratios is 0.55, with 8 1.0, with 16 0.89",
+    )
     edge_cost: float = fitted(
         1.01,
         "times the cycles",

@@ -254,6 +254,23 @@ class Blocks:
             "programs, 0.56 for TCCG's T23, 1.4 for T28)"
         ),
     )
+    few_rows: int = fitted(
+        48,
+        "rows",
+        "Up to so many read a panel from far away as it lies, if it then stays in the nearest cache.",
+        machine="Granite Rapids, one thread",
+        how=(
+            "2026-11-26: of 24 random 1x1 convolutions of 8 to 256 channels to 4 to 64 filters 14 change, to 1/1.23 of "
+            "the time; written in C, 128 rows are faster with a copy, 48 without"
+        ),
+    )
+    few_vectors: int = fitted(
+        4,
+        "vectors",
+        "Columns of a panel that should stay there, and a line beside them.",
+        machine="Granite Rapids, one thread",
+        how="as few_rows; 256 steps, which do not stay, take up to 1.7 times as long without a copy",
+    )
     many_steps: int = fitted(
         16,
         "steps",
