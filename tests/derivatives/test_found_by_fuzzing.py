@@ -109,3 +109,21 @@ def test_a_tangent_goes_where_the_statement_goes() -> None:
     f, A, B = tc.define(text).f, np.ones(9), np.ones(4)
     assert f.tangent("A").reference(A, B, np.arange(9.0)) == 9
     assert check(f, {"N": 9, "M": 4}, 1).kind == "passed"
+
+
+@pytest.mark.parametrize("kind", ["mirror_image", "mirror_interior"])
+@pytest.mark.parametrize("extent", [1, 2, 3])
+def test_mirrors_of_few_elements(kind: str, extent: int) -> None:
+    """What is read more than a period outside went to elements that are none."""
+    text = f"def f(double({extent}) A) -> (Y) {{ Y(i) = {kind}(A)(i - 3) * sin({kind}(A)(i)) where i in 0:4 }}"
+    assert check(tc.define(text).f, {}, extent).kind == "passed"
+
+
+def test_a_range_that_no_formula_bounds_is_kept() -> None:
+    """It begins at an index that only reads bound; it went in tangents, where elements were read unwritten."""
+    text = """def f(double(N,4,2) A, double(N,N) B) -> (Y) {
+        T(i, j, r) = (i >= 0 ? A(r, i, 0) : B(j, r)) - B((r + j) / 2, r) where i in 0:4, r in j:1
+        Y(i, j) max=! T(i, j, r) where i in 0:4, r in j:1
+    }"""
+    f = tc.define(text).f
+    assert "r in j:1" in str(f.tangent())

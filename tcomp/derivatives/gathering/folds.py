@@ -57,7 +57,7 @@ def _counted(kind: str, subscript: Expr, extent: Polynomial) -> Expr:
 
 
 _NEAR = 3
-"""So far outside, a mirror is taken to be read within its first period: tensors are longer."""
+"""So far outside, a mirror is taken to be read within its first period: tensors of unknown extents are longer."""
 
 
 def folded(
@@ -66,7 +66,7 @@ def folded(
     """What the elements of the tensor ``wide`` add to one that in a dimension is only as long as ``inside``."""
     value, (first, last) = element(wide, tuple(map(name, indices))), box[dimension]
     origin, end = inside[0], inside[1] + 1
-    if kind.startswith("mirror") and not _is_near(box[dimension], inside):
+    if kind.startswith("mirror") and not _is_near(kind, box[dimension], inside):
         return [_periods(kind, wide, indices, box, dimension, inside)]
     below, behind = FOLDS[kind]
     x = name(indices[dimension])
@@ -90,9 +90,12 @@ def folded(
     return found
 
 
-def _is_near(span: Span, inside: Span) -> bool:
+def _is_near(kind: str, span: Span, inside: Span) -> bool:
+    """Whether a mirror is read within its first period, which is known where the extent is."""
     reaches = (inside[0] - span[0]).constant, (span[1] - inside[1]).constant
-    return all(reach is not None and reach <= _NEAR for reach in reaches)
+    known = (inside[1] + 1 - inside[0]).constant
+    most = _NEAR if known is None else min(_NEAR, known - (kind == "mirror_interior"))
+    return all(reach is not None and reach <= most for reach in reaches)
 
 
 def _periods(
