@@ -317,14 +317,29 @@ class Scop:
     def _contended(self) -> frozenset[str]:
         """Storages of which an element may be written again after a statement has read or finished it.
 
-        In single-assignment form these are few: the caller's arrays whose content is read, and tensors written in
-        parts.  An accumulator is not one: its initialisation and its updates are ordered by flow.
+        In single-assignment form these are few: the caller's arrays whose content is read, and tensors of which parts
+        are written again.  An accumulator is not one: its initialisation and its updates are ordered by flow.
         """
         writers: dict[str, list[str]] = {}
         for s in self.statements:
             writers.setdefault(s.target, []).append(s.kind)
-        several = {name for name, kinds in writers.items() if len(kinds) > 1 and kinds != ["init", "update"]}
+        several = {
+            name
+            for name, kinds in writers.items()
+            if len(kinds) > 1
+            and kinds != ["init", "update"]
+            and not ({*kinds} == {"assign"} and self._is_written_in_parts(name))
+        }
         return frozenset(several | {s.name for s in self.storages.values() if s.role == "inout"})
+
+    def _is_written_in_parts(self, storage: str) -> bool:
+        """Whether statements assign parts of a storage that do not overlap, before any reads one of them."""
+        roles = [(s.target == storage, storage in map(storage_of, s.reads)) for s in self.users[storage]]
+        first_read = next((n for n, (_, reads) in enumerate(roles) if reads), len(roles))
+        if any(writes for writes, _ in roles[first_read:]):
+            return False
+        parts = [s.write.range() for s in self.users[storage] if s.target == storage]
+        return all(one.is_disjoint(other) for n, one in enumerate(parts) for other in parts[:n])
 
     def _only_contended(self, accesses: list[isl.Map]) -> isl.UnionMap:
         """Accesses of contended storages, in a form without which isl's analysis fails on some divisions."""

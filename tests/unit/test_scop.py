@@ -95,3 +95,23 @@ def test_work_grows_with_the_number_of_statements(program: Callable[[int], str])
 
     calls(4)
     assert calls(160) < 4.6 * calls(40)
+
+
+IN_PARTS = {
+    "apart": ("T(i,j) = A(i,j) where j in 0:3  T(i,j+3) = 2*A(i,j) where j in 0:4  O(i) +=! T(i,j) * A(i,j)", False),
+    "dealt": ("T(i,2*j) = A(i,j) where j in 0:3  T(i,2*j+1) = A(i,j+1) where j in 0:3  O(i) +=! T(i,j)", False),
+    "again": ("T(i,j) = A(i,j) where j in 0:5  T(i,j+4) = 2*A(i,j) where j in 0:3  O(i) +=! T(i,j)", True),
+    "read before": ("T(i,j) = A(i,j) where j in 0:3  O(i) +=! T(i,0) * A(i,j)  T(i,3) = O(i)  Q(i) = T(i,3)", True),
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_parts_that_do_not_overlap_need_no_analysis(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, contended = IN_PARTS[name]
+    results = "O, Q" if "Q(" in body else "O"
+    function = define(f"def f(float(N,7) A) -> ({results}) {{ {body} }}")["f"]
+    scop, analysed = (build(function, Sizes({"N": 5})) for _ in range(2))
+    assert bool(scop._contended) == contended
+    found = scop.flow, scop.dependences
+    monkeypatch.setattr(Scop, "_is_written_in_parts", lambda self, storage: False)
+    assert all(one.is_equal(other) for one, other in zip(found, (analysed.flow, analysed.dependences), strict=True))
