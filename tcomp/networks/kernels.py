@@ -11,9 +11,9 @@ from typing import Any
 
 from tcomp.backends.source import PACKED
 from tcomp.bound.ahead import kernel_with_bound
-from tcomp.engine import define
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.networks.checked import checked
 from tcomp.networks.grouping import Group
 from tcomp.networks.network import Network
 from tcomp.networks.options import NetworkOptions
@@ -82,7 +82,7 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
             continue
         text = str(group.network)
         if text not in operations:
-            operations[text] = define(text, network.name)[group.network.name]
+            operations[text] = checked(text, group.network.name, network.name)
         option = chosen.get(id(group))
         layouts = tuple(storage.layouts[name].strides for name in (*group.arguments, *group.results))
         weights = _weights(network, storage, group) if options.pack_weights else frozenset()

@@ -15,6 +15,7 @@ from tcomp import debug
 from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.bound.ahead import aligned
 from tcomp.errors import ShapeError, TcompError
+from tcomp.networks import checked
 from tcomp.networks.grouping import group
 from tcomp.networks.kernels import Step, compiled
 from tcomp.networks.lowering.passes import lower
@@ -178,6 +179,9 @@ class CompiledNetwork:
         for kernel in {step.number: step.kernel for step in self.steps}.values():
             if kernel is not None:
                 yield from kernel.kept()
+        texts = dict.fromkeys((str(s.group.network), s.group.network.name) for s in self.steps if s.kernel is not None)
+        for text, name in texts:
+            yield from checked.kept(text, name)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network, its weights and its kernels into one file, which ``tcomp.load_network`` reads.

@@ -152,7 +152,7 @@ class Specialisation:
             self.unchecked,
             self.plan,
             (cpu_identity(), asdict(this_machine()), dict(calibrated())),
-            (__version__, _build_identity(), str(isl.version.VERSION)),
+            (__version__, build_identity(), str(isl.version.VERSION)),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -263,7 +263,7 @@ def _decode(content: bytes) -> Source | None:
 
 
 @functools.cache
-def _build_identity() -> str:
+def build_identity() -> str:
     """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
     digest = hashlib.sha256()
     for entry in sorted(_files(Path(__file__).parents[1])):

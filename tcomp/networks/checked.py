@@ -1,0 +1,57 @@
+"""The defs of kernels, checked once for each text and kept on disk: a network that starts again reads none of them.
+
+Such an entry is believed as the cache's machine code is: its file must be the user's own, and its digest fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+
+from tcomp.engine import define
+from tcomp.grammar.tree.function import Function
+from tcomp.operation import Operation
+from tcomp.runtime.specialisation import build_identity
+from tcomp.storage.cache import store
+from tcomp.version import __version__
+
+_KIND = "def"
+
+
+def checked(text: str, name: str, source: str) -> Operation:
+    """The def ``name`` of a text, which errors call ``source``.  Raises CompileError."""
+    key = _key(text)
+    function = _kept(key)
+    if function is None or function.name != name:
+        operation = define(text, source)[name]
+        store().put(_KIND, key, name, pickle.dumps(operation.function))
+        return operation
+    return Operation(function)
+
+
+def kept(text: str, name: str) -> Iterator[tuple[str, str, str, bytes]]:
+    """What the cache has of a text: kind, key, label and content of the entry."""
+    key = _key(text)
+    content = store().get(_KIND, key)
+    if content is not None:
+        yield _KIND, key, name, content
+
+
+def _key(text: str) -> str:
+    """A digest of a text, and of all that decides what is made of it."""
+    facts = (text, __version__, build_identity(), sys.version_info[:2])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _kept(key: str) -> Function | None:
+    content = store().get(_KIND, key)
+    if content is None:
+        return None
+    try:
+        found = pickle.loads(content)  # the cache is the user's own, and has machine code besides
+    except (pickle.UnpicklingError, AttributeError, ImportError, LookupError, TypeError, ValueError, EOFError):
+        return None
+    return found if isinstance(found, Function) else None

@@ -1,0 +1,57 @@
+"""Texts of kernels that were checked before: what is kept is what checking gives, and what is damaged is made again."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.networks import checked
+from tcomp.storage.cache import store
+
+TEXT = "def layer(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }"
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_CACHE", str(tmp_path))
+
+
+def test_a_text_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = checked.checked(TEXT, "layer", "net")
+    monkeypatch.setattr(checked, "define", lambda *_: pytest.fail("read again"))
+    again = checked.checked(TEXT, "layer", "net")
+    assert again.function == first.function and again.function is not first.function
+    x, w = np.ones((2, 3), np.float32), np.ones((4, 3), np.float32)
+    assert (again(x, w) == 3).all()
+
+
+def test_another_text_or_name_or_build_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked.checked(TEXT, "layer", "net")
+    keys = {checked._key(TEXT), checked._key(TEXT + " ")}
+    monkeypatch.setattr(checked, "build_identity", lambda: "another")
+    assert len(keys | {checked._key(TEXT)}) == 3
+    assert checked.checked(TEXT.replace("layer", "other"), "other", "net").function.name == "other"
+
+
+@pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps("another thing"), b"\x80\x05cno_module\nThing\n."])
+def test_what_is_damaged_is_made_again(content: bytes) -> None:
+    key = checked._key(TEXT)
+    assert store().put("def", key, "layer", content)
+    assert checked.checked(TEXT, "layer", "net").function.name == "layer"
+    assert pickle.loads(store().get("def", key) or b"").name == "layer"
+
+
+def test_a_wrong_text_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(tc.CompileError, match="undefined variable Z"):
+            checked.checked("def layer(float(N) X) -> (Y) { Y(i) = Z(i) }", "layer", "net")
+
+
+def test_networks_keep_their_texts() -> None:
+    text = "def f(float(N,4) x, float(3,4) w) -> (y) { y(n,m) +=! x(n,k) * w(m,k) }"
+    net = tc.compile_network(text, np.zeros((2, 4), "f4"), weights={"w": np.ones((3, 4), "f4")})
+    assert [kind for kind, *_ in net.kept()].count("def") == 1
