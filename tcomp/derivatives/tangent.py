@@ -24,6 +24,7 @@ from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, rang
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError
 from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.dataranges import inside_ranges
 from tcomp.grammar.tree.function import Function, Index, Tensor
 
 
@@ -77,7 +78,8 @@ class _Forward(Reductions):
             self.groups.append(Group("", [self.empty(version, own)]))
         if first and version.base is not None:
             self.groups.append(Group("", self._kept(position, version, own)))
-        adjoints = rule.push(statement.value, *seed)
+        ranged = self._clauses(position) if statement.reduction in ("+", "max", "min") and not statement.steps else None
+        adjoints = rule.push(inside_ranges(statement.value) if ranged else statement.value, *seed)
         parts = [
             self._part(adjoint, version) for adjoint in adjoints if version.reads[adjoint.read.tensor] in self.active
         ]
@@ -105,6 +107,9 @@ class _Forward(Reductions):
             group.statements += self.reduced(position, own, subscripts, operator, value, zero)
         else:
             group.statements.append(statement_of(own, subscripts, operator, value, bounds))
+        if ranged and parts:
+            update = group.statements[-1]
+            group.statements[-1] = replace(update, clauses=(*update.clauses, *ranged))
         exists = self.unsaid(position)
         group.statements = [replace(s, clauses=(*s.clauses, *exists)) for s in group.statements]
         self.groups.append(group)

@@ -104,6 +104,23 @@ def test_gradients_are_those_of_torch(name: str, full: bool) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+def test_tangents_agree_with_gradients(name: str) -> None:
+    f, rng = tc.define(HEAD + PROGRAMS[name]).f, np.random.default_rng(3)
+    arrays = [given(f, full=True)[t.name] for t in f.function.inputs]
+    y = f(*arrays)
+    w = np.where(np.isfinite(y), rng.standard_normal(y.shape), 0).astype(np.float32)
+    gradient = f.gradient()
+    found = gradient(*arrays, w)
+    moved = [rng.standard_normal(a.shape).astype(np.float32) for a in arrays if a.dtype == np.float32]
+    t_y = np.where(np.isfinite(y), f.tangent()(*arrays, *moved), 0)
+    backward = sum(
+        float((d * m).sum()) for d, m in zip(found if isinstance(found, tuple) else (found,), moved, strict=True)
+    )
+    assert float((w * t_y).sum()) == pytest.approx(backward, rel=1e-3, abs=1e-3)
+    assert "row(i) <= e" not in str(f.tangent())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_no_pairs_of_rows_and_entries_are_gone_through(name: str) -> None:
     text = str(tc.define(HEAD + PROGRAMS[name]).f.gradient())
     assert "row(i) <= e" not in text
