@@ -229,6 +229,19 @@ def test_elements_in_a_range_are_dealt_to_threads_as_others_are(target: str) -> 
             np.testing.assert_array_equal(z, np.where(among, np.maximum(v, 1), 1))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_goes_where_data_choose_may_have_a_range(target: str) -> None:
+    text = """def f(int32(N) at, int32(N) most, float(N,M) V, const int K) -> (Y) {
+      Y(k,j) = 0.0 where k in 0:K, j in 0:M
+      Y(at(i),j) max= V(i,j) where j in 0:most(i) }"""
+    f, rng = tc.define(text).f, np.random.default_rng(0)
+    at, most = rng.integers(0, 3, 8).astype(np.int32), rng.integers(0, 301, 8).astype(np.int32)
+    v, wanted = rng.standard_normal((8, 300)).astype(np.float32), np.zeros((3, 300), np.float32)
+    for i in range(8):
+        wanted[at[i], : most[i]] = np.maximum(wanted[at[i], : most[i]], v[i, : most[i]])
+    np.testing.assert_array_equal(f(at, most, v, 3, target=target), wanted)
+
+
 @pytest.mark.parametrize("target", [*TARGETS[:1], "reference"])
 def test_each_entry_must_be_in_a_row(target: str) -> None:
     ops = tc.define(ENTRIES)

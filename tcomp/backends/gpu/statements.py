@@ -70,17 +70,26 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     dtype = writer.plan.scop.storages[statement.target].dtype
     target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
     value = own.value(statement.value)
-    if statement.scatters and ranges_of(statement.value):
+    asked = ranges_of(statement.value) if statement.scatters else ()
+    inside = " && ".join(map(own.value, asked))
+    if asked:
         # What is outside of a range has no place to go to.
-        writer.put(depth, f"if ({' && '.join(map(own.value, ranges_of(statement.value)))}) {{")
         value = own.value(inside_ranges(statement.value))
-        depth += 1
+        writer.put(depth, "{")
+        for name, argument in named_indices(writer, own).items():
+            writer.put(depth + 1, f"const {writer.dialect.index} {name} = {expression_text(argument, ranges)};")
+        writer.put(depth + 1, f"if ({inside}) {{")
     if statement.kind == "update":
         assert statement.reduction is not None
         value = combine(statement.reduction, load(target, dtype, writer.dialect), value, dtype)
-    assign(writer, depth, own, target, store(bare(value), dtype, writer.dialect), statement.name)
-    if statement.scatters and ranges_of(statement.value):
-        writer.put(depth - 1, "}")
+    stored = store(bare(value), dtype, writer.dialect)
+    if not asked:
+        assign(writer, depth, own, target, stored, statement.name)
+        return
+    writer.put(depth + 2, assignment(target, stored))
+    writer.at(statement.name)
+    writer.put(depth + 1, "}")
+    writer.put(depth, "}")
 
 
 def assignment(target: str, value: str) -> str:
