@@ -12,7 +12,7 @@ from tcomp.backends.cuda.tools import nvrtc
 from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.source import Source
 from tcomp.errors import TargetError
-from tests.cuda.machine_code import Loop, busiest_loop, innermost_loops, loops_of
+from tests.cuda.machine_code import Loop, busiest_loop, counted, innermost_loops, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 
 ATTENTION = """def attention(float(B,Q,D) q, float(B,K,D) k, float(B,K,D) v) -> (O, m) {
@@ -109,6 +109,15 @@ class TestWholeTiles:
     def test_the_last_tile_of_steps_has_no_loop_of_its_own(self) -> None:
         (loop,) = (x for x in loops_of(source(self.MM, {"M": 777, "N": 777, "K": 777}))["f_0"] if x.count("FFMA"))
         assert loop.count("FFMA") == 1024 and loop.share("FFMA") > 0.8
+
+    @pytest.mark.parametrize(("side", "share"), [(4096, 0.91), (777, 0.88)])
+    def test_what_runs_for_sixteen_steps_is_multiply_adds(self, side: int, share: float) -> None:
+        """The loop over 8 steps runs twice in that over tiles, which has one barrier and stores nothing itself."""
+        sizes = {"M": side, "N": side, "K": side}
+        outer, inner = counted(source(self.MM, sizes), "f_0", "FFMA"), product(self.MM, sizes)
+        assert inner.count("FFMA") == 1024
+        assert 2048 / (outer.total + inner.total) >= share
+        assert outer.count("BAR") == 1 and outer.count("STS", "LDL", "STL") == 0
 
 
 class TestJoinedRows:
