@@ -20,6 +20,7 @@ from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.agreement import Agreement, agreement
+from tcomp.networks.precision.narrowing import narrow_weights
 from tcomp.networks.precision.quantising import quantize
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.reading import network_of as read_text
@@ -44,6 +45,7 @@ __all__ = [
     "from_text",
     "from_torch",
     "load_network",
+    "narrow_weights",
     "operators",
     "quantize",
     "read",
@@ -153,8 +155,9 @@ def compile_network(
         fallback: operators that run outside of tcomp, see ``from_torch`` and ``from_onnx``.
         options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
             ``{"conv2d": MappingOptions(...)}``.
-        precision: ``"int8"`` computes convolutions in integers, see ``quantize``.
-        calibrate: for that, inputs by which scales are chosen; ``agreement`` of what comes back compares results.
+        precision: ``"int8"`` computes convolutions in integers, see ``quantize``; ``"float16"`` keeps the weights of
+            products of matrices in 16 bits, see ``narrow_weights``.
+        calibrate: inputs by which scales are chosen, and for which ``agreement`` of what comes back compares results.
 
     Raises:
         NetworkError: it cannot be read, or there are no inputs to choose scales by.
@@ -162,11 +165,12 @@ def compile_network(
     network = read(model, *example, sizes=sizes, weights=weights, fallback=fallback)
     if precision == "float32":
         return CompiledNetwork(network, options)
-    if precision != "int8":
-        raise NetworkError(f"a network is computed in float32 or int8, not in {precision}")
     data = list(calibrate)
-    found = CompiledNetwork(quantize(network, data), options)
-    found.agreement = agreement(CompiledNetwork(network, options), found, data)
+    if precision not in ("int8", "float16"):
+        raise NetworkError(f"a network is computed in float32, float16 or int8, not in {precision}")
+    found = CompiledNetwork(quantize(network, data) if precision == "int8" else narrow_weights(network), options)
+    if data:
+        found.agreement = agreement(CompiledNetwork(network, options), found, data)
     return found
 
 

@@ -93,10 +93,34 @@ def test_compiled_at_once(network: Network, tmp_path: Any) -> None:
 def test_what_is_refused(network: Network) -> None:
     with pytest.raises(tc.NetworkError, match="there are no inputs to choose scales by"):
         tc.compile_network(network, precision="int8")
-    with pytest.raises(tc.NetworkError, match="float32 or int8, not in int4"):
+    with pytest.raises(tc.NetworkError, match="float32, float16 or int8, not in int4"):
         tc.compile_network(network, precision="int4", calibrate=[X])
     with pytest.raises(tc.NetworkError, match="nothing makes nowhere"):
         quantize(network, [X], keep=["nowhere"])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_of_16_bits(bias: bool, tmp_path: Any) -> None:
+    """Those of products of matrices, but for one that has a larger number than there is."""
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Linear(40, 70, bias=bias), nn.ReLU(), nn.Linear(70, 33), nn.Linear(33, 9, bias=bias)
+    ).eval()
+    with torch.no_grad():
+        module[3].weight[2, 3] = 1e5
+    x = torch.randn(5, 40)
+    net = tc.compile_network(module, x, precision="float16", calibrate=[x])
+    assert sum("by_halves" in name for name in functions(net)) == 2
+    kept = {v.dtype for v in net.network.values if v.role == "weight" and len(v.shape) == 2}
+    assert kept == {"float16", "float32"}
+    assert net.agreement is not None and 0 < net.agreement.error < 1e-3
+    with torch.no_grad():
+        for layer in (module[0], module[2]):
+            layer.weight.copy_(layer.weight.half().float())
+        np.testing.assert_allclose(net(x), module(x), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(net.network.reference(x.numpy()), net(x.numpy()), rtol=1e-4, atol=1e-2)
+    net.save(tmp_path / "net.tcn")
+    assert (tc.load_network(tmp_path / "net.tcn")(x) == net(x)).all()
 
 
 def model(zero: int, kernel_type: str, bias: bool) -> Any:
