@@ -15,8 +15,9 @@ from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, depends
 from tcomp.mapping.contraction.borders import border_of
 from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of, step_when_packed
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.plan.layouts import MOST_DEPTH
 from tcomp.mapping.plan.operations import bare, indices_in
-from tcomp.mapping.plan.values import MOST_DEPTH, Cluster
+from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.values.operators import BFLOAT16, FLOAT32, INT16, INT32, UINT32, DType

@@ -17,8 +17,9 @@ from tcomp.mapping.machines.cpu import LINE_BYTES
 from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
 from tcomp.mapping.memory.places import Place
 from tcomp.mapping.memory.references import unfolded_access
+from tcomp.mapping.plan.layouts import StepGroups
 from tcomp.mapping.plan.operations import indices_in
-from tcomp.mapping.plan.values import Copy, Plan, StepGroups
+from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import ScopStatement

@@ -4,18 +4,24 @@ A warp's lane ``4 g + t`` has of a 16 x 8 result the rows ``g`` and ``g + 8`` an
 (``machines/atoms.py``).  Which rows of a tile stand for rows of the instruction is free, as long as results
 and operands agree.  So the usual deals say who has what: rows go in turn to ``8 W`` threads for W warps, columns two by
 two to four.  Lanes fetch operands from shared memory for each other (``ldmatrix``), from rows of whole 16 bytes.
+Warpgroups have results alike, and operands as ``matrices/operands.py`` lays them out.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
+from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.machines.atoms import (
     ATOMS,
+    GROUP_COLUMNS,
+    GROUP_WARPS,
     LANES_OF_COLUMNS,
     LANES_OF_ROWS,
+    MOST_GROUP_COLUMNS,
     ROWS,
     Atom,
 )
@@ -43,15 +49,21 @@ class Sides:
     row: int
     column: int
     step: int
+    atom: Atom
+
+
+def atoms_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOptions) -> tuple[Atom, ...]:
+    """The instructions for a sum of products, the fastest first; none where they are not to be used."""
+    allowed = options.matrix_units and options.use_shared_memory and options.use_private_memory
+    if not allowed or statement.kind != "update" or recognise_contraction(statement) is None:
+        return ()
+    wanted = (a for a in ATOMS if gpu.matrix_flops(a) and a.math in ("", options.math))
+    return tuple(a for a in wanted if multiplies(a, scop, statement))
 
 
 def atom_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOptions) -> Atom | None:
-    """The instruction for a sum of products; None where there is none, or it is not to be used."""
-    allowed = options.matrix_units and options.use_shared_memory and options.use_private_memory
-    if not allowed or statement.kind != "update" or recognise_contraction(statement) is None:
-        return None
-    wanted = (a for a in ATOMS if gpu.matrix_flops(a) and a.math in ("", options.math))
-    return next((a for a in wanted if multiplies(a, scop, statement)), None)
+    """The instruction of single warps for a sum of products; None where there is none, or it is not to be used."""
+    return next((a for a in atoms_of(gpu, scop, statement, options) if not a.in_groups), None)
 
 
 def multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
@@ -89,8 +101,8 @@ def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
 def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], options: MappingOptions) -> Sides | None:
     """The sides of a tile of extents ``box`` that warps can multiply; None where they cannot, or are not to."""
     statement = main_statement(scop, cluster)
-    atom = atom_of(gpu, scop, statement, options)
-    if atom is None:
+    atoms = atoms_of(gpu, scop, statement, options)
+    if not atoms:
         return None
     positions = cluster.coordinates[statement.name]
     wide = [positions[d] for d, extent in enumerate(box) if extent > 1]
@@ -100,11 +112,15 @@ def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], op
     columns = [p for p in wide if statement.indices[p] in contraction.n]
     if len(wide) != 2 or len(rows) != 1 or len(columns) != 1 or not statement.domain.is_box():
         return None
-    for row, column in ((rows[0], columns[0]), (columns[0], rows[0])):
-        for sides in (Sides(row, column, step) for step in longest_first(cluster, statement)):
-            enough = statement.extents[sides.step] >= atom.steps
-            if enough and _fits(scop, statement, positions, box, sides, atom, options):
-                return sides
+    along = ((rows[0], columns[0]), (columns[0], rows[0]))
+    for atom, (row, column) in itertools.product(atoms, along):
+        for sides in (Sides(row, column, step, atom) for step in longest_first(cluster, statement)):
+            enough = statement.extents[sides.step] >= atom.granule
+            if enough and _fits(scop, statement, positions, box, sides, options):
+                steps = steps_of_atoms(atom, statement.extents[sides.step], options) if atom.in_groups else 0
+                # Both operands must be in shared memory, where they are fetched to with some padding first.
+                if 4 * sum(box) * steps * atom.itemsize <= 3 * shared_budget(gpu, options):
+                    return sides
     return None
 
 
@@ -115,16 +131,19 @@ def longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
 
 def _fits(
     scop: Scop, statement: ScopStatement, positions: Sequence[int], box: Sequence[int], sides: Sides,
-    atom: Atom, options: MappingOptions,
+    options: MappingOptions,
 ) -> bool:  # fmt: skip
     """Whether columns are those that lie together in the result, and a tile is whole numbers of atoms."""
+    atom = sides.atom
     last = statement.subscripts[-1] if statement.subscripts else None
     if last is None or coefficient(last, statement.indices[sides.column], scop.sizes) != 1:
         return False
     rows, columns = box[positions.index(sides.row)], box[positions.index(sides.column)]
-    warps = warps_of(rows, options)
+    warps = warps_of(rows, options, atom.in_groups)
     words = rows * columns * atom.parts * atom.word_bytes // (REGISTER_BYTES * WARP * max(1, warps))
     if not warps or columns % COLUMNS_FETCHED or words > MOST_WORDS:
+        return False
+    if atom.in_groups and (columns % GROUP_COLUMNS or columns > MOST_GROUP_COLUMNS):
         return False
     found = [dimensions_of(scop, statement, read, sides) for read in operands_of(statement)]
     if any(f is None for f in found):
@@ -137,20 +156,21 @@ def _fits(
     return strides == [1, 1]
 
 
-def warps_of(rows: int, options: MappingOptions) -> int:
+def warps_of(rows: int, options: MappingOptions, in_groups: bool = False) -> int:
     """How many warps share so many rows of a tile: each has two atoms of them where there are enough; 0 if none fit.
 
-    The threads of a block that a user gives must be four columns by eight rows for each warp.
+    Where they are ``in_groups`` of four, each has one where there are enough.  The threads of a block that a user gives
+    must be four columns by eight rows for each warp.
     """
     blocks, rest = divmod(rows, ROWS)
     if rest or not blocks:
         return 0
-    each = min(2, -(-blocks // 2))
-    possible = [w for w in range(1, MOST_WARPS + 1) if blocks % w == 0]
+    each = 1 if in_groups else min(2, -(-blocks // 2))
+    possible = [w for w in range(1, MOST_WARPS + 1) if blocks % w == 0 and (w % GROUP_WARPS == 0 or not in_groups)]
     if options.threads is not None:
         given = [w for w in possible if options.threads == (LANES_OF_COLUMNS, LANES_OF_ROWS * w)]
         return max(given, default=0)
-    return max(w for w in possible if w == 1 or blocks // w >= each)
+    return max((w for w in possible if w == 1 or blocks // w >= each), default=0)
 
 
 def dimensions_of(scop: Scop, statement: ScopStatement, read: Read, sides: Sides) -> tuple[str, int, int] | None:
@@ -175,7 +195,7 @@ def deal_to_atoms(
 ) -> Dealt:
     """The deal of a tile whose results the instruction leaves in its lanes."""
     positions = cluster.coordinates[statement.name]
-    warps = warps_of(box[positions.index(sides.row)], options)
+    warps = warps_of(box[positions.index(sides.row)], options, sides.atom.in_groups)
     deals = [Deal(extent, 1, max(1, extent), None) for extent in box]
     row, column = positions.index(sides.row), positions.index(sides.column)
     deals[row] = Deal(box[row], LANES_OF_ROWS * warps, 1, 0)
@@ -186,9 +206,9 @@ def deal_to_atoms(
 def steps_of_atoms(atom: Atom, extent: int, options: MappingOptions) -> int:
     """Steps of a tile: the usual number, or the user's in whole instructions; less where tiles are whole only so."""
     wanted = atom.tile if options.reduction_tile is None else options.reduction_tile
-    most = max(atom.steps, wanted - wanted % atom.steps)
-    sizes = range(min(most, extent - extent % atom.steps), 0, -atom.steps)
-    if extent % atom.steps:
+    most = max(atom.granule, wanted - wanted % atom.granule)
+    sizes = range(min(most, extent - extent % atom.granule), 0, -atom.granule)
+    if extent % atom.granule:
         return sizes[0]
     return next(size for size in sizes if extent % size == 0)
 

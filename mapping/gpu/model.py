@@ -22,7 +22,8 @@ class TileShape:
     """The tile of a block: ``rows`` by ``columns`` elements by ``threads``, of each ``share`` (rows, columns) elements.
 
     ``steps`` is how much of the reduction is fetched at a time; ``itemsize`` in bytes; ``faster`` is how many times as
-    fast as single products the instructions are that multiply matrices, if they do.
+    fast as single products the instructions are that multiply matrices, if they do; ``in_groups`` says that they read
+    shared memory by themselves, in stages that take most of it.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class TileShape:
     steps: int
     itemsize: int
     faster: float = 1.0
+    in_groups: bool = False
 
     @property
     def busy(self) -> float:
@@ -41,6 +43,8 @@ class TileShape:
         elements a thread reads at a time, each costs one.
         """
         products, reads = self.share[0] * self.share[1], sum(self.share)
+        if self.in_groups:
+            return 1.0
         if self.faster > 1:
             own = products * WARP // self.columns + self.columns  # a warp has rows alone, and all columns
             return 1 / max(1.0, own * CONTRACTIONS.matrix_reads / (products * WARP))
@@ -88,7 +92,8 @@ def fetched_steps(threads: int, elements: int, share: int, ahead: bool) -> int:
 
 def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
     """Blocks that a multiprocessor holds at a time, as registers, threads and shared memory allow; 0 if none fits."""
-    if tile.shared_bytes > STATIC_SHARED_BYTES or tile.registers > gpu.registers_per_thread:
+    most = gpu.shared_per_block if tile.in_groups else STATIC_SHARED_BYTES
+    if tile.shared_bytes > most or tile.registers > gpu.registers_per_thread:
         return 0
     return min(
         gpu.threads_per_multiprocessor // tile.threads,

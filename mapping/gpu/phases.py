@@ -214,9 +214,7 @@ class _Dealer:
             return []
         sizes = statement.extents
         if self.atoms is not None:
-            atom = atom_of(self.gpu, self.scop, statement, self.options)
-            assert atom is not None
-            own = {self.atoms.step: steps_of_atoms(atom, sizes[self.atoms.step], self.options)}
+            own = {self.atoms.step: steps_of_atoms(self.atoms.atom, sizes[self.atoms.step], self.options)}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
         if self.turning is not None:
             tiles = [(p, self._steps_of_a_turn(statement, sizes[p])) for p in steps]

@@ -15,7 +15,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.mapping.gpu.banks import ASYNCHRONOUS_BYTES, asynchronous_layout, is_asynchronous
-from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
+from tcomp.mapping.gpu.memories import SCRATCH_BYTES, shared_budget, shared_bytes
 from tcomp.mapping.gpu.promotion import vector_of
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.fitted.gpu import SHARED
@@ -47,7 +47,8 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         stages = min(_stages(gpu, plan, laid_out, options), _tiles(plan, marks[0]))
         if stages > 1:
             kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
-            own = {c.mark: Pipeline(stages, stages - 1) for c in laid_out}
+            flight = int(stages > 2 and len(marks) == 1 and _in_groups(plan, marks[0]))
+            own = {c.mark: Pipeline(stages, stages - 1 - flight, flight) for c in laid_out}
             plan = replace(plan, copies=kept, pipelines={**plan.pipelines, **own})
     return plan
 
@@ -133,6 +134,12 @@ def _is_of(one: Copy, other: Copy) -> bool:
     return (one.mark, one.statement, one.reads) == (other.mark, other.statement, other.reads)
 
 
+def _in_groups(plan: Plan, mark: str) -> bool:
+    """Whether warpgroups multiply at a phase: then the products of one tile run while the next is awaited."""
+    operation = plan.operations.get(mark)
+    return operation is not None and operation.atom in BY_NAME and BY_NAME[operation.atom].in_groups
+
+
 def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOptions) -> int:
     """As many stages as are usual, or wanted, and have room; 0 or 1 if there is none."""
     group, cluster = home_of(plan, copies[0].statement)
@@ -143,8 +150,12 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
     operation = plan.operations.get(copies[0].mark)
     parts = BY_NAME[operation.atom].parts if operation is not None and operation.atom else 1
     kept = plan.dealt[cluster].elements * max(1, itemsize // REGISTER_BYTES) * parts
-    if options.stages is None and not is_wide(kept):
+    usual = SHARED.stages
+    if _in_groups(plan, copies[0].mark):
+        usual = SHARED.group_stages
+        most = gpu.shared_per_block - SCRATCH_BYTES if options.max_shared_memory is None else most
+    elif options.stages is None and not is_wide(kept):
         # Threads with few elements are many to a multiprocessor, if their blocks take little.
         most = min(most, max(STATIC_SHARED_BYTES, others + 2 * sum(c.bytes for c in copies) if group.turns else 0))
     room = (most - others) // sum(c.bytes for c in copies)
-    return min(SHARED.stages if options.stages is None else options.stages, room)
+    return min(usual if options.stages is None else options.stages, room)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
-from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms
+from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds, order_of_blocks
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
@@ -81,11 +81,13 @@ class GpuTiles:
     ) -> Iterator[list[int]]:  # fmt: skip
         """The tiles that warps can multiply with instructions for matrices."""
         row, column = sides.rows[0], sides.columns[0]
-        for rows, columns in CONTRACTIONS.matrix_tiles:
+        of_groups = CONTRACTIONS.group_tiles if self.gpu.warpgroups else ()
+        for rows, columns in (*of_groups, *CONTRACTIONS.matrix_tiles):
             if {row, column} <= set(members) and rows <= whole[row] and columns <= whole[column]:
                 sizes = _one_each(whole, members)
                 sizes[row], sizes[column] = rows, columns
-                if sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
+                atoms = sides_of_atom(self.gpu, scop, cluster, sizes, options)
+                if atoms is not None and (atoms.atom.in_groups or (rows, columns) in CONTRACTIONS.matrix_tiles):
                     yield sizes
 
     def _seconds(
@@ -99,11 +101,13 @@ class GpuTiles:
         itemsize = scop.storages[main.target].dtype.itemsize
         wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
-        faster = 1.0
-        atom = atom_of(self.gpu, scop, main, options)
-        if atom is not None and sides_of_atom(self.gpu, scop, cluster, sizes, options) is not None:
+        faster, in_groups = 1.0, False
+        atoms = sides_of_atom(self.gpu, scop, cluster, sizes, options)
+        if atoms is not None:
+            atom, in_groups = atoms.atom, atoms.atom.in_groups
             wanted, faster = steps_of_atoms(atom, steps, options), self.gpu.matrix_flops(atom) / self.gpu.flops
-        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster)
+            itemsize = atom.itemsize if in_groups else itemsize
+        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster, in_groups)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:

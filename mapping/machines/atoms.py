@@ -1,5 +1,8 @@
 """The instructions of NVIDIA's devices that multiply small matrices: one row each.
 
+A *warpgroup*, four warps, multiplies 64 rows by up to 256 columns with one instruction, which reads both operands from
+shared memory by itself and runs while threads go on; the others are a warp's, which fetches operands.
+
 All leave a 16 x 8 result in the lanes of a warp alike: lane ``4 g + t`` has the rows ``g`` and ``g + 8`` and the
 columns ``2 t`` and ``2 t + 1``.  A *word* is what a lane has of a row of an operand at a time: word ``t + 4 q`` of the
 steps, for q from 0 on (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
@@ -15,6 +18,15 @@ ROWS, COLUMNS = 16, 8
 LANES_OF_ROWS, LANES_OF_COLUMNS = 8, 4
 """How the lanes of a warp share the rows and the columns of a result."""
 
+GROUP_WARPS = 4
+"""Warps of a warpgroup: each has 16 of its 64 rows."""
+
+GROUP_COLUMNS, MOST_GROUP_COLUMNS = 64, 256
+"""Columns that a warpgroup multiplies come in multiples of the one, up to the other."""
+
+GROUP_STEPS = 64
+"""Steps of a tile for a warpgroup come in multiples of it: a row of 128 bytes of halves."""
+
 FETCHED_BYTES = 16
 """What a lane fetches of a row for its warp: an eighth of a matrix of 8 x 16 bytes (``ldmatrix``)."""
 
@@ -26,7 +38,8 @@ class Atom:
     A word holds ``together`` neighbours along the steps.  A tile has ``tile`` steps where there are as many.
     ``rate`` is how many times as fast as those of halves its products are; ``least`` is the first architecture.
     ``math`` is the option that asks for it, where results differ from those of single products; with ``parts`` each
-    float is the sum of so many operands, and sums leave the instruction after each tile.
+    float is the sum of so many operands, and sums leave the instruction after each tile.  So many ``warps`` run it
+    together.
     """
 
     name: str
@@ -39,6 +52,17 @@ class Atom:
     least: int = 80
     math: str = ""
     parts: int = 1
+    warps: int = 1
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether a warpgroup runs it, while its threads go on."""
+        return self.warps == GROUP_WARPS
+
+    @property
+    def granule(self) -> int:
+        """Steps of a tile come in multiples of it."""
+        return GROUP_STEPS if self.in_groups else self.steps
 
     @property
     def itemsize(self) -> int:
@@ -67,6 +91,8 @@ class Atom:
 
 
 ATOMS = (
+    Atom("wgmma.m64k16.f16", "float16", "float32", 16, 2, 64, 1.6, least=90, warps=GROUP_WARPS),
+    Atom("wgmma.m64k16.bf16", "bfloat16", "float32", 16, 2, 64, 1.6, least=90, warps=GROUP_WARPS),
     Atom("mma.m16n8k16.f16", "float16", "float32", 16, 2, 32, 1.0),
     Atom("mma.m16n8k16.bf16", "bfloat16", "float32", 16, 2, 32, 1.0),
     Atom("mma.m16n8k32.s8", "int8", "int32", 32, 4, 64, 2.0),

@@ -6,7 +6,7 @@ of each architecture, and serve to rank mappings, not to predict times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.errors import Diagnostic, TargetError
 from tcomp.mapping.machines.atoms import Atom
@@ -47,7 +47,8 @@ class Gpu:
     ``doubles`` says whether matrices of doubles are multiplied faster than one by one: then as fast as single floats.
     ``float64`` says whether it computes with doubles at all; ``wave`` threads run in lock step, of which a kernel that
     asks for nothing more than NVIDIA's devices promise takes ``WARP`` together.  ``shuffles`` says whether these hand
-    values to each other without memory.
+    values to each other without memory; ``warpgroups`` whether four warps multiply matrices together, which the code of
+    one generation alone may ask for.
     """
 
     architecture: str
@@ -67,15 +68,17 @@ class Gpu:
     float64: bool = True
     wave: int = WARP
     shuffles: bool = True
+    warpgroups: bool = False
 
     @property
     def version(self) -> int:
-        """The architecture as a number, 90 for ``sm_90``; 0 for devices that are not NVIDIA's."""
-        return int(self.architecture.removeprefix("sm_")) if self.architecture.startswith("sm_") else 0
+        """The architecture as a number, 90 for ``sm_90`` and ``sm_90a``; 0 for devices that are not NVIDIA's."""
+        number = self.architecture.removeprefix("sm_").rstrip("af")
+        return int(number) if self.architecture.startswith("sm_") else 0
 
     def matrix_flops(self, atom: Atom) -> float:
         """Peak of an instruction that multiplies matrices, per second; 0 where there is none."""
-        if not self.half_flops or self.version < atom.least:
+        if not self.half_flops or self.version < atom.least or (atom.in_groups and not self.warpgroups):
             return 0.0
         if atom.kind == "float64":
             return self.flops if self.doubles else 0.0
@@ -92,6 +95,8 @@ class Gpu:
         return max(STATIC_SHARED_BYTES, self.shared_per_multiprocessor // 2 - RESERVED_SHARED_BYTES)
 
 
+_H100 = Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12, True)
+
 GPUS: dict[str, Gpu] = {
     g.architecture: g
     for g in (
@@ -99,7 +104,8 @@ GPUS: dict[str, Gpu] = {
         Gpu("sm_80", "A100", 108, 2048, 32, 65536, 164 << 10, 163 << 10, 19.5e12, 1.55e12, 312e12, True),
         Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12, 71e12),
         Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12, 165e12),
-        Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12, True),
+        _H100,
+        replace(_H100, architecture="sm_90a", warpgroups=True),
         Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12, 1000e12, True),
         Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12, 209e12),
     )
@@ -115,11 +121,11 @@ def is_wide(kept: int) -> bool:
 
 
 def gpu_of(architecture: str) -> Gpu:
-    """The device that an architecture stands for; suffixes such as that of ``sm_90a`` are ignored.
+    """The device that an architecture stands for; suffixes such as that of ``sm_100a`` are ignored, if unknown.
 
     Raises TargetError.
     """
-    found = GPUS.get(architecture.rstrip("af"))
+    found = GPUS.get(architecture) or GPUS.get(architecture.rstrip("af"))
     if found is None:
         hint = f"architectures: {', '.join(GPUS)}"
         raise TargetError(Diagnostic(f"there is no GPU architecture {architecture!r}", hint=hint))

@@ -17,19 +17,13 @@ from types import MappingProxyType
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read
+from tcomp.mapping.plan.layouts import OVERHANG, SUM_ALIGNMENT, SUM_BYTES, StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.model.scop import Scop, contiguous_strides
 from tcomp.values.operators import DType
 
 LARGEST = 1 << 40
 """No number in a plan is larger."""
-
-MOST_DEPTH = 16
-"""Groups that an instruction for matrices takes at a time at most."""
-
-SUM_BYTES, SUM_ALIGNMENT, OVERHANG = 4, 64, 16
-"""Bytes of a sum of a copy's elements, of what the first one is aligned to, and of the narrowest vector: one may begin
-at the last element of a copy with groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,33 +212,6 @@ class Phase:
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StepGroups:
-    """How a copy holds the steps of a sum of products for instructions that take ``size`` of them at a time.
-
-    ``dimension`` is subscripted by the reduction index at position ``step`` of the statement.  So many neighbours along
-    it lie together, inside all other dimensions, and zeros fill up the last group.  ``flipped`` says that the copy has
-    the highest bit of every element inverted: what is signed becomes unsigned and larger by half the range, what is
-    unsigned becomes signed and smaller by as much.  To make up for that in the other operand, a copy has sums behind
-    its box where ``summed`` is not None: for each place along these dimensions, that of all elements.
-
-    Instructions for whole matrices take ``depth`` groups at a time, of which zeros fill up the last ones; the others,
-    for which ``depth`` is 0, take one.
-    """
-
-    dimension: int
-    size: int
-    step: int
-    flipped: bool = False
-    summed: tuple[int, ...] | None = None
-    depth: int = 0
-
-    @property
-    def whole(self) -> int:
-        """Steps that an instruction takes: so many, or a multiple of that, are in a copy."""
-        return self.size * max(1, self.depth)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """A box of a tensor that the threads of a block fetch together whenever control reaches ``mark``.
@@ -256,7 +223,7 @@ class Copy:
     whose distance from the corner divides by it, then those with a rest of 1, and so on.  On a CPU one thread makes the
     copy, in memory of its own; elements may be converted to a ``dtype`` that holds every value of theirs, and steps of
     a reduction may lie in ``groups``.  What is copied of a bound array may be there before the kernel is called, each
-    box in a place of its own: ``ahead``.
+    box in a place of its own: ``ahead``.  Elements that instructions fetch by themselves lie as ``swizzle`` says.
     """
 
     storage: str
@@ -272,6 +239,7 @@ class Copy:
     step: int = 1
     groups: StepGroups | None = None
     ahead: bool = False
+    swizzle: Swizzle | None = None
 
     @property
     def panel(self) -> str:
@@ -287,6 +255,8 @@ class Copy:
     @property
     def room(self) -> tuple[int, ...]:
         """Extents of the array in shared memory, outermost first, padding included, groups whole."""
+        if self.swizzle is not None:
+            return (math.prod(self.shape),)
         extents = [*(self.shape[d] for d in self.order[:-1]), self.run * self.step + self.padding]
         if self.groups is not None:
             place, size = self.order.index(self.groups.dimension), self.groups.whole
@@ -317,11 +287,13 @@ class Pipeline:
     """Copies at the phase in a loop over tiles of steps that are on their way while threads work on other tiles.
 
     Each copy has ``stages`` places in shared memory, which its tiles use in turn; tile t + ``distance`` is asked for
-    when all threads are done with tile t - 1.  They are asynchronous copies of the device.
+    when all threads are done with tile t - 1 - ``flight``: so many tiles' products may be under way when they go on.
+    They are asynchronous copies of the device.
     """
 
     stages: int
     distance: int
+    flight: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

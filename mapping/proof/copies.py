@@ -12,7 +12,8 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.mapping.contraction.dotproducts import holds
 from tcomp.mapping.memory.references import unfolded_access
-from tcomp.mapping.plan.values import MOST_DEPTH, SUM_BYTES, Copy, Plan, StepGroups
+from tcomp.mapping.plan.layouts import MOST_DEPTH, SUM_BYTES, StepGroups
+from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import BFLOAT16
 

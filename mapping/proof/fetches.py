@@ -12,8 +12,10 @@ from tcomp.mapping.contraction.columns import has_box
 from tcomp.mapping.gpu.banks import ASYNCHRONOUS_BYTES, fetch_order, is_asynchronous
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
+from tcomp.mapping.gpu.matrices.operands import has_panels
 from tcomp.mapping.gpu.pipelines import AHEAD, begins_again, loop_of_tiles
 from tcomp.mapping.gpu.threads import ThreadMaps
+from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place
@@ -38,7 +40,8 @@ class Fetches:
         if prefix is None or prefix.dim(isl.dim_type.out) != copy.lower.dim(isl.dim_type.in_):
             raise LegalityError(f"pass '{step}' fetches {copy.storage} where {copy.statement} does not run")
         in_steps = copy.step == 1 or (1 <= copy.step <= max(copy.shape) and not self.plan.phases)
-        if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0 or not in_steps:
+        swizzled = copy.swizzle is None or (self._read_by_groups(copy) and has_panels(copy))
+        if sorted(copy.order) != list(range(len(copy.shape))) or copy.padding < 0 or not in_steps or not swizzled:
             raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
         if not self._vectors_are_whole(copy):
             raise LegalityError(f"pass '{step}' fetches vectors of {copy.storage} that are half outside at {copy.mark}")
@@ -56,6 +59,12 @@ class Fetches:
             corner = isl.Map.from_multi_aff(copy.lower).intersect_domain(read.domain())
             if not read.sum(corner.neg()).range().is_subset(box):
                 raise LegalityError(f"pass '{step}' fetches too little of {copy.storage} at {copy.mark}")
+
+    def _read_by_groups(self, copy: Copy) -> bool:
+        """Whether warpgroups multiply what a copy holds: nobody else knows where it has what."""
+        operation = self.plan.operations.get(copy.mark)
+        atom = None if operation is None else BY_NAME.get(operation.atom)
+        return atom is not None and atom.in_groups
 
     def _accesses(self, copy: Copy, step: str) -> list[isl.Map]:
         """What is read from a copy.
@@ -133,10 +142,14 @@ class Fetches:
         lay: that is t - 1 or earlier.  In front of the loop they meet, too, if they were in it before.
         """
         pipeline = self.plan.pipelines[copy.mark]
-        if not 1 <= pipeline.distance < pipeline.stages:
+        if not 1 <= pipeline.distance < pipeline.stages - pipeline.flight:
             raise LegalityError(
                 f"pass '{step}' asks for {copy.storage} at {copy.mark} {pipeline.distance} tiles ahead, where one is "
                 f"still in use: {pipeline.stages} have places"
+            )
+        if pipeline.flight and not (self._read_by_groups(copy) and _is_all_of_its_loop(self.plan, copy.mark)):
+            raise LegalityError(
+                f"pass '{step}' has products under way at {copy.mark}, which no warpgroup makes, or others may use"
             )
         if not is_asynchronous(copy, self.plan.scop.storages[copy.storage].strides):
             raise LegalityError(f"pass '{step}' cannot fetch {copy.storage} asynchronously at {copy.mark}")
@@ -149,6 +162,14 @@ class Fetches:
 
     def _group(self, statement: str) -> Group:
         return home_of(self.plan, statement)[0]
+
+
+def _is_all_of_its_loop(plan: Plan, mark: str) -> bool:
+    """Whether a loop over tiles consists of one phase: nobody touches its sums while products are under way."""
+    loop = loop_of_tiles(plan, mark)
+    kinds = isl.schedule_node_type
+    child = None if loop is None else loop.child(0)
+    return child is not None and child.get_type() == kinds.mark and child.mark_get_id().get_name() == mark
 
 
 def _is_in(plan: Plan, mark: str, loop: isl.ScheduleNode) -> bool:

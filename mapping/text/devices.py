@@ -23,10 +23,11 @@ def check_device(plan: Plan, gpu: Gpu) -> None:
             )
     for operation in plan.operations.values():
         atom = BY_NAME.get(operation.atom)
-        if atom is not None and gpu.version < atom.least:
+        if atom is not None and (gpu.version < atom.least or (atom.in_groups and not gpu.warpgroups)):
+            have = f"sm_{atom.least}a has" if atom.in_groups else f"sm_{atom.least} and later have"
             raise _refused(
                 f"the operation at {operation.mark} multiplies by {atom.name}, which {gpu.architecture} has not",
-                f"sm_{atom.least} and later have it; without an atom, threads multiply elements",
+                f"{have} it; without an atom, threads multiply elements",
             )
     for number, group in enumerate(plan.groups):
         wanted = shared_bytes(plan, group)

@@ -18,6 +18,7 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import references
+from tcomp.mapping.plan.layouts import StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import (
@@ -33,7 +34,6 @@ from tcomp.mapping.plan.values import (
     Pipeline,
     Plan,
     Share,
-    StepGroups,
 )
 from tcomp.mapping.text.replay import replay
 from tcomp.mapping.text.rewriting import rewritten
@@ -307,11 +307,19 @@ def _copy(scop: Scop, row: Row) -> Copy:
         raise PlanError(f"{row.where}: dtype must be an element type")
     return Copy(storage.name, DTYPES[dtype], mark, name, reads, shape, lower, order, row.number("padding"),
                 _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")),
-                row.number("ahead", 0) > 0)  # fmt: skip
+                row.number("ahead", 0) > 0, _swizzle(row.table("swizzle")))  # fmt: skip
 
 
 def _pipeline(row: Row) -> Pipeline:
-    return Pipeline(_some(row, "stages"), _some(row, "distance"))
+    return Pipeline(_some(row, "stages"), _some(row, "distance"), row.number("flight", 0))
+
+
+def _swizzle(row: Row) -> Swizzle | None:
+    if not row.entries:
+        return None
+    swizzle = Swizzle(row.number("side"), row.number("step"), row.number("warps", 0))
+    row.done()
+    return swizzle
 
 
 def _groups(row: Row) -> StepGroups | None:

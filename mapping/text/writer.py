@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import islpy as isl
 
 from tcomp.mapping.memory.references import references
+from tcomp.mapping.plan.layouts import StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation
-from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Plan, Rescaled, StepGroups
+from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Pipeline, Plan, Rescaled
 from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
 
 Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]
@@ -56,7 +57,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "phase": [_phase(phase) for phase in plan.phases.values()],
         "dealt": [_dealt(cluster, dealt) for cluster, dealt in sorted(plan.dealt.items())],
         "copy": [_copy(plan, copy) for copy in plan.copies],
-        "pipeline": [{"phase": mark, "stages": p.stages, "distance": p.distance} for mark, p in plan.pipelines.items()],
+        "pipeline": [_pipeline(mark, pipeline) for mark, pipeline in plan.pipelines.items()],
         "order": [{"group": number, "rows": rows} for number, rows in plan.orders.items()],
         "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
     }
@@ -166,7 +167,19 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
         row["ahead"] = 1
     if copy.groups is not None:
         row["groups"] = _groups(copy.groups)
+    if copy.swizzle is not None:
+        row["swizzle"] = _swizzle(copy.swizzle)
     return row
+
+
+def _swizzle(swizzle: Swizzle) -> dict[str, Value]:
+    row: dict[str, Value] = {"side": swizzle.side, "step": swizzle.step}
+    return row | {"warps": swizzle.warps} if swizzle.warps else row
+
+
+def _pipeline(mark: str, pipeline: Pipeline) -> dict[str, Value]:
+    row: dict[str, Value] = {"phase": mark, "stages": pipeline.stages, "distance": pipeline.distance}
+    return row | {"flight": pipeline.flight} if pipeline.flight else row
 
 
 def _groups(groups: StepGroups) -> dict[str, Value]:

@@ -13,7 +13,8 @@ from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import DOTS
-from tcomp.mapping.plan.values import Copy, Plan, StepGroups
+from tcomp.mapping.plan.layouts import StepGroups
+from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.proof.legality import prove
 from tcomp.mapping.text.reader import read_plan
 from tcomp.mapping.text.writer import plan_text

@@ -10,8 +10,18 @@ from dataclasses import dataclass
 
 from tcomp.grammar.tree.function import Read
 from tcomp.mapping.gpu.atoms import COLUMNS_FETCHED, Sides, dimensions_of, longest_first, multiplies, operands_of
+from tcomp.mapping.gpu.matrices.operands import lies_for_groups
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
-from tcomp.mapping.machines.atoms import COLUMNS, FETCHED_BYTES, LANES_OF_COLUMNS, LANES_OF_ROWS, Atom
+from tcomp.mapping.machines.atoms import (
+    COLUMNS,
+    FETCHED_BYTES,
+    GROUP_COLUMNS,
+    GROUP_WARPS,
+    LANES_OF_COLUMNS,
+    LANES_OF_ROWS,
+    MOST_GROUP_COLUMNS,
+    Atom,
+)
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Deal, Dealt, Phase, Plan
@@ -60,7 +70,7 @@ class Kept:
 class Product:
     """What the warps of a block multiply at a phase.
 
-    Each has ``row_blocks`` by ``column_blocks`` atoms, and ``steps`` of them in turn.
+    Each has ``row_blocks`` by ``column_blocks`` atoms of 16 by 8 results, and ``steps`` of them in turn.
     """
 
     atom: Atom
@@ -81,7 +91,7 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> 
     statement = plan.scop.by_name[next(iter(place.prefixes))]
     dealt, cluster = plan.dealt[phase.cluster], plan.clusters[phase.cluster]
     contracts = statement.kind == "update" and recognise_contraction(statement) is not None
-    sides = _dealt_sides(plan, statement, cluster, dealt)
+    sides = dealt_sides(plan, statement, cluster, dealt, atom)
     if (
         not contracts
         or not multiplies(atom, plan.scop, statement)
@@ -101,7 +111,7 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> 
         deal = dealt.deals[cluster.coordinates[statement.name].index(sides.row if name == "row" else sides.column)]
         buffer = plan.buffers.get(read.tensor)
         if buffer is not None and buffer.space == "private":
-            if name != "row" or not _is_kept(buffer, side, step, deal, atom):
+            if atom.in_groups or name != "row" or not _is_kept(buffer, side, step, deal, atom):
                 return None
             operands[name] = Kept(buffer, read, side, step)
             steps.add(buffer.deals[step].threads * buffer.deals[step].elements)
@@ -110,15 +120,21 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> 
         copy = next((c for c in copies if c.statement == statement.name and c.reads == (read,)), None)
         if copy is None or not _is_fetched(copy, side, step, deal, atom):
             return None
+        warps = threaded(dealt)[0].threads // LANES_OF_ROWS if name == "row" else 0
+        by_groups = copy.mark == phase.mark and lies_for_groups(copy, side, step, warps)
+        if not by_groups if atom.in_groups else copy.swizzle is not None:
+            return None
         operands[name] = Operand(copy, side, step)
         steps.add(copy.shape[step])
     target = plan.buffers.get(statement.target)
     if len(operands) != 2 or len(steps) != 1 or target is None or not _is_private(target, dealt):
         return None
-    (size,) = steps
-    if size % atom.steps or not may_run_beyond(plan, phase, statement, [(sides.step, size)], zeros):
+    if atom.in_groups and [d.dimension for d in target.deals if d.dimension is not None] != [0, 1]:
         return None
-    row_deal, column_deal = (d for _, d in sorted(_threaded(dealt).items()))
+    (size,) = steps
+    if size % atom.granule or not may_run_beyond(plan, phase, statement, [(sides.step, size)], zeros):
+        return None
+    row_deal, column_deal = (d for _, d in sorted(threaded(dealt).items()))
     warps, column = row_deal.threads // LANES_OF_ROWS, operands["column"]
     assert isinstance(column, Operand)
     return Product(
@@ -149,18 +165,21 @@ def _is_fetched(copy: Copy, side: int, step: int, deal: Deal, atom: Atom) -> boo
     return atom.itemsize > 1 or copy.order[-1] == step
 
 
-def _threaded(dealt: Dealt) -> dict[int, Deal]:
+def threaded(dealt: Dealt) -> dict[int, Deal]:
+    """The deals along each dimension of the threads."""
     return {d.dimension: d for d in dealt.deals if d.dimension is not None}
 
 
-def _dealt_sides(plan: Plan, statement: ScopStatement, cluster: Cluster, dealt: Dealt) -> Sides | None:
+def dealt_sides(plan: Plan, statement: ScopStatement, cluster: Cluster, dealt: Dealt, atom: Atom) -> Sides | None:
     """The sides of a statement whose results are dealt as the instruction leaves them."""
-    along = _threaded(dealt)
+    along = threaded(dealt)
     if dealt.form != "serial" or dealt.shares or sorted(along) != [0, 1] or statement.name not in cluster.coordinates:
         return None
     row, column = along[0], along[1]
     warps, rest = divmod(row.threads, LANES_OF_ROWS)
     if rest or not warps or row.vector != 1 or (column.threads, column.vector) != (LANES_OF_COLUMNS, 2):
+        return None
+    if atom.in_groups and (warps % GROUP_WARPS or column.extent % GROUP_COLUMNS or column.extent > MOST_GROUP_COLUMNS):
         return None
     others = [d for d in dealt.deals if d.dimension is None]
     if row.elements % 2 or column.extent % COLUMNS_FETCHED or any(d.extent != 1 for d in others):
@@ -170,7 +189,7 @@ def _dealt_sides(plan: Plan, statement: ScopStatement, cluster: Cluster, dealt: 
     positions = cluster.coordinates[statement.name]
     at = {d.dimension: positions[n] for n, d in enumerate(dealt.deals) if d.dimension is not None}
     for step in longest_first(cluster, statement):
-        sides = Sides(at[0], at[1], step)
+        sides = Sides(at[0], at[1], step, atom)
         reads = operands_of(statement) if recognise_contraction(statement) else ()
         if reads and all(dimensions_of(plan.scop, statement, r, sides) is not None for r in reads):
             return sides
@@ -191,7 +210,7 @@ def _is_alone(scop: Scop, statement: ScopStatement) -> bool:
 def _is_private(target: Buffer, dealt: Dealt) -> bool:
     """Whether threads keep the results as they are dealt."""
     kept = [d for d in target.deals if d.dimension is not None]
-    return target.space == "private" and sorted(kept, key=str) == sorted(_threaded(dealt).values(), key=str)
+    return target.space == "private" and sorted(kept, key=str) == sorted(threaded(dealt).values(), key=str)
 
 
 def _alone(plan: Plan, phase: Phase) -> bool:

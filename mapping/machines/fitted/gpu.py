@@ -123,6 +123,13 @@ class Contractions:
         machine="none: no device was at hand",
         how="128 accumulators a thread, as in the kernels of CUTLASS for sm_80",
     )
+    group_tiles: tuple[tuple[int, int], ...] = fitted(
+        ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64)),
+        "rows and columns",
+        "The same where warpgroups multiply them: two groups of 64 rows by 256 columns where there is enough.",
+        machine="none: no device was at hand",
+        how="the tiles of CUTLASS and DeepGEMM for sm_90: below 64 columns a product takes longer than its operands",
+    )
     matrix_reads: int = fitted(
         16,
         "multiply-adds",
@@ -314,6 +321,13 @@ class Shared:
         "Tiles of operands in shared memory where copies are asynchronous: two on their way, one in use.",
         machine="none: no device was at hand",
         how="as the float kernels of CUTLASS for sm_80 have it, from 3 to 5",
+    )
+    group_stages: int = fitted(
+        4,
+        "stages",
+        "The same where warpgroups multiply: two on their way, one in use, and one whose products are under way.",
+        machine="none: no device was at hand",
+        how="as the kernels of CUTLASS and DeepGEMM for sm_90 have it with 48 KiB a stage",
     )
     pipelined_cost: float = fitted(
         1.25,

@@ -48,9 +48,10 @@ class CudaDialect(DeviceDialect):
         """See ``DeviceDialect``."""
         if not dynamic:
             return [f"__shared__ {'__align__(16) ' if a.wide else ''}{a.element} {a.name}{a.extents};" for a in arrays]
-        lines = ["extern __shared__ __align__(16) unsigned char tc_dynamic[];"]
+        alignment = max(16, *(a.alignment for a in arrays))
+        lines = [f"extern __shared__ __align__({alignment}) unsigned char tc_dynamic[];"]
         offset = 0
-        for a in arrays:
+        for a in sorted(arrays, key=lambda a: not a.swizzled):
             cut = f"*reinterpret_cast<{a.element} (*){a.extents}>(tc_dynamic + {offset})"
             lines.append(f"{a.element} (&{a.name}){a.extents} = {cut};")
             offset += a.bytes

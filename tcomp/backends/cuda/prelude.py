@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcomp.backends.cuda.warpgroups import WARPGROUPS
 from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE, definitions
 
@@ -251,6 +252,7 @@ $D void tc_mma_three(float &c0, float &c1, float &c2, float &c3, const unsigned 
   tc_mma_tf32(c0, c1, c2, c3, near_a, near_b[0], near_b[1]);
 }""",
     "tc_mma_f64": _MULTIPLY_DOUBLES,
+    **WARPGROUPS,
     "tc_get4": _get(4, "unsigned int"),
     "tc_get8": _get(8, "uint2"),
     "tc_get16": _get(16, "uint4"),
@@ -297,9 +299,15 @@ $D float tc_from_float16(unsigned short bits) {
 #endif""",
     "tc_to_float16": """#ifdef __CUDACC__
 $D unsigned short tc_to_float16(float value) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // where the other conversion reads sums of warpgroups, ptxas runs products in turn
+  unsigned int both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(0.0f), "f"(value));
+  return (unsigned short)both;
+#else
   unsigned short bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+#endif
 }
 $D unsigned short tc_to_float16(double value) {
   unsigned short bits;

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of, in_rows
-from tcomp.backends.gpu.matrices import sums_in_registers
+from tcomp.backends.gpu.matrices.warps import sums_in_registers
 from tcomp.backends.gpu.memory import registers_of
 from tcomp.backends.gpu.phases import PhaseWriter
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, DeviceDialect
@@ -82,7 +82,7 @@ def _resident(writer: KernelWriter) -> int:
 
     One, where threads keep many elements: there ptxas had better choose registers, which it does not spill.
     """
-    if writer.wide:
+    if writer.wide or any(a.swizzled for a in writer.shared):
         return 1
     return min(BLOCKS_RESIDENT, max(1, DEVICE.threads_resident // (-(-writer.threads // WARP) * WARP)))
 
@@ -102,7 +102,7 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     storages = _in_program_order(writer)
     x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
     shared_bytes = sum(a.bytes for a in writer.shared)
-    dynamic = shared_bytes > writer.dialect.most_declared
+    dynamic = shared_bytes > writer.dialect.most_declared or any(a.swizzled for a in writer.shared)
     head = [writer.dialect.head((x, y, z), _resident(writer)), *_signature(writer, number, name), "{"]
     if writer.uses_thread:
         head.append(f"  const int thread = {_linear_thread(writer.dialect, writer.shape)};")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tcomp.backends.gpu.matrices import lent_to_warps
+from tcomp.backends.gpu.matrices.warps import lent_to_warps
 from tcomp.backends.gpu.words.dialect import DEVICE_TYPES, SharedArray
 from tcomp.backends.gpu.words.spelling import Local
 from tcomp.backends.gpu.writer import KernelWriter
@@ -46,7 +46,8 @@ def registers_of(buffer: Buffer) -> int:
 
 
 def share(
-    writer: KernelWriter, element: str, name: str, shape: tuple[int, ...], itemsize: int, wide: bool = False
-) -> None:
+    writer: KernelWriter, element: str, name: str, shape: tuple[int, ...], itemsize: int, wide: bool = False,
+    swizzled: bool = False,
+) -> None:  # fmt: skip
     """Declare an array in shared memory, at the head of the kernel."""
-    writer.shared.append(SharedArray(element, name, tuple(e for e in shape if e > 1), itemsize, wide))
+    writer.shared.append(SharedArray(element, name, tuple(e for e in shape if e > 1), itemsize, wide, swizzled))

@@ -11,7 +11,7 @@ from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipelined_phases
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.gpu.lanes import deal_out, described
 from tcomp.backends.gpu.loads import gather, gathering
-from tcomp.backends.gpu.matrices import MATRICES, multiplies, multiply_matrices
+from tcomp.backends.gpu.matrices.warps import GROUPS, MATRICES, in_groups, multiplies, multiply_matrices
 from tcomp.backends.gpu.memory import declare
 from tcomp.backends.gpu.overhang import WHOLE, overhung
 from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
@@ -56,9 +56,11 @@ class PhaseWriter:
                     self.uniform(child, depth, ranges)
             case For():
                 node = self._while_seen(node)
-                self._prefetched(node, depth, ranges)
+                pipelined = self._prefetched(node, depth, ranges)
                 node = self._unrolled_rounds(node, depth, ranges)
                 self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
+                for own in pipelined:
+                    own.finish(depth)
             case Let():
                 self.writer.let(node, depth, ranges, self.uniform)
             case If():
@@ -95,17 +97,20 @@ class PhaseWriter:
         self.writer.put(depth, "#pragma unroll")
         return guarded(node, low[0], high[1], ranges)
 
-    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> None:
-        """In front of a loop whose iterations fetch: ask for what the first one needs."""
+    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> list[Pipelined]:
+        """In front of a loop whose iterations fetch: ask for what the first one needs.  The pipelines of its phases."""
         phases, phase = pipelined_phases(self.writer, node), node.body
         copies = [] if phases else copies_ahead(self.writer, node, ranges)
         if phases:
-            self.pipelined |= Pipelined.begin(self.writer, node, phases, depth, ranges)
-        elif copies:
+            found = Pipelined.begin(self.writer, node, phases, depth, ranges)
+            self.pipelined |= found
+            return list(found.values())
+        if copies:
             assert isinstance(phase, Scope)
             filled = self._filled(phase, ranges)
             self.ahead[phase.name] = Ahead(self.writer, node, copies, phase.around, filled)
             self.ahead[phase.name].begin(depth, ranges)
+        return []
 
     def _filled(self, node: Scope, ranges: Ranges) -> bool:
         """Whether what lies outside of a tensor must be zeros in copies at a phase."""
@@ -152,14 +157,18 @@ class PhaseWriter:
                 else:
                     fetched = ahead.arrive(copy, depth, ranges)
                 self.writer.fetched = (*self.writer.fetched, fetched)
+        if in_groups(self.writer, phase):
+            self.writer.put(depth, "tc_proxy_fence();")
         self._barrier(phase.mark + COPIED, depth)
         for prefetch in (ahead, pipelined):
             if prefetch is not None:
                 prefetch.ask_for_next(depth, ranges)
         node = whole or node
         if multiplies(self.writer, phase):
-            self.writer.put(depth, f"// {described(self.writer, node, phase, MATRICES)}")
-            multiply_matrices(self.writer, node.body, phase, depth)
+            who = GROUPS if in_groups(self.writer, phase) else MATRICES
+            self.writer.put(depth, f"// {described(self.writer, node, phase, who)}")
+            flight = 0 if pipelined is None else pipelined.pipeline.flight
+            multiply_matrices(self.writer, node.body, phase, depth, flight)
         elif phase.mark in self.writer.plan.operations:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:

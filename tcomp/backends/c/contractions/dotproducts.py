@@ -23,8 +23,8 @@ from tcomp.grammar.tree.function import Binary, Read
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, LoopExpr, LoopNode, Number, Variable, flattened
 from tcomp.mapping.contraction.registertile import Loads, RegisterTile, vectorised
+from tcomp.mapping.plan.layouts import StepGroups
 from tcomp.mapping.plan.operations import bare
-from tcomp.mapping.plan.values import StepGroups
 from tcomp.values.operators import BFLOAT16, FLOAT32, INT32, DType
 
 _EXPONENTS = 2 * 127 - 90

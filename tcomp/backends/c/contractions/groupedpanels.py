@@ -15,7 +15,8 @@ from tcomp.backends.c.vectors.widening import widened
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.prelude import INLINE
 from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
-from tcomp.mapping.plan.values import OVERHANG, Copy, StepGroups
+from tcomp.mapping.plan.layouts import OVERHANG, StepGroups
+from tcomp.mapping.plan.values import Copy
 from tcomp.model.scop import Storage, contiguous_strides
 from tcomp.values.operators import BFLOAT16, DTYPES, DType
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.gpu.banks import LANES_ALIKE, fetch_order, stores_whole_vectors, takes_turns
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
+from tcomp.mapping.plan.layouts import CORE_ROWS, PAIRED, SWIZZLED_ROW
 from tcomp.mapping.plan.values import Copy
 from tcomp.model.scop import contiguous_strides
 
@@ -117,7 +119,11 @@ class Fetching:
         """C text for the subscripts of the element in shared memory."""
         copy = self.copy
         inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
-        room, offsets = dict(zip(copy.order, copy.room, strict=True)), self.offsets()
+        offsets = self.offsets()
+        if copy.swizzle is not None:
+            place = straight_place(copy, offsets[copy.swizzle.side], offsets[copy.swizzle.step])
+            return f"[tc_swizzled({expression_text(inner.simplify(place), inner)})]"
+        room = dict(zip(copy.order, copy.room, strict=True))
         return "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
 
     def address(self, corner: tuple[LoopExpr, ...]) -> LoopExpr:
@@ -157,7 +163,7 @@ def prepare_fetch(writer: KernelWriter, copy: Copy, ranges: Ranges, stages: int 
     shape = (stages, *copy.room)
     by_warps = any(o.statement == copy.statement for o in writer.plan.operations.values())
     wide = copy.vector > 1 or stages > 1 or by_warps
-    share(writer, DEVICE_TYPES[copy.dtype.name], tile, shape, copy.dtype.itemsize, wide)
+    share(writer, DEVICE_TYPES[copy.dtype.name], tile, shape, copy.dtype.itemsize, wide, copy.swizzle is not None)
     writer.uses_thread = True
     return Fetching(writer, copy, tile, writer.unlike("e", ranges))
 
@@ -187,6 +193,36 @@ def fetch(
         writer.at(f"fetch {copy.storage}")
     writer.put(depth, "}")
     return Fetched(copy, own.tile, corner)
+
+
+def straight_place(copy: Copy, side: LoopExpr, step: LoopExpr) -> LoopExpr:
+    """Where an element at a place along the side and the steps lies in a swizzled copy, but for its swizzle.
+
+    As ``Swizzle.place`` has it in numbers.
+    """
+    swizzle = copy.swizzle
+    assert swizzle is not None
+
+    def part(of: LoopExpr, by: int, extent: int | None, weight: int) -> LoopExpr:
+        found: LoopExpr = of if by == 1 else Operation("floordiv", (of, Number(by)))
+        found = found if extent is None else Operation("mod", (found, Number(extent)))
+        return Operation("*", (found, Number(weight)))
+
+    def total(*terms: LoopExpr) -> LoopExpr:
+        return functools.reduce(lambda a, b: Operation("+", (a, b)), terms)
+
+    warps, pair = swizzle.warps, CORE_ROWS * PAIRED
+    if warps:
+        side = total(
+            part(side, pair * warps, None, pair * warps),
+            part(side, CORE_ROWS, warps, pair),
+            part(side, CORE_ROWS * warps, PAIRED, CORE_ROWS),
+            part(side, 1, CORE_ROWS, 1),
+        )
+    along_side = copy.order[-1] == swizzle.side
+    inner, row, rows = (side, step, copy.shape[swizzle.step]) if along_side else (step, side, copy.shape[swizzle.side])
+    length = SWIZZLED_ROW // copy.dtype.itemsize
+    return total(part(inner, length, None, rows * length), part(row, 1, None, length), part(inner, 1, length, 1))
 
 
 def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -> str:

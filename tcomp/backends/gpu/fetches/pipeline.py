@@ -143,6 +143,14 @@ class Pipelined:
         if self.last:
             self._advance(self.stage, depth)
 
+    def finish(self, depth: int) -> None:
+        """Behind the loop: wait for the products that are still under way."""
+        phase = self.node.body
+        if self.pipeline.flight and isinstance(phase, Scope):
+            operation = self.writer.plan.operations[phase.name]
+            sums = self.writer.locals[self.writer.statements[operation.statement].target].name
+            self.writer.put(depth, f"tc_wgmma_wait<0>({sums});")
+
     def _advance(self, name: str, depth: int) -> None:
         self.writer.put(depth, f"{name} = {name} + 1 == {self.pipeline.stages} ? 0 : {name} + 1;")
 

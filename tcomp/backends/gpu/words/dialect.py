@@ -18,15 +18,28 @@ DEVICE_TYPES = C_STORAGE_TYPES | {"float16": "unsigned short"}
 """The C type of one element in memory."""
 
 
+SWIZZLE_ALIGNMENT = 1024
+"""Eight rows of 128 bytes, after which a swizzle begins again."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedArray:
-    """An array in shared memory; extents outermost first, ``itemsize`` in bytes, ``wide`` if aligned to 16 bytes."""
+    """An array in shared memory; extents outermost first, ``itemsize`` in bytes, ``wide`` if aligned to 16 bytes.
+
+    What is ``swizzled`` by its addresses begins where their pattern does.
+    """
 
     element: str
     name: str
     shape: tuple[int, ...]
     itemsize: int
     wide: bool = False
+    swizzled: bool = False
+
+    @property
+    def alignment(self) -> int:
+        """What its address is a multiple of, in bytes."""
+        return SWIZZLE_ALIGNMENT if self.swizzled else 16 if self.wide else self.itemsize
 
     @property
     def bytes(self) -> int:

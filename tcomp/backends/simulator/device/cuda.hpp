@@ -179,6 +179,10 @@ static __forceinline__ void tc_proxy_fence() { tc_sim_fence_proxy(); }
 static __forceinline__ void tc_wgmma_commit() { tc_sim_close_products(); }
 template <int newest>
 static __forceinline__ void tc_wgmma_wait() { tc_sim_wait_products(newest); }
+template <int rows, int columns>
+static __forceinline__ void tc_wgmma_fence(float (&)[rows][columns]) { tc_sim_fence_registers(); }
+template <int newest, int rows, int columns>
+static __forceinline__ void tc_wgmma_wait(float (&)[rows][columns]) { tc_sim_wait_products(newest); }
 #define TC_WARPGROUP(name, kind, columns)                                                                    \
   template <int turned_a, int turned_b>                                                                      \
   static __forceinline__ void name##columns(float (&low)[columns / 4], float (&high)[columns / 4],           \

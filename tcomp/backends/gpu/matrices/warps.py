@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tcomp.backends.gpu.matrices.warpgroups import Warpgroups
 from tcomp.backends.gpu.words.spelling import Fetched
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.ir import Execute, LoopNode, walk
@@ -16,6 +17,9 @@ from tcomp.mapping.plan.values import Buffer, Phase, Plan
 
 MATRICES = ", matrices by warps"
 """What the comment on such a phase says."""
+
+GROUPS = ", matrices by warpgroups"
+"""The same where four warps multiply together."""
 
 _MULTIPLY = {
     "mma.m16n8k16.f16": "tc_mma_f16",
@@ -35,6 +39,11 @@ def multiplies(writer: KernelWriter, phase: Phase) -> bool:
     return operation is not None and operation.kind == "contract"
 
 
+def in_groups(writer: KernelWriter, phase: Phase) -> bool:
+    """Whether warpgroups multiply matrices at a phase."""
+    return multiplies(writer, phase) and BY_NAME[writer.plan.operations[phase.mark].atom].in_groups
+
+
 def sums_in_registers(plan: Plan, buffer: Buffer) -> int:
     """How many sums a thread keeps for each element of a buffer: where floats are in parts, those of a tile, too."""
     own = [o for o in plan.operations.values() if plan.scop.by_name[o.statement].target == buffer.storage and o.atom]
@@ -48,16 +57,20 @@ def lent_to_warps(plan: Plan, buffer: Buffer) -> bool:
     return kept and any(buffer.storage in {read.tensor for read in operands_of(statement)} for statement in own)
 
 
-def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int) -> None:
+def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth: int, flight: int = 0) -> None:
     """All steps of a tile: each warp fetches fragments of both operands, and multiplies each row by each column.
 
-    Row ``8 W (2 i + h) + 8 w + g`` of a tile is row ``8 h + g`` of atom ``i`` of warp ``w`` of W.
+    Row ``8 W (2 i + h) + 8 w + g`` of a tile is row ``8 h + g`` of atom ``i`` of warp ``w`` of W.  Warpgroups may leave
+    the products of so many tiles under way: ``flight``.
     """
     copies = copies_at(writer.plan, phase.mark)
     product = product_at(writer.plan, phase, copies, BY_NAME[writer.plan.operations[phase.mark].atom])
     assert product is not None
     (instance,) = {n.statement for n in walk(node) if isinstance(n, Execute)}
     writer.uses_thread = True
+    if product.atom.in_groups:
+        Warpgroups(writer, product, instance, flight).write(depth)
+        return
     step, i, j, word = (writer.fresh(name) for name in ("step", "i_atom", "j_atom", "word"))
     rows, columns = (
         writer.fresh(f"{writer.program.dialect.name(o.storage)}_part") for o in (product.row, product.column)

@@ -1,0 +1,42 @@
+"""How operands lie in shared memory where a warpgroup's instruction reads them by itself.
+
+An instruction reads 64 rows of 16 steps, given by where the first lies and how far groups of eight rows are apart (PTX
+ISA, "Asynchronous warpgroup level matrix instructions").  Warp w of a group leaves in a lane row ``16 w + g`` and that
+eight further.  Rows of a tile are dealt in turn to warps, eight to each, so what one lane has is as far apart as all
+warps reach together.  Those groups of eight are brought together where rows are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcomp.mapping.machines.atoms import GROUP_COLUMNS, GROUP_STEPS, GROUP_WARPS, ROWS
+from tcomp.mapping.plan.layouts import SWIZZLED_ROW, Swizzle
+from tcomp.mapping.plan.values import Copy, Plan
+
+
+def with_swizzle(plan: Plan, copy: Copy, side: int, step: int, warps: int) -> Copy:
+    """The copy of an operand for a warpgroup, as rows or columns lie in the tensor; ``warps`` is 0 for columns."""
+    strides = plan.scop.storages[copy.storage].strides
+    order = tuple(sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d)))
+    return replace(copy, order=order, padding=0, swizzle=Swizzle(side, step, warps))
+
+
+def lies_for_groups(copy: Copy, side: int, step: int, warps: int) -> bool:
+    """Whether a copy lies as a warpgroup's instruction reads it; ``warps`` is 0 for columns."""
+    return copy.swizzle == Swizzle(side, step, warps) and has_panels(copy)
+
+
+def has_panels(copy: Copy) -> bool:
+    """Whether the elements of a swizzled copy fill whole panels, and whole groups of rows of all warps."""
+    swizzle, rank = copy.swizzle, len(copy.shape)
+    if swizzle is None or swizzle.side == swizzle.step or not {swizzle.side, swizzle.step} <= set(range(rank)):
+        return False
+    if sorted(copy.order) != list(range(rank)) or copy.order[-1] not in (swizzle.side, swizzle.step):
+        return False
+    if copy.padding or copy.step != 1 or copy.groups is not None or copy.dtype.itemsize * GROUP_STEPS != SWIZZLED_ROW:
+        return False
+    rows = ROWS * swizzle.warps if swizzle.warps else GROUP_COLUMNS
+    alone = all(e == 1 for d, e in enumerate(copy.shape) if d not in (swizzle.side, swizzle.step))
+    whole = copy.shape[swizzle.side] % rows == 0 and copy.shape[swizzle.step] % GROUP_STEPS == 0
+    return alone and whole and swizzle.warps % GROUP_WARPS == 0

@@ -1,0 +1,90 @@
+"""Products of matrices by warpgroups: one instruction reads both operands from shared memory, while threads go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcomp.backends.gpu.words.spelling import Fetched
+from tcomp.backends.gpu.writer import KernelWriter
+from tcomp.mapping.gpu.matrices.products import Operand, Product
+from tcomp.mapping.machines.atoms import COLUMNS, GROUP_STEPS, GROUP_WARPS, ROWS
+from tcomp.mapping.machines.gpu import WARP
+from tcomp.mapping.plan.layouts import CORE_ROWS, SWIZZLED_ROW
+
+_MULTIPLY = {"wgmma.m64k16.f16": "tc_wgmma_f16", "wgmma.m64k16.bf16": "tc_wgmma_bf16"}
+
+_APART = CORE_ROWS * SWIZZLED_ROW
+"""Bytes from eight rows of an operand to the next eight."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Warpgroups:
+    """A product at a phase.  The products of ``flight`` tiles may be under way when its threads go on."""
+
+    writer: KernelWriter
+    product: Product
+    instance: str
+    flight: int
+
+    def write(self, depth: int) -> None:
+        """All steps of a tile: 64 rows of each group by all columns, 16 steps at a time."""
+        writer, product = self.writer, self.product
+        step, i = writer.fresh("step"), writer.fresh("i_atom")
+        groups, blocks = product.warps // GROUP_WARPS, product.row_blocks
+        block = f"thread / {GROUP_WARPS * WARP}" if groups > 1 else "0"
+        if blocks > 1:
+            turn = i if groups == 1 else f"{groups} * {i}"
+            block = turn if groups == 1 else f"({turn} + {block})"
+        name = writer.locals[product.target.storage].name
+        first = f"2 * {i}" if blocks > 1 else "0"
+        second = f"2 * {i} + 1" if blocks > 1 else "1"
+        assert isinstance(product.row, Operand)
+        turned = f"<{int(product.row.turned)}, {int(product.column.turned)}>"
+        columns = product.column_blocks * COLUMNS
+        writer.put(depth, f"tc_wgmma_fence({name});")
+        self._loop(depth, step, product.steps)
+        inner = depth + 1
+        if blocks > 1:
+            self._loop(inner, i, blocks)
+            inner += 1
+        operands = ", ".join((self._rows(block, step), self._columns(step)))
+        writer.put(
+            inner, f"{_MULTIPLY[product.atom.name]}_n{columns}{turned}({name}[{first}], {name}[{second}], {operands});"
+        )
+        writer.at(self.instance)
+        for closed in range(inner - 1, depth - 1, -1):
+            writer.put(closed, "}")
+        writer.put(depth, "tc_wgmma_commit();")
+        writer.put(depth, f"tc_wgmma_wait<{self.flight}>({name});")
+
+    def _loop(self, depth: int, iterator: str, trips: int) -> None:
+        self.writer.put(depth, "#pragma unroll")
+        self.writer.put(depth, f"for (int {iterator} = 0; {iterator} < {trips}; ++{iterator}) {{")
+
+    def _rows(self, block: str, step: str) -> str:
+        """The descriptor of 64 rows; of a copy whose steps lie together, they begin 64 rows of a panel further."""
+        operand = self.product.row
+        assert isinstance(operand, Operand)
+        each = (
+            GROUP_WARPS * ROWS * GROUP_STEPS if not operand.turned else operand.copy.shape[operand.step] * GROUP_STEPS
+        )
+        start = "" if block == "0" else f"{each} * {f'({block})' if ' ' in block and block[0] != '(' else block} + "
+        return self._descriptor(operand, start, step)
+
+    def _columns(self, step: str) -> str:
+        """The descriptor of all columns."""
+        return self._descriptor(self.product.column, "", step)
+
+    def _descriptor(self, operand: Operand, start: str, step: str) -> str:
+        """What the instruction is told of an operand: where it begins, and bytes between panels and groups of rows."""
+        fetched: Fetched = next(f for f in self.writer.fetched if f.copy is operand.copy)
+        copy, each = operand.copy, self.product.atom.steps
+        panel = SWIZZLED_ROW
+        if operand.turned:
+            further, panel = f"{each * GROUP_STEPS} * {step}", SWIZZLED_ROW * copy.shape[operand.step]
+        elif copy.shape[operand.step] == GROUP_STEPS:
+            further = f"{each} * {step}"
+        else:
+            many = GROUP_STEPS // each
+            further = f"{copy.shape[operand.side] * GROUP_STEPS} * ({step} / {many}) + {each} * ({step} % {many})"
+        return f"tc_descriptor(&{fetched.name}[{start}{further}], {panel}, {_APART})"
