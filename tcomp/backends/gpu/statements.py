@@ -6,8 +6,10 @@ from tcomp.backends.dialect import bare, combine, load, store
 from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
+from tcomp.grammar.tree.function import Cast, Expr
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
+from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, DType
 
 
 def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpeller:
@@ -63,13 +65,20 @@ def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, va
         writer.put(depth - 1, "}")
 
 
+def _before_memory_rounds(value: Expr, dtype: DType) -> Expr:
+    """A value that is stored as a short float, without the same rounding in front of that."""
+    rounded = isinstance(value, Cast) and value.dtype == dtype and dtype in (FLOAT16, BFLOAT16)
+    return value.operand if rounded and isinstance(value, Cast) and value.operand.dtype == FLOAT32 else value
+
+
 def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> None:
     """One instance of a statement."""
     statement = writer.statements[node.statement]
     own = speller(writer, node, ranges)
     dtype = writer.plan.scop.storages[statement.target].dtype
     target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
-    value = own.value(statement.value)
+    rounded_anyhow = statement.kind != "update" and not statement.scatters
+    value = own.value(_before_memory_rounds(statement.value, dtype) if rounded_anyhow else statement.value)
     asked = ranges_of(statement.value) if statement.scatters else ()
     inside = " && ".join(map(own.value, asked))
     if asked:
