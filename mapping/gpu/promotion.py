@@ -201,4 +201,4 @@ def _grouped(storage: str, reads: list[Read], footprints: list[isl.Map], apart: 
             joined = (g[0] + joined[0], g[1].union(joined[1]))
         groups.append(joined)
     for own, footprint in groups:
-        yield Operand(storage, tuple(dict.fromkeys(own)), box_hull(footprint))
+        yield Operand(storage, tuple(dict.fromkeys(own)), box_hull(footprint, rounded=True))

@@ -140,21 +140,34 @@ class BoxHull:
         return corner.sum(isl.Map.from_domain_and_range(corner.domain(), offsets))
 
 
-def box_hull(relation: isl.Map) -> BoxHull:
+def box_hull(relation: isl.Map, rounded: bool = False) -> BoxHull:
     """The smallest such box whose lower corner is one affine function of the tile.
 
     For each dimension every affine lower bound of the relation is a candidate corner; the one from which the relation
-    reaches least far wins (the method of isl's fixed box hull, which islpy does not expose).
+    reaches least far wins (the method of isl's fixed box hull, which islpy does not expose).  If corners may be
+    ``rounded``, one element that is another one in every so many tiles has such a corner, floor(i/4) say.
     """
     inputs, outputs = relation.dim(isl.dim_type.in_), relation.dim(isl.dim_type.out)
     lower = isl.MultiAff.zero(relation.get_space())
     shape = []
     for d in range(outputs):
         single = relation.project_out(isl.dim_type.out, d + 1, outputs - d - 1).project_out(isl.dim_type.out, 0, d)
-        corner, extent = _reach(single.reset_tuple_id(isl.dim_type.out) if outputs > 1 else single, inputs)
+        single = single.reset_tuple_id(isl.dim_type.out) if outputs > 1 else single
+        corner, extent = _reach(single, inputs)
+        if rounded and extent > 1:
+            corner, extent = _rounded(single) or (corner, extent)
         lower = lower.set_at(d, corner)
         shape.append(extent)
     return BoxHull(lower, tuple(shape))
+
+
+def _rounded(single: isl.Map) -> tuple[isl.Aff, int] | None:
+    """The corner of a relation that gives each tile one element, if that is one function of the tile."""
+    if not single.is_single_valued():
+        return None
+    pieces: list[isl.MultiAff] = []
+    isl.PwMultiAff.from_map(single).coalesce().foreach_piece(lambda _, value: pieces.append(value))
+    return (pieces[0].get_at(0), 1) if len(pieces) == 1 else None
 
 
 def _reach(single: isl.Map, inputs: int) -> tuple[isl.Aff, int]:
