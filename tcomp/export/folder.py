@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tcomp.backends.cuda.tools.images import compile_image
+from tcomp.backends.cuda.tools.nvrtc import CudaTextError
 from tcomp.backends.source import ANYWHERE, Source
 from tcomp.errors import TargetError, TcompError
 from tcomp.export import ctext, cudatext, opencltext
@@ -92,25 +93,32 @@ def _cpu(interface: Interface, folder: Path, architecture: str) -> tuple[dict[st
     return made, notes
 
 
+def _number(architecture: str) -> str:
+    """An architecture without the letter of its generation alone: its code is for devices of that number, too."""
+    return architecture.rstrip("af")
+
+
 def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -> tuple[dict[str, bytes], list[str]]:
     name = interface.name
     made: dict[str, bytes] = {}
-    chosen = tuple(GPUS) if architectures is None else tuple(dict.fromkeys(architectures))
+    # The code of one generation alone is made where the text is for that.
+    general = (a for a in GPUS if a == own or (a[-1].isdigit() and a != _number(own)))
+    chosen = tuple(general) if architectures is None else tuple(dict.fromkeys(architectures))
     done, notes = [], []
     for architecture in chosen:
         try:
             for variant in interface.variants:
                 _room(variant.source, architecture)
                 image = compile_image(variant.source, architecture)
-                made[f"{interface.symbol(variant)}_{architecture}.cubin"] = image.cubin
+                made[f"{interface.symbol(variant)}_{_number(architecture)}.cubin"] = image.cubin
                 if architecture == own:
                     made[f"{interface.symbol(variant)}.ptx"] = image.ptx.encode()
-        except TargetError as error:
+        except (TargetError, CudaTextError) as error:
             if architectures is not None:
                 raise
             notes.append(f"There is no machine code for {architecture}: {error.diagnostics[0].message}.")
         else:
-            done.append(architecture)
+            done.append(_number(architecture))
     if not done:
         raise TargetError("; ".join(notes))
     for variant in interface.variants:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,3 +291,11 @@ class TestMachineCode:
         image = compile_image(source, "sm_90a")
         assert "HGMMA" not in image.log and not re.search(r"C75\d\d", image.log), image.log
         assert all(kernel.spill_stores == 0 for kernel in image.kernels)
+
+    @pytest.mark.parametrize("target", ["cuda:sm_90", DEVICE])
+    def test_code_of_one_generation_is_exported_for_its_text_alone(self, target: str, tmp_path: Path) -> None:
+        kernel = tc.define(TEXTS["nn"][0]).f.compile(sizes={"M": 128, "N": 128, "K": 128}, target=target, options=WHOLE)
+        loops_of(kernel.compilation.source, target.removeprefix("cuda:"))
+        kernel.export(tmp_path / "f")
+        names = {re.sub(r".*_sm_", "", file.stem) for file in (tmp_path / "f").rglob("*.cubin")}
+        assert "90" in names and "90a" not in names and ("80" in names) == (target != DEVICE)
