@@ -208,3 +208,18 @@ class TestMachineCode:
         assert code.count("LDG") == code.count("LDG.E.128") == loads
         assert code.count("STG") == code.count("STG.E.128") == stores
         assert code.count("BAR") == 2 and code.count("LDL", "STL") == 0
+
+
+@NEEDS_COMPILER
+def test_an_update_that_sums_nothing_beside_a_row_that_is_summed() -> None:
+    """``O(n) += O0(n)`` has no index of its own: it is pointwise, in whatever thread has the row."""
+    text = """def f(float(N,K) I, float(N) O0) -> (O) {
+        O(n) = 0.0 where n in 0:N
+        O(n) += O0(n)
+        O(n) += I(n, r_n)
+        O(n) = O(n) / K
+    }"""
+    values = np.random.default_rng(0)
+    rows, first = values.random((5, 300), np.float32), values.random(5, np.float32)
+    found = tc.define(text).f(rows, first, target="simulator")
+    np.testing.assert_allclose(found, (first + rows.sum(1)) / 300, rtol=1e-5)

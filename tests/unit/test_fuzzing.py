@@ -212,7 +212,7 @@ class TestMachinery:
                     "m(n) max=! A(n,d) e(n,d) = A(n,d) - m(n) C(n) +=! e(n,d)",
                     {"M": 64, "K": 100},
                 ),
-                "warps": ("float(M,K) A", "m(n) max=! A(n,d) C(n,d) = A(n,d) - m(n)", {"M": 64, "K": 32}),
+                "warps": ("float(M,K) A", "B(n,d) = A(n,d) + 1 C(n,d) = B(n,d) + B(n,31-d)", {"M": 64, "K": 32}),
                 "sum": ("float(M) A", "C +=! A(m)", {"M": 1 << 23}),
                 "chain": ("float(M) A", "B(i) = A(i) C +=! B(i)", {"M": 4096}),
             },

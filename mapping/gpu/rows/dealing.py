@@ -53,9 +53,10 @@ class RowThreads:
             for d, extent in enumerate(box)
         )
         main = main_statement(scop, cluster)
-        if main.kind != "update" or along is not None:
+        summed = reduction_positions(cluster, main) if main.kind == "update" and along is None else []
+        if not summed:
             return Dealt("pointwise", deals, (), self.shape)
-        (position,) = reduction_positions(cluster, main)
+        (position,) = summed
         return Dealt("shared", deals, (Share(position, self.threads, last, self.vector),), self.shape)
 
 
