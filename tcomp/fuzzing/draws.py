@@ -18,8 +18,11 @@ from tcomp.fuzzing.rewriting import has_blocks
 from tcomp.mapping.machines.gpu import GPUS
 from tcomp.mapping.options.options import MappingOptions
 
-STEPWISE = "cpu"
-"""The target that runs blocks of steps, and kernels with open sizes."""
+STEPWISE = ("cpu", "simulator", "cuda")
+"""The targets that run blocks of steps."""
+
+OPEN = "cpu"
+"""The target that runs kernels with open sizes."""
 
 _VARIATIONS = 1 << 16
 
@@ -50,7 +53,7 @@ def draw(asked: Draw) -> Drawn:
     choices = Choices(random.Random(f"{asked.seed}/{asked.number}").randint)
     attempts = Attempts()
     program = generate(choices, attempts)
-    targets = [t for t in asked.targets if t == STEPWISE or not has_blocks(program.definition)]
+    targets = [t for t in asked.targets if t in STEPWISE or not has_blocks(program.definition)]
     cases = [_case(choices, program, target, "same") for target in targets]
     if targets:
         cases.append(_variant(choices, program, choices.pick(targets)))
@@ -77,7 +80,7 @@ def _variant(choices: Choices, program: Program, target: str) -> Case:
         changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)
     except MissingPackageError:
         return strided
-    if changed.opened and target != STEPWISE:
+    if changed.opened and target != OPEN:
         return strided
     if changed.bound or changed.opened:
         # Kernels for made-up processors are not called through operations.
