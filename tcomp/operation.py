@@ -18,7 +18,7 @@ from tcomp.arrays.kinds import NoMemoryOfItsOwnError
 from tcomp.autograd.registration import UNNAMED, Choices, Registration
 from tcomp.bound.operation import BoundOperation
 from tcomp.differentiable import Differentiable
-from tcomp.errors import Diagnostic, PlanError, ShapeError
+from tcomp.errors import Diagnostic, PlanError, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
@@ -236,8 +236,10 @@ class Operation(Differentiable):
             return OpenKernel(made)
         return self._kernel(given, target, MAIN, options, unchecked, plan)
 
-    def schedule(self, *, sizes: Mapping[str, int], target: str | None = None) -> Schedule:
+    def schedule(self, *arrays: Any, sizes: Mapping[str, int] | None = None, target: str | None = None) -> Schedule:
         """A schedule to be written by hand (docs/schedules.md), for arrays in C order.  Raises TcompError."""
+        if arrays or sizes is None:
+            raise TcompError(f"a schedule is for sizes: {self.name}.schedule(sizes={{...}}), not for arrays")
         from tcomp.schedules.schedule import begin  # noqa: PLC0415  (few processes write schedules)
 
         return begin(self.function, given_sizes(self.function, sizes), resolve(target, MAIN), self.compile)

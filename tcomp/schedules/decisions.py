@@ -93,7 +93,7 @@ def _split(found: _Decisions, step: Step) -> None:
 def _flag(option: str, value: bool) -> Callable[[_Decisions, Step], None]:
     def decide(found: _Decisions, step: Step) -> None:
         if step.given:
-            raise ScheduleError(f"{step.stage}.{step}: the passes choose for what this is; give no names")
+            raise ScheduleError(f"{step.stage}.{step}: here the passes choose what {step.word} is for; give no names")
         found.decide(step, option, value)
 
     return decide

@@ -42,9 +42,15 @@ def _from(state: State, stage: Stage, level: int, indent: int) -> Iterator[str]:
 def _inner(state: State, stage: Stage, indent: int) -> Iterator[str]:
     assert stage.place is not None
     kept = {None: "", "": ", each element once"}.get(stage.place.kept, f", each element once in {stage.place.kept}")
-    shift = "" if stage.place.shift is None else f", {stage.place.shift:+d} iterations"
+    shift = "" if stage.place.shift is None else f", {_moved(stage.place.shift)}"
     yield f"{'  ' * indent}# {stage.name}, {f'in step{shift}' if shift else f'as needed here{kept}'}:"
     yield from _from(state, stage, in_step(state, stage), indent)
+
+
+def _moved(shift: int) -> str:
+    if not shift:
+        return "in the same iteration"
+    return f"{abs(shift)} iteration{'s' * (abs(shift) > 1)} {'later' if shift > 0 else 'earlier'}"
 
 
 def _partly(state: State, stage: Stage) -> bool:

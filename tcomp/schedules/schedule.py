@@ -167,7 +167,7 @@ class Schedule:
         """Copy what a tensorized product reads of a tensor in an iteration of a loop, in the order of use."""
         return self._step("cache_read", tensor, at=at)
 
-    def cache_write(self) -> Schedule:
+    def cache_write(self, *given: Any) -> Schedule:
         """Nothing to say: sums have a place of their own always, as near as their loops let it be."""
         raise ScheduleError(
             "sums are collected in a place of their own without being asked, and go to the result when they are done: "
@@ -218,7 +218,7 @@ class Schedule:
     @property
     def plan(self) -> str | None:
         """The text of the plan (``docs/plans.md``); None where the model of the target makes it."""
-        if self._chosen_by_model:
+        if self._chosen_by_model or not self._state.stages:
             return None
         with ISL.value:
             return plan_of(self._state, f"schedule: {self._one_line()}")

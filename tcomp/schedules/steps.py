@@ -128,7 +128,8 @@ def compute_at(
     reader = state.stage(consumer)
     reader.loop(loop)
     if state.position(consumer) <= state.position(stage.name):
-        raise ScheduleError(f"{consumer} comes before {stage.name} in the program, or is it")
+        wrong = f"{consumer} comes before {stage.name}" if consumer != stage.name else f"{consumer} is this one"
+        raise ScheduleError(f"compute_at names a later stage, which reads this one; {wrong}")
     if any(item.how == PARALLEL for item in stage.loops):
         raise ScheduleError(f"loops of {stage.name} run in parallel, so it stays outside of others")
     return state.with_stage(replace(stage, place=Place(consumer, loop, _kept(reader, loop, store_at), shift)))

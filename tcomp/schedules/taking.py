@@ -40,8 +40,8 @@ def applied(state: State, step: Step) -> State:
     word = words.STEPS.get(step.word)
     if word is None:
         raise ScheduleError(
-            f"{step.stage}.{step}: on a processor the passes take this from the model alone, if at all; say auto() "
-            f"before, or one of {', '.join(words.STEPS)}"
+            f"{step.stage}.{step}: on a processor the passes take this beside the model, if at all: say auto() before; "
+            f"without it they take {', '.join(words.STEPS)}"
         )
     try:
         return word(state, state.stage(step.stage), *step.given, **dict(step.named))

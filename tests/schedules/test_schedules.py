@@ -50,11 +50,11 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         lambda s: s["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i", store_at="y_o"),
         "# B, as needed here, each element once in y_o:",
     ),
-    "in step": ("blur", lambda s: s["B"].compute_at("O", "y", shift=-2), "# B, in step, -2 iterations:"),
+    "in step": ("blur", lambda s: s["B"].compute_at("O", "y", shift=-2), "# B, in step, 2 iterations earlier:"),
     "ping pong": (
         "chain",
         lambda s: s["C"].compute_at("D", "i", shift=-1)["B"].compute_at("D", "i", shift=-2),
-        "# C, in step, -1 iterations:",
+        "# C, in step, 1 iteration earlier:",
     ),
     "one in another in a third": (
         "chain",
@@ -307,3 +307,14 @@ def test_random_schedules_that_are_accepted_are_right(seed: int) -> None:
             if not too_long(made):
                 agrees(name, made)
                 kernels += 1
+
+
+def test_a_schedule_is_for_sizes_and_may_have_nothing_to_do() -> None:
+    blur = operation("blur")
+    for attempt in (lambda: blur.schedule(), lambda: blur.schedule(np.zeros((4, 4), np.float32))):
+        with pytest.raises(tc.TcompError, match=r"a schedule is for sizes: blur.schedule\(sizes="):
+            attempt()
+    empty = blur.schedule(sizes=dict.fromkeys(TEXTS["blur"][1], 2))
+    assert empty.compile()(np.zeros((2, 2), np.float32)).size == 0
+    with pytest.raises(ScheduleError, match="B is this one"):
+        schedule("blur")["B"].compute_at("B", "y")
