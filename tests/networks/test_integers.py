@@ -97,6 +97,10 @@ def test_what_is_refused(network: Network) -> None:
         tc.compile_network(network, precision="int4", calibrate=[X])
     with pytest.raises(tc.NetworkError, match="nothing makes nowhere"):
         quantize(network, [X], keep=["nowhere"])
+    with pytest.raises(tc.NetworkError, match="percentile is 200"):
+        quantize(network, [X], percentile=200)
+    with pytest.raises(tc.NetworkError, match="not finite"):
+        quantize(network, [np.full_like(X, np.nan)])
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -123,7 +127,7 @@ def test_weights_of_16_bits(bias: bool, tmp_path: Any) -> None:
     assert (tc.load_network(tmp_path / "net.tcn")(x) == net(x)).all()
 
 
-def model(zero: int, kernel_type: str, bias: bool) -> Any:
+def model(zero: int, kernel_type: str, bias: bool, axis: int = 0) -> Any:
     """A convolution between rounded tensors, and a sum with the image, as exporters write them."""
     onnx = pytest.importorskip("onnx")
     helper, types = onnx.helper, onnx.TensorProto
@@ -138,7 +142,7 @@ def model(zero: int, kernel_type: str, bias: bool) -> Any:
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         node("DequantizeLinear", ["q", "s", "z"], ["d"]),
-        node("DequantizeLinear", ["K", "ks", "kz"], ["k"], axis=0),
+        node("DequantizeLinear", ["K", "ks", "kz"], ["k"], axis=axis),
         *([node("DequantizeLinear", ["B", "bs"], ["b"], axis=0)] if bias else []),
         node("Conv", ["d", "k", *(["b"] if bias else [])], ["c"], pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["r"]),
@@ -163,6 +167,16 @@ def test_a_model_that_came_rounded(zero: int, bias: bool) -> None:
     (expected,) = reference.run(None, {"x": x})
     found = net(x)
     # Sums in floats are rounded otherwise, so an element may be rounded to the next integer.
+    assert (np.abs(found - expected) > 1e-5).mean() < 0.01 and np.abs(found - expected).max() < 0.051
+
+
+def test_scales_along_another_dimension_are_none_of_filters() -> None:
+    """There are as many channels as filters."""
+    made = model(0, "int8", False, axis=1)
+    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(made)
+    x = np.random.default_rng(5).uniform(0.0, 2.5, (1, 8, 11, 13)).astype("f4")
+    (expected,) = reference.run(None, {"x": x})
+    found = tc.compile_network(made)(x)
     assert (np.abs(found - expected) > 1e-5).mean() < 0.01 and np.abs(found - expected).max() < 0.051
 
 

@@ -78,7 +78,7 @@ def _layer(
     image, kernel = (rounded(network, name, makers, values) for name in call.arguments[:2])
     if image is None or kernel is None or image.scale.size != 1 or image.zero.size != 1 or kernel.zero.any():
         return None
-    if kernel.name not in network.weights or kernel.scale.size not in (1, values[kernel.name].shape[0]):
+    if kernel.name not in network.weights or not _by_filter(kernel.scale, values[kernel.name].shape):
         return None
     bias = np.zeros(values[kernel.name].shape[0])
     for name in call.arguments[2:]:
@@ -87,6 +87,11 @@ def _layer(
             return None
         bias = known.astype(np.float64)
     return image, kernel, bias
+
+
+def _by_filter(scale: Array, shape: tuple[int, ...]) -> bool:
+    """Whether there is one scale, or one for each filter: along another dimension there may be as many."""
+    return scale.size == 1 or (scale.ndim == len(shape) and scale.shape[0] == scale.size == shape[0])
 
 
 def _known(network: Network, name: str, makers: Mapping[str, Call]) -> Array | None:

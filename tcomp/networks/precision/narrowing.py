@@ -20,7 +20,7 @@ _PARAMETER = re.compile(r"float\([^)]*\) (\w+)")
 def narrow_weights(network: Network) -> Network:
     """The network with the weights of its products of matrices in float16, but for those that it does not hold.
 
-    Sums are those of float32, so what differs is the rounding of weights, 2^-11 of each.
+    Sums are those of float32, so what differs is the rounding of weights: 2^-11 of each, and 2^-25 where that is more.
     """
     parts = Parts(network)
     for call in network.calls:

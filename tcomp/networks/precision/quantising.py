@@ -48,9 +48,12 @@ def quantize(
         ends: whether the first and the last layer are computed in integers, too.
 
     Raises:
-        NetworkError: there are no inputs, or ``keep`` names no layer.
+        NetworkError: there are no inputs, or some make elements that are not finite; ``keep`` names no layer, or
+            ``percentile`` is none.
         ShapeError: an input does not fit.
     """
+    if not 50.0 < percentile <= 100.0:
+        raise NetworkError(f"percentile is {percentile:g}; it must be above 50 and at most 100")
     network = fold_norms(fold_weights(share_calls(network)))
     chosen, kept = _layers(network, ends), set(keep)
     unknown = kept - {name for call in network.calls for name in call.results}
@@ -108,6 +111,8 @@ def _observed(network: Network, names: Sequence[str], data: Iterable[Any], perce
         arrays |= dict(zip((value.name for value in network.inputs), inputs, strict=True))
         for name in names:
             low, high = np.percentile(np.asarray(arrays[name]), (100.0 - percentile, percentile))
+            if not np.isfinite((low, high)).all():
+                raise NetworkError(f"{name} has elements that are not finite for some inputs, by which no scale fits")
             before = found.get(name, (0.0, 0.0))
             found[name] = min(before[0], float(low)), max(before[1], float(high))
         count += 1
