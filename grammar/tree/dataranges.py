@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcomp.grammar.tree.forms import to_form, variables
+from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Cast, Expr, Read, Select, Within
 
 
@@ -32,4 +32,7 @@ def are_rows(within: Within, sizes: Mapping[str, int]) -> bool:
     if len(lower.subscripts) != 1 or lower.boundary is not None or upper.boundary is not None:
         return False
     first, after = to_form(lower.subscripts[0], sizes), to_form(upper.subscripts[0], sizes)
-    return first is not None and after is not None and first.plus(1) == after and len(variables(first)) == 1
+    if first is None or after is None or first.plus(1) != after:
+        return False
+    # With 2*i in place of i, ranges may overlap, though none ends before it begins.
+    return [(type(term), factor) for term, factor in first.terms] == [(str, 1)]

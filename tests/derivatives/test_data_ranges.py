@@ -155,3 +155,14 @@ def test_ragged_batches(target: str) -> None:
     mask = np.arange(5) < length[:, None]
     np.testing.assert_allclose(d_x, mask[:, :, None] * d_y[:, None, None] * w, rtol=1e-5)
     np.testing.assert_allclose(d_w, np.einsum("bt,btd,b->d", mask, x, d_y), rtol=1e-4, atol=1e-5)
+
+
+def test_ranges_that_may_overlap_are_no_rows() -> None:
+    """Of ``row(2*i):row(2*i+1)`` none is backward here, and entry 1 belongs to both."""
+    text = """def f(float(E) V, int32(P) row, float(R) s) -> (Y) {
+        Y(i) +=! V(e) * s(i) where i in 0:R, e in row(2*i):row(2*i+1)
+    }"""
+    f = tc.define(text).f
+    V, row, s = np.ones(5, np.float32), np.array([0, 3, 1, 5], np.int32), np.array([10, 1], np.float32)
+    d_V = f.gradient(wrt=["V"])(V, row, s, np.ones(2, np.float32))
+    np.testing.assert_array_equal(d_V, [10, 11, 11, 1, 1])
