@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import threading
 from collections import Counter
 
 import numpy as np
@@ -82,3 +83,16 @@ def test_programs_in_steps_and_with_contents_are_timed() -> None:
     kernel = heat.compile(sizes={"N": 20000}, target="cpu")
     np.testing.assert_allclose(kernel(np.zeros(20000, "f4")), 0.5, rtol=1e-5)
     assert kernel.profile().lines[0].share > 0.5
+
+
+@samples
+def test_two_threads_are_asked_one_after_the_other() -> None:
+    """The signal of one must not find the handler of the other gone."""
+    softmax = tc.library.softmax.compile(sizes={"N": 200, "D": 1000}, target="cpu")
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(softmax.profile(0.2).samples)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and all(found)

@@ -50,7 +50,10 @@ int tcomp_sampling_begin(long nanoseconds) {
     sigaction(SIGPROF, &before, 0);
     return -1;
   }
-  return timer_settime(timer, 0, &every, 0);
+  if (!timer_settime(timer, 0, &every, 0)) return 0;
+  timer_delete(timer);
+  sigaction(SIGPROF, &before, 0);
+  return -1;
 }
 
 /* No more.  Returns how many places were noted; `found` points to them. */

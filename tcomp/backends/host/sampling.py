@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,12 +23,16 @@ from tcomp.backends.host.images import open_image
 from tcomp.backends.host.processes import work_directory
 from tcomp.backends.source import Source
 from tcomp.errors import TcompError
+from tcomp.storage.forks import Renewed
 
 _EVERY = 100_003
 """Nanoseconds between two questions; a prime, so that they do not keep step with what they watch."""
 
 _ENOUGH, _TRANSLATE_SECONDS = 5000, 60.0
 _TABLE = ("-g1",)
+
+_ALONE = Renewed(threading.Lock)
+"""One thread is asked at a time; a forked child has a lock of its own."""
 
 
 def sample_lines(source: Source, arguments: tuple[int | None, ...], seconds: float) -> Counter[int]:
@@ -65,16 +70,17 @@ def _asked(call: Callable[[], object], seconds: float) -> list[int]:
     """The addresses that the calling thread was at."""
     sampler = _sampler()
     call()
-    if sampler.tcomp_sampling_begin(_EVERY):
-        raise TcompError("the system has no timers that interrupt one thread")
-    end, enough = time.monotonic() + seconds, time.monotonic() + 1e-9 * _EVERY * _ENOUGH
-    try:
-        while time.monotonic() < min(end, enough):
-            call()
-    finally:
-        found = ctypes.POINTER(ctypes.c_size_t)()
-        count = sampler.tcomp_sampling_end(ctypes.byref(found))
-    return found[:count]
+    with _ALONE.value:
+        if sampler.tcomp_sampling_begin(_EVERY):
+            raise TcompError("the system has no timers that interrupt one thread")
+        end, enough = time.monotonic() + seconds, time.monotonic() + 1e-9 * _EVERY * _ENOUGH
+        try:
+            while time.monotonic() < min(end, enough):
+                call()
+        finally:
+            found = ctypes.POINTER(ctypes.c_size_t)()
+            count = sampler.tcomp_sampling_end(ctypes.byref(found))
+        return found[:count]
 
 
 @functools.cache
@@ -99,7 +105,10 @@ def _lines(translator: str, path: Path, places: Counter[int]) -> Counter[int]:
         check=False,
     ).stdout
     found: Counter[int] = Counter()
-    for address, lines in zip(addresses, re.split(r"^0x[0-9a-f]+\n", told, flags=re.MULTILINE)[1:], strict=True):
+    parts = re.split(r"^0x[0-9a-f]+\n", told, flags=re.MULTILINE)[1:]
+    if len(parts) != len(addresses):
+        raise TcompError(f"{translator} does not tell lines of addresses")
+    for address, lines in zip(addresses, parts, strict=True):
         outermost = re.search(r":(\d+)[^:]*\Z", lines)
         if outermost is not None and int(outermost[1]):
             found[int(outermost[1])] += places[address]
