@@ -104,6 +104,8 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
     # The code of one generation alone is made where the text is for that.
     general = (a for a in GPUS if a == own or (a[-1].isdigit() and a != _number(own)))
     chosen = tuple(general) if architectures is None else tuple(dict.fromkeys(architectures))
+    if len({*map(_number, chosen)}) < len(chosen):
+        raise TcompError(f"{', '.join(chosen)}: only one of architectures with one number can be in a folder")
     done, notes = [], []
     for architecture in chosen:
         try:

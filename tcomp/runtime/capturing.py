@@ -8,6 +8,7 @@ documentation of ``cupy.cuda``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,8 +79,12 @@ def capture(
                 stream.begin_capture()
                 try:
                     call(*arguments, out=outputs)
-                finally:
-                    graph = stream.end_capture()
+                except TcompError:
+                    # CUDA complains of a recording that failed; why it did is what the call says.
+                    with suppress(RuntimeError):
+                        stream.end_capture()
+                    raise
+                graph = stream.end_capture()
         except RuntimeError as error:
             raise TcompError(f"CUDA cannot record the call on cuda:{device}: {error}") from None
     return Captured(arguments, outputs, launches, device, graph)

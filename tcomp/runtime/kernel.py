@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from html import escape
@@ -202,7 +203,8 @@ class Kernel:
         """
         arguments = ordered(self._function, arguments, named) if named else arguments
         call = check_call(self._function, arguments, out, memory=self._memory)
-        return capture(self, call.place, arguments, out, len(self._source.launches), bool(self._source.checks))
+        launches = sum(0 not in self._source.launches[number].grid for number, *_ in self._source.order)
+        return capture(self, call.place, arguments, out, launches, bool(self._source.checks))
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.
@@ -258,7 +260,7 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     lines += [f"  note: {note}" for note in idle_options(specialisation, plan)]
     for number, (title, part, loops) in enumerate(compilation.parts):
         lines += [f"  {title}"] if title else []
-        own = [launch for launch in source.launches if not title or f"_piece{number}_" in launch.kernel]
+        own = [n for n in source.launches if not title or re.search(rf"_piece{number}_\d+\Z", n.kernel)]
         lines += _of_plan(part, loops, own)
     lines += [] if source.turns is None else [f"  launches: {len(source.turns)}, one after another"]
     lines += _bound(source, compilation)

@@ -70,6 +70,9 @@ def test_a_device_gets_one_launch_after_another_each_with_its_own_values(one: Fa
     found = tc.define(ADD).add(one.cupy.on(A), one.cupy.on(A))
     assert found.host.tolist() == [40, 50, 40, 50, 20, 30]
     assert one.cupy.names() == ["first", "second", "first", "second", "second"]
+    kernel = tc.define(ADD).add.compile(one.cupy.on(A), one.cupy.on(A))
+    assert kernel.capture(one.cupy.on(A), one.cupy.on(A)).launches == 5
+    seen = seen[:2]
     (low, place), (high, other) = seen
     assert (low, high, other - place) == (2**64 - 3, 4, 8)
 

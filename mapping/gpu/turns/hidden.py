@@ -1,7 +1,8 @@
 """Turns that a condition hides wholly, as keys behind its query are from causal attention: they are left out.
 
 Where a condition holds for no instance of a turn, every score counts as a number below all others, and every weight is
-0.  Then the turn leaves the maximum and the sums as they were.  A tile ends with the last turn of which it sees
+0.  Then the turn leaves the maximum as it was, if any score that is seen is above that number, and the sums, if what is
+multiplied by 0 is finite (``docs/numerics.md``).  A tile ends with the last turn of which it sees
 anything, and has one at least.
 """
 

@@ -136,7 +136,8 @@ class AccessCounts:
 class KernelCounts:
     """What one kernel of the launch sequence did, over the whole grid, and in all of its launches.
 
-    ``counted_blocks`` blocks were watched; numbers are scaled from them to all.  ``barriers`` is per block.
+    ``counted_blocks`` blocks were watched; numbers are scaled from them to all.  ``barriers`` is per block, in
+    all launches together.
     ``flops`` is None unless the flops of statements were given to ``load``.
     """
 
