@@ -96,7 +96,7 @@ def test_what_is_written_beside_the_elements_is_noticed(device: FakeCupy) -> Non
 
 def test_blocks_may_be_larger_than_simulated_ones() -> None:
     sizes = {
-        target: [int(np.prod(c.options.threads or 1)) for n in (0, 6) for c in draw(Draw(1, n, (target,))).cases]
+        target: [int(np.prod(c.options.threads or 1)) for n in range(16) for c in draw(Draw(1, n, (target,))).cases]
         for target in ("simulator", "cuda")
     }
     assert max(sizes["simulator"]) <= MOST_THREADS < max(sizes["cuda"]) <= MOST_ON_DEVICE
