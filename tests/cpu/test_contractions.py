@@ -31,7 +31,7 @@ def integers(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> 
 
 
 def vectors_in(kernel: tc.Kernel) -> bool:
-    return VECTOR.search(kernel.source) is not None
+    return VECTOR.search(kernel.source) is not None or "tc_matrix_product" in kernel.source
 
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

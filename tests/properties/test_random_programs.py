@@ -14,6 +14,7 @@ from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.execution import Outcome, Verdict, execute
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
+from tcomp.fuzzing.rewriting import has_blocks
 from tcomp.fuzzing.workers import ENVIRONMENT
 from tcomp.mapping.options.options import MappingOptions
 from tests.properties.machines import BOUNDS, Bounds
@@ -42,6 +43,9 @@ def test_variants_give_the_same(relation: str) -> None:
     @suite(5)
     @given(programs(), options("cpu"), st.integers(0, 1000))
     def check(program: Program, options: MappingOptions, variation: int) -> None:
-        assert execute(Case(program, "cpu", options, relation, variation)) == Outcome(Verdict.PASSED)
+        outcome = execute(Case(program, "cpu", options, relation, variation))
+        # What sizes that are left open do not do is refused in words, and so are some reads in blocks of steps.
+        refused = (relation == "open" or has_blocks(program.definition)) and outcome.verdict == Verdict.REFUSED
+        assert outcome == Outcome(Verdict.PASSED) or refused, outcome.detail
 
     check()
