@@ -5,21 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-import numpy as np
-
 from tcomp.backends.simulator.report import KernelCounts
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
-from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.limits import MAX_INDICES
-from tcomp.model.evaluation import numpy_dtype
-from tcomp.model.madeup import random_arguments
 from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.domains import draw_dates, draw_domain, draw_order, draw_threads
 from tcomp.pictures.memories import draw_footprint, draw_memory
-from tcomp.pictures.profiles import profile
+from tcomp.pictures.profiles import made_up_arrays, profile
 from tcomp.pictures.rates import draw_banks, draw_loops
 from tcomp.pictures.trees import draw_tree
 
@@ -54,16 +49,11 @@ def draw(compilation: Compilation, what: str, sizes: Sizes) -> Picture:
 
 def _counted(compilation: Compilation, sizes: Sizes) -> tuple[KernelCounts, ...]:
     """What the accesses of some blocks cost, as the simulator counts them."""
-    source, function = compilation.source, compilation.function
+    source = compilation.source
     if not source.launches:
         raise TcompError("banks and sectors are those of a GPU's memories: draw a kernel for cuda:sm_90, say")
-    arguments = random_arguments(function, infer(function, sizes.values), 0)
-    given = dict(zip((t.name for t in function.inputs), arguments.values, strict=True)) | arguments.fresh_contents()
-    arrays = [
-        given[a.name] if isinstance(given.get(a.name), np.ndarray) else np.zeros(a.shape, numpy_dtype(a.dtype))
-        for a in source.arguments
-    ]
+    arrays = made_up_arrays(source, compilation.function, sizes)
     report = (ctypes.c_int64 * (3 + MAX_INDICES))()
     settings = Settings(counting=True, blocks=_BLOCKS)
-    addresses = [array.ctypes.data for array in arrays if isinstance(array, np.ndarray)]
+    addresses = [array.ctypes.data for array in arrays]
     return tuple(load(source).run(addresses, ctypes.addressof(report), settings).kernels)

@@ -16,11 +16,10 @@ from tcomp.errors import TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
 from tcomp.model.evaluation import numpy_dtype
-from tcomp.model.madeup import random_arguments
+from tcomp.model.madeup import Array, random_arguments
 from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.rates import draw_shares
-from tcomp.values.operators import DType
 
 _SHOWN, _SHOWN_ALONE, _FEWEST = 0.005, 0.02, 100
 _SECONDS = 2.0
@@ -63,12 +62,7 @@ def profile(source: Source, function: Function, sizes: Sizes, seconds: float = _
     """
     if source.launches:
         raise TcompError('lines are timed on a processor; "banks" has what accesses cost on a GPU')
-    arguments = random_arguments(function, infer(function, sizes.values), 0)
-    given = dict(zip((t.name for t in function.inputs), arguments.values, strict=True)) | arguments.fresh_contents()
-    arrays = [
-        np.ascontiguousarray(given[a.name]) if isinstance(given.get(a.name), np.ndarray) else _empty(a.shape, a.dtype)
-        for a in source.arguments
-    ]
+    arrays = made_up_arrays(source, function, sizes)
     scratch, kept, _, report = workspace(source.scratch_bytes)
     counts = sample_lines(source, (*(a.ctypes.data for a in arrays), scratch, report), seconds)
     del kept
@@ -77,8 +71,16 @@ def profile(source: Source, function: Function, sizes: Sizes, seconds: float = _
     return Profile(profiled(source.text, counts), sum(counts.values()))
 
 
-def _empty(shape: Sequence[int], dtype: DType) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    return np.zeros(shape, numpy_dtype(dtype))
+def made_up_arrays(source: Source, function: Function, sizes: Sizes) -> list[Array]:
+    """An array for each argument of a kernel, with random values where it is read."""
+    arguments = random_arguments(function, infer(function, sizes.values), 0)
+    given = dict(zip((t.name for t in function.inputs), arguments.values, strict=True)) | arguments.fresh_contents()
+    found = []
+    for argument in source.arguments:
+        value = given.get(argument.name)
+        empty = np.zeros(argument.shape, numpy_dtype(argument.dtype))
+        found.append(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else empty)
+    return found
 
 
 def profiled(text: str, counts: Counter[int]) -> tuple[ProfiledLine, ...]:
