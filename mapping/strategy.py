@@ -39,6 +39,7 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.overhang import overhang_diagonals
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.tiles.atomics import meet_in_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
+        Pass("atomics", functools.partial(meet_in_elements, machine.atomic_words, machine.threads), plants=True),
         Pass("distribute", distribute_terms, plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
@@ -106,6 +108,7 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
+        Pass("atomics", functools.partial(meet_in_elements, gpu.atomic_words, gpu.all_threads), plants=True),
         Pass("turns", functools.partial(run_in_turns, gpu), plants=True),
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=turning_groups), plants=True),

@@ -127,6 +127,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     positions = cluster.coordinates[main.name]
     coordinate = positions.index(vector) if vector in positions else None
     untiled = (0,) * cluster.rank
+    if main.atomic:
+        return Nest("pointwise", None, None, untiled)
     if main.kind != "update":
         panel = None if turned_reads(scop, cluster) is None else frozenset[int]()
         return Nest("pointwise", vector, coordinate, untiled, panel=panel)

@@ -58,6 +58,8 @@ def tile_sizes(
         return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
     if ranges_of(main.value):
         return _tiles_of_ranges(scop, main, full, tuple(positions[m] for m in members))
+    if main.atomic:
+        return _many_tiles(full, [False] * len(full), full)
     source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)

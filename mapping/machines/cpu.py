@@ -57,6 +57,11 @@ class Machine:
     matrix_tiles: bool = False
 
     @property
+    def atomic_words(self) -> tuple[int, ...]:
+        """The bytes of elements into which threads combine values by one operation; none where one thread is alone."""
+        return (1, 2, 4, 8) if self.threads > 1 else ()
+
+    @property
     def far_stride(self) -> int:
         """Bytes between the steps of a column from which on its lines should be brought together."""
         return CACHES.far_stride_if_large if self.middle_is_large else CACHES.far_stride

@@ -48,7 +48,8 @@ class Gpu:
     ``float64`` says whether it computes with doubles at all; ``wave`` threads run in lock step, of which a kernel that
     asks for nothing more than NVIDIA's devices promise takes ``WARP`` together.  ``shuffles`` says whether these hand
     values to each other without memory; ``warpgroups`` whether four warps multiply matrices together, which the code of
-    one generation alone may ask for.
+    one generation alone may ask for.  ``atomic_words`` are the bytes of elements into which threads combine values
+    by one operation.
     """
 
     architecture: str
@@ -69,6 +70,7 @@ class Gpu:
     wave: int = WARP
     shuffles: bool = True
     warpgroups: bool = False
+    atomic_words: tuple[int, ...] = (4, 8)
 
     @property
     def version(self) -> int:
@@ -83,6 +85,11 @@ class Gpu:
         if atom.kind == "float64":
             return self.flops if self.doubles else 0.0
         return atom.rate * self.half_flops
+
+    @property
+    def all_threads(self) -> int:
+        """How many threads run at the same time."""
+        return self.multiprocessors * self.threads_per_multiprocessor
 
     @property
     def copies_asynchronously(self) -> bool:

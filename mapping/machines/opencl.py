@@ -7,21 +7,25 @@ less).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcomp.errors import Diagnostic, TargetError
 from tcomp.mapping.machines.gpu import Gpu
 
 OPENCL_DEVICES: dict[str, Gpu] = {
-    g.architecture: g
+    g.architecture: replace(g, shuffles=False, atomic_words=())
     for g in (
-        Gpu("cpu", "processor", 16, 1024, 4, 65536, 64 << 10, 32 << 10, 0.5e12, 0.05e12, shuffles=False),
-        Gpu("gpu", "GPU", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12, threads_per_block=256, shuffles=False),
+        Gpu("cpu", "processor", 16, 1024, 4, 65536, 64 << 10, 32 << 10, 0.5e12, 0.05e12),
+        Gpu("gpu", "GPU", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12, threads_per_block=256),
         Gpu(
             "gpu-single", "GPU without doubles", 32, 1024, 16, 65536, 64 << 10, 24 << 10, 8e12, 0.3e12,
-            threads_per_block=256, float64=False, shuffles=False,
+            threads_per_block=256, float64=False,
         ),
     )
 }  # fmt: skip
-"""Every kind that can be named as ``opencl:gpu``.  What threads that share a reduction need is left of local memory."""
+"""Every kind that can be named as ``opencl:gpu``.  What threads that share a reduction need is left of local memory.
+
+None hands values from thread to thread, or combines them by atomic operations."""
 
 
 def opencl_device(kind: str) -> Gpu:

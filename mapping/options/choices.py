@@ -19,5 +19,8 @@ NVIDIA_TARGETS = ("cuda", "simulator")
 GPU_TARGETS = (*NVIDIA_TARGETS, "opencl", "hip")
 """Where the options of a GPU's thread hierarchy matter; an option without ``targets`` matters everywhere."""
 
+ATOMIC_TARGETS = (*CPU_TARGETS, *NVIDIA_TARGETS, "hip")
+"""Where threads may combine values into one element by atomic operations."""
+
 MOST_THREADS = (1024, 1024, 64)
 """Threads that a block may have in x, y, z; 1024 in all."""

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.options.choices import (
+    ATOMIC_TARGETS,
     CPU_TARGETS,
     DISTRIBUTIONS,
     FUSION_STRATEGIES,
@@ -204,6 +205,14 @@ class MappingOptions:
         targets=GPU_TARGETS,
         method="with_max_shared_memory",
         original="maxSharedMemory",
+    )
+    atomics: bool = declare(
+        Flag(),
+        False,
+        "let threads meet in the elements that data choose for a reduction, by atomic operations: then sums of floats"
+        " are not the same to the bit from run to run",
+        targets=ATOMIC_TARGETS,
+        planted=True,
     )
     parallel: bool = declare(Flag(), True, "run the outer coincident loops on several threads", targets=CPU_TARGETS)
     fast_math: bool = declare(Flag(), False, "let the compiler break IEEE rules beyond sums")

@@ -341,7 +341,8 @@ class Plan:
     """A schedule with what its passes decided.
 
     ``program`` is the Scop as it was built, or rewritten; ``scop`` is that or, after fusion, what tiles run of it
-    (``tiles/expand.py``).  ``distributed`` names updates whose terms are added up one after another
+    (``tiles/expand.py``).  ``atomic`` names updates whose instances may
+    meet in an element (``tiles/atomics.py``); ``distributed`` names updates whose terms are added up one after another
     (``fusion/distributing.py``); after that ``unfolded`` are windows that are copied ahead, with the
     indices of the copy; after that ``merged`` names statements with two indices of each that became one
     (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
@@ -362,6 +363,7 @@ class Plan:
     buffers: Mapping[str, Buffer] = field(default_factory=lambda: MappingProxyType({}))
     operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
     phases: Mapping[str, Phase] = field(default_factory=lambda: MappingProxyType({}))
+    atomic: tuple[str, ...] = ()
     distributed: tuple[str, ...] = ()
     unfolded: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     merged: tuple[tuple[str, str, str], ...] = ()

@@ -29,6 +29,13 @@ def check_device(plan: Plan, gpu: Gpu) -> None:
                 f"the operation at {operation.mark} multiplies by {atom.name}, which {gpu.architecture} has not",
                 f"{have} it; without an atom, threads multiply elements",
             )
+    for name in plan.atomic:
+        dtype = plan.scop.storages[plan.scop.by_name[name].target].dtype
+        if dtype.itemsize not in gpu.atomic_words:
+            raise _refused(
+                f"{name} is atomic, but {gpu.architecture} has no such operations on {dtype}",
+                "without that, a thread runs all instances of its elements",
+            )
     for number, group in enumerate(plan.groups):
         wanted = shared_bytes(plan, group)
         if wanted > gpu.shared_per_block:

@@ -16,6 +16,7 @@ from tcomp.mapping.rescaling.running import can_run, running
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.rows import Row
 from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
+from tcomp.mapping.tiles.atomics import can_be_atomic, made_atomic
 from tcomp.mapping.tiles.splitting import split
 from tcomp.model.scop import Scop
 
@@ -24,7 +25,10 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     """The program as passes rewrote it before they scheduled it."""
     outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
     windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
-    terms = list[str]()
+    atomic, terms = list[str](), list[str]()
+    for row in source.rows("atomic"):
+        scop, name = _atomic(scop, row)
+        atomic.append(name)
     for row in source.rows("distributed"):
         scop, name = _distributed(scop, row)
         terms.append(name)
@@ -57,10 +61,17 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
         rows.append(one)
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
-        scop, scop, tree, (), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs, outlined=parts,
-        inlined=names, rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
+        scop, scop, tree, (), atomic=tuple(atomic), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs,
+        outlined=parts, inlined=names, rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
         kept=tuple(rows),
     )  # fmt: skip
+
+
+def _atomic(scop: Scop, row: Row) -> tuple[Scop, str]:
+    name = row.text("statement")
+    if name not in scop.by_name or not can_be_atomic(scop, name):
+        raise PlanError(f"{row.where}: {name} is no reduction whose elements data choose")
+    return made_atomic(scop, [name]), name
 
 
 def _distributed(scop: Scop, row: Row) -> tuple[Scop, str]:

@@ -217,6 +217,8 @@ def _of_error(error: Exception) -> Outcome:
             return Outcome(Verdict.FAILED, "written where it must not be", trace)
         case SimulationError():
             return Outcome(Verdict.FAILED, f"simulator: {error.report.findings[0].kind}", str(error))
+        case CompileError() if error.message.startswith("there is no atomic"):
+            return Outcome(Verdict.REFUSED, normalised(error.message))
         case TooComplexError() | MissingPackageError():
             return Outcome(Verdict.REFUSED, normalised(error.message))
         case LegalityError():

@@ -128,6 +128,7 @@ class ScopStatement:
     with ``reduction``) or "finish" (stores an accumulator).  Maps go from the domain to tensor elements; a read that
     depends on data covers its whole dimension.  ``tile_rank`` counts the tile members in front of the indices of an
     expanded statement.  ``renumbered`` says what the indices of the program are where the statement counts otherwise.
+    Instances of an ``atomic`` update may meet in an element.
     """
 
     name: str
@@ -143,6 +144,7 @@ class ScopStatement:
     origin: int
     tile_rank: int = 0
     renumbered: tuple[tuple[str, Expr], ...] = ()
+    atomic: bool = False
 
     @property
     def reported(self) -> tuple[tuple[str, Expr], ...]:
@@ -298,7 +300,8 @@ class Scop:
     @cached_property
     def pairs_in_order(self) -> dict[tuple[str, str], isl.Map]:
         """For two statements, the instances that may not run at the same time, reductions included."""
-        return by_statements(self.dependences.union(self.reduction_dependences))
+        pairs = by_statements(self.dependences.union(self.reduction_dependences))
+        return {pair: m for pair, m in pairs.items() if not (pair[0] == pair[1] and self.by_name[pair[0]].atomic)}
 
     def pairs_among(self, names: Collection[str]) -> dict[tuple[str, str], isl.Map]:
         """Those of ``pairs_in_order`` whose statements are both among some, in the same order."""

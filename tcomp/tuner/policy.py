@@ -105,4 +105,5 @@ def stored_options(made: Specialisation, device: str) -> MappingOptions:
 def _usable(known: Tuned, made: Specialisation) -> MappingOptions:
     """The options of a result, unless they promise little; what changes results is never taken from a store."""
     doubtful = not known.confirmed and known.speedup < _UNCONFIRMED_GAIN
-    return made.options if doubtful or known.options.fast_math != made.options.fast_math else known.options
+    changed = any(getattr(known.options, o) != getattr(made.options, o) for o in ("atomics", "fast_math"))
+    return made.options if doubtful or changed else known.options

@@ -111,8 +111,9 @@ def test_what_was_not_compared_must_promise_more(file: Path) -> None:
     assert options_of(tc.define(MM).mm) == tiled(8, 8)
 
 
-def test_fast_math_never_comes_from_the_database(file: Path) -> None:
-    keep(file, MappingOptions(fast_math=True))
+@pytest.mark.parametrize("option", ["fast_math", "atomics"])
+def test_what_changes_results_never_comes_from_the_database(option: str, file: Path) -> None:
+    keep(file, MappingOptions(**{option: True}))
     assert options_of(tc.define(MM).mm) == MappingOptions()
 
 

@@ -130,7 +130,7 @@ class TestBadValues:
     @pytest.mark.parametrize(
         ("text", "message", "hint"),
         [
-            ("[1]", "must be a JSON object with keys among blocks,", None),
+            ("[1]", "must be a JSON object with keys among atomics,", None),
             ("{", "mapping options are not JSON:", None),
             ("[" * 100_000, "mapping options are not JSON:", None),
             ('{"tile": 3}', "there is no mapping option 'tile'", "did you mean `tile_sizes`?"),
@@ -252,8 +252,9 @@ PROGRAMS = {
     ),
     "many tiles": (LAYER, {"M": 2000, "N": 2000, "K": 8}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
+    "bins": ("def f(int32(N) I, float(N) V) -> (float(50) O) { O(I(i)) +=! V(i) }", {"N": 90}),
 }
-"""A reduction that threads share, a contraction with statements after it, a short reduction, overlapping tiles."""
+"""A reduction that threads share, a contraction and what follows it, a short reduction, overlapping tiles, bins."""
 
 
 OTHERS: dict[str, tuple[object, ...]] = {
@@ -277,6 +278,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "use_shared_memory": (False,),
     "use_private_memory": (False,),
     "max_shared_memory": (0,),
+    "atomics": (True,),
     "parallel": (False,),
     "fast_math": (True,),
 }

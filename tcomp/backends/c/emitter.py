@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.c.atomics import atomic_update
 from tcomp.backends.c.contractions.aheadpanels import ahead_panels
 from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import panel_of
@@ -489,10 +490,13 @@ class Emitter:
         if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
             expr = expr.operand  # storing it is the conversion
         value = speller.value(expr)
-        if statement.kind == "update":
-            assert statement.reduction is not None
-            value = combine(statement.reduction, load(target, dtype), value, dtype)
-        text = f"{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{target} = {store(value, dtype)};"
+        if statement.reduction is not None and statement.atomic:
+            text = atomic_update(statement.reduction, target, value, dtype)
+        else:
+            if statement.reduction is not None:
+                value = combine(statement.reduction, load(target, dtype), value, dtype)
+            text = f"{target} = {store(value, dtype)};"
+        text = f"{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{text}"
         if declared:
             text = f"{{ {' '.join(declared)} {text} }}"
         self._put(depth, text)

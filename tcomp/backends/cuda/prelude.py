@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcomp.backends.cuda.atomics import ATOMICS
 from tcomp.backends.cuda.warpgroups import WARPGROUPS
 from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE, definitions
@@ -326,7 +327,9 @@ _NAME = called(r"\w+")
 def device_prelude(text: str, index: str, own: Mapping[str, str] = _NOTHING) -> str:
     """The definitions that ``text`` calls, for indices of type ``index``; a language's ``own`` replace CUDA's."""
     table = {name: body.replace(INLINE, _DEVICE) for name, body in definitions().items()}
-    table |= {name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in {**_INDEX, **own}.items()}
+    table |= {
+        name: body.replace("$D", _DEVICE).replace("$I", index) for name, body in {**_INDEX, **ATOMICS, **own}.items()
+    }
     found: dict[str, str] = {}
 
     def add(calling: str, inside: frozenset[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcomp.backends.dialect import bare, combine, load, store
+from tcomp.backends.gpu.words.atomics import atomic_name
 from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
@@ -48,6 +49,11 @@ def named_indices(writer: KernelWriter, own: DeviceSpeller) -> dict[str, LoopExp
 
 def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, value: str, statement: str) -> None:
     """An assignment behind the declarations of those indices that it names and that are not declared yet."""
+    put_behind_indices(writer, depth, own, assignment(target, value), statement)
+
+
+def put_behind_indices(writer: KernelWriter, depth: int, own: DeviceSpeller, line: str, statement: str) -> None:
+    """A line behind the declarations of those indices that it names and that are not declared yet."""
     index_type = writer.program.dialect.index
     fresh = named_indices(writer, own)
     clash = any(writer.declared.get(name, argument) != argument for name, argument in fresh.items())
@@ -59,7 +65,7 @@ def assign(writer: KernelWriter, depth: int, own: DeviceSpeller, target: str, va
             writer.put(depth, f"const {index_type} {name} = {expression_text(argument, own.ranges)};")
     if not clash:
         writer.declared |= fresh
-    writer.put(depth, assignment(target, value))
+    writer.put(depth, line)
     writer.at(statement)
     if clash:
         writer.put(depth - 1, "}")
@@ -88,15 +94,27 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
         for name, argument in named_indices(writer, own).items():
             writer.put(depth + 1, f"const {writer.dialect.index} {name} = {expression_text(argument, ranges)};")
         writer.put(depth + 1, f"if ({inside}) {{")
+    if statement.kind == "update" and statement.atomic:
+        assert statement.reduction is not None
+        done = f"{atomic_name(statement.reduction, dtype)}(&{target}, {bare(value)});"
+        _put_instance(writer, depth, own, done, statement.name, bool(asked))
+        return
     if statement.kind == "update":
         assert statement.reduction is not None
         value = combine(statement.reduction, load(target, dtype, writer.dialect), value, dtype)
     stored = store(bare(value), dtype, writer.dialect)
+    _put_instance(writer, depth, own, assignment(target, stored), statement.name, bool(asked))
+
+
+def _put_instance(
+    writer: KernelWriter, depth: int, own: DeviceSpeller, line: str, statement: str, asked: bool
+) -> None:  # fmt: skip
+    """The line of an instance, at the end of the block that ``asked`` opened for it, or behind its indices."""
     if not asked:
-        assign(writer, depth, own, target, stored, statement.name)
+        put_behind_indices(writer, depth, own, line, statement)
         return
-    writer.put(depth + 2, assignment(target, stored))
-    writer.at(statement.name)
+    writer.put(depth + 2, line)
+    writer.at(statement)
     writer.put(depth + 1, "}")
     writer.put(depth, "}")
 

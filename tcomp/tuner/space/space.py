@@ -23,7 +23,7 @@ from tcomp.runtime.registry import machine_of
 from tcomp.tuner.space.outline import tiles_of_model, unfused
 from tcomp.tuner.space.parameters import Parameter, Scalar, Sizes
 
-NOT_SEARCHED = frozenset({"fast_math", "math", "max_shared_memory"})
+NOT_SEARCHED = frozenset({"atomics", "fast_math", "math", "max_shared_memory"})
 """An option that changes results, and one that only bounds what others decide."""
 
 HALVINGS = 10
