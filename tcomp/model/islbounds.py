@@ -95,6 +95,22 @@ def bounded(function: Function) -> Iterator[Bounds]:
             context.reset_operations()
 
 
+def attempted(step: Callable[[], Value], operations: int) -> Value | None:
+    """The result of a step, or None where it would take isl more operations; not within ``bounded``."""
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(operations)
+    try:
+        return step()
+    except (isl.Error, TypeError):
+        if not _gave_up():
+            raise
+        return None
+    finally:
+        context.set_max_operations(0)
+        context.reset_operations()
+
+
 def _gave_up() -> bool:
     """Whether isl refuses work: past its limit every operation fails, and not each of them says why."""
     try:

@@ -43,18 +43,22 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         lambda s: (
             s["O"].tile("y", "x", 4, 8).parallel("y_o").vectorize("x_i")["B"].compute_at("O", "x_o").vectorize("x")
         ),
-        "vectorized for x_i in 0 .. 8:",
+        "vectorized for x_i in 0 .. min(8, 15 - 8*x_o):",
     ),
     "sliding in strips": (
         "blur",
         lambda s: s["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i", store_at="y_o"),
         "# B, as needed here, each element once in y_o:",
     ),
-    "in step": ("blur", lambda s: s["B"].compute_at("O", "y", shift=-2), "# B, in step, 2 iterations earlier:"),
+    "in step": (
+        "blur",
+        lambda s: s["B"].compute_at("O", "y", shift=-2),
+        "# B, in step, 2 iterations earlier, so that B.y is O.y + 2:",
+    ),
     "ping pong": (
         "chain",
         lambda s: s["C"].compute_at("D", "i", shift=-1)["B"].compute_at("D", "i", shift=-2),
-        "# C, in step, 1 iteration earlier:",
+        "# C, in step, 1 iteration earlier, so that C.i is D.i + 1:",
     ),
     "one in another in a third": (
         "chain",
@@ -96,14 +100,14 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
         lambda s: s["B"].inline()["B#2"].inline()["C"].compute_at("B#3", "i"),
         "# C, as needed here:",
     ),
-    "copies of rows": ("blur", lambda s: s["O"].unroll("y", 4), "unrolled for y_i in 0 .. 4:"),
+    "copies of rows": ("blur", lambda s: s["O"].unroll("y", 4), "unrolled for y_i in 0 .. min(4, 11 - 4*y_o):"),
     "copies inside": ("blur", lambda s: s["O"].interchange("y", "x").unroll("y"), "unrolled for y in 0 .. 11:"),
     "a window that is unrolled": (
         "blur",
         lambda s: s["O"].unroll("y", 3)["B"].compute_at("O", "y_i", store_at="root"),
-        "unrolled for y_i in 0 .. 3:",
+        "unrolled for y_i in 0 .. min(3, 11 - 3*y_o):",
     ),
-    "copies of steps": ("mm", lambda s: s["C"].unroll("k", 2), "unrolled for k_i in 0 .. 2:"),
+    "copies of steps": ("mm", lambda s: s["C"].unroll("k", 2), "unrolled for k_i in 0 .. min(2, 7 - 2*k_o):"),
     "copies of copies": (
         "mm",
         lambda s: s["C"].unroll("n", 3).unroll("n_o").vectorize("k"),
@@ -112,7 +116,7 @@ LEGAL: dict[str, tuple[str, Steps, str]] = {
     "copies in a tile": (
         "mm",
         lambda s: s["C"].tile("m", "n", 4, 8).reorder("m_o", "n_o", "k", "m_i", "n_i").unroll("m_i").vectorize("n_i"),
-        "unrolled for m_i in 0 .. 4:",
+        "unrolled for m_i in 0 .. min(4, 9 - 4*m_o):",
     ),
     "what is there is added to": ("acc", lambda s: s["y"].interchange("i", "j"), "for j in 0 .. 7:"),
 }
@@ -141,11 +145,11 @@ def test_a_schedule_prints_as_loops() -> None:
 parallel for y_o in 0 .. 3:
   for x_o in 0 .. 2:
     # B, as needed here:
-    for y in what is needed:
-      vectorized for x in what is needed:
+    for y in 4*y_o .. min(13, 4*y_o + 6):
+      vectorized for x in 8*x_o .. min(15, 8*x_o + 8):
         B(y,x) = I(y,x) + I(y,x+1) + I(y,x+2)
-    for y_i in 0 .. 4:
-      for x_i in 0 .. 8:
+    for y_i in 0 .. min(4, 11 - 4*y_o):
+      for x_i in 0 .. min(8, 15 - 8*x_o):
         O(y,x) = B(y,x) + B(y+1,x) + B(y+2,x)
 """
     )
@@ -185,8 +189,8 @@ def test_choices_are_tried_and_measured() -> None:
     start = schedule("blur")
     rows, how = start.choice("rows", [4, 2]), start.choice("loop", ["x_o", "y_o", "nowhere"])
     made = start["O"].tile("y", "x", rows, 8)["B"].compute_at("O", how)
-    assert "s.choice" in made.source() and "for y_i in 0 .. 4:" in str(made)
-    assert "for y_i in 0 .. 2:" in str(made.chosen(rows=2))
+    assert "s.choice" in made.source() and "for y_i in 0 .. min(4, 11 - 4*y_o):" in str(made)
+    assert "for y_i in 0 .. min(2, 11 - 2*y_o):" in str(made.chosen(rows=2))
     found = made.tune()
     assert len(found.rows) == 4 and found.rows[0][1] == min(seconds for _, seconds in found.rows)
     agrees("blur", found.best)
