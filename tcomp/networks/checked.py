@@ -5,11 +5,15 @@ Such an entry is believed as the cache's machine code is: its file must be the u
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
+import io
 import json
 import pickle
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from tcomp.engine import define
 from tcomp.grammar.tree.function import Function
@@ -27,7 +31,7 @@ def checked(text: str, name: str, source: str) -> Operation:
     function = _kept(key)
     if function is None or function.name != name:
         operation = define(text, source)[name]
-        store().put(_KIND, key, name, pickle.dumps(operation.function))
+        store().put(_KIND, key, name, _encode(operation.function))
         return operation
     return Operation(function)
 
@@ -44,6 +48,30 @@ def _key(text: str) -> str:
     """A digest of a text, and of all that decides what is made of it."""
     facts = (text, __version__, build_identity(), sys.version_info[:2])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes dataclasses as calls of their classes: read back, that takes a tenth of the time of their own states."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind: Any = type(obj)
+        names = _fields(kind)
+        return NotImplemented if names is None else (kind, tuple(getattr(obj, name) for name in names))
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """The arguments that make a dataclass, in order; None for what is none, or is made otherwise."""
+    if not dataclasses.is_dataclass(kind) or kind.__reduce__ is not object.__reduce__:
+        return None
+    fields = dataclasses.fields(kind)
+    return tuple(one.name for one in fields) if all(one.init and not one.kw_only for one in fields) else None
+
+
+def _encode(function: Function) -> bytes:
+    content = io.BytesIO()
+    _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(function)
+    return content.getvalue()
 
 
 def _kept(key: str) -> Function | None:

@@ -6,6 +6,7 @@ as few for ``m = 2``, 4 times for ``m = 4``.  Kernels are transformed when the n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,13 +36,27 @@ _KERNEL = {
 TILES = tuple(_IMAGE)
 """The sides of tiles of results."""
 
+_FILTERS = 16
+"""Filters that are transformed at a time, so that what is computed in float64 stays in a cache."""
+
 
 def kernel(tile: int, array: Array) -> Array:
     """Kernels ``F x C x 3 x 3`` transformed: ``(m+2) x (m+2) x F x C``, computed in float64."""
-    matrix = _KERNEL[tile]
-    rows = np.tensordot(matrix, array.astype(np.float64), (1, 2))  # i, f, c, kw
-    both = np.tensordot(matrix, rows, (1, 3))  # j, i, f, c
-    return np.ascontiguousarray(both.swapaxes(0, 1)).astype(array.dtype)
+    matrix, (filters, channels) = _KERNEL[tile], array.shape[:2]
+    made = np.empty((tile + 2, tile + 2, filters, channels), array.dtype)
+    for first in range(0, filters, _FILTERS):
+        some = array[first : first + _FILTERS]
+        pixels = np.ascontiguousarray(some.transpose(3, 2, 0, 1), np.float64)
+        columns = [_times(matrix, column) for column in pixels]  # kw, i
+        for i, row in enumerate(zip(*columns, strict=True)):
+            for j, place in enumerate(_times(matrix, row)):
+                made[i, j, first : first + len(some)] = place
+    return made
+
+
+def _times(matrix: Array, arrays: Sequence[Array]) -> list[Array]:
+    """A small matrix times a column of arrays."""
+    return [functools.reduce(np.add, (c * a for c, a in zip(row, arrays, strict=True) if c)) for row in matrix]
 
 
 def image(tile: int, last: bool = False) -> Definition:
