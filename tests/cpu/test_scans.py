@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.mapping.tiles.scans import is_independent
 
 pytestmark = pytest.mark.sweep(2)
 
@@ -25,6 +26,11 @@ def scans(kernel: Any) -> bool:
     return "tc_running" in kernel.source
 
 
+def backwards(X: Array) -> Array:
+    """The sums from each element of a row on."""
+    return X[:, ::-1].cumsum(1)[:, ::-1]
+
+
 SCANS: dict[str, tuple[str, Any]] = {
     "sums": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1", lambda X: X.cumsum(1)),
     "sums of those before": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i", lambda X: X.cumsum(1) - X),
@@ -35,6 +41,24 @@ SCANS: dict[str, tuple[str, Any]] = {
     "a limit": (
         "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:min(i+1,9)",
         lambda X: np.concatenate([X[:, :9].cumsum(1), np.repeat(X[:, :9].sum(1)[:, None], X.shape[1] - 9, 1)], 1),
+    ),
+    "sums of those behind": ("Y(n,i) +=! X(n,j) where i in 0:D, j in i:D", backwards),
+    "extrema of those behind some": (
+        "Y(n,i) max=! X(n,j) where i in 0:D-3, j in i+3:D",
+        lambda X: np.maximum.accumulate(X[:, ::-1], 1)[:, ::-1][:, 3:],
+    ),
+    "fewer from the first on": (
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:D-i",
+        lambda X: X.cumsum(1)[:, ::-1],
+    ),
+    "more from the last on": (
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in D-1-i:D",
+        lambda X: X[:, ::-1].cumsum(1),
+    ),
+    "up the columns": ("Y(i,d) +=! X(j,d) where i in 0:N, j in i:N", lambda X: X[::-1].cumsum(0)[::-1]),
+    "means of those behind": (
+        "S(n,i) +=! X(n,j) where i in 0:D, j in i:D  Y(n,i) = S(n,i) / (D - i)",
+        lambda X: (backwards(X) / np.arange(X.shape[1], 0, -1)).astype(np.float32),
     ),
     "means": (
         "S(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1  Y(n,i) = S(n,i) / (i + 1)",
@@ -84,11 +108,9 @@ def test_scans_of_all_types(dtype: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "Y(n,i) +=! X(n,j) where i in 0:D, j in i:D",
         "Y(n,i) +=! X(n,j) where i in 0:D-4, j in i:i+5",
         "Y(n,i) +=! X(n,j) + i where i in 0:D, j in 0:i+1",
         "Y(n,i) +=! X(n,i-j) where i in 0:D, j in 0:i+1",
-        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:D-i",
         "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:D",
         "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:(i%9)+1",
     ],
@@ -107,6 +129,21 @@ def test_a_plan_cannot_call_any_reduction_a_scan() -> None:
     assert "reduce" in text
     with pytest.raises(tc.TcompError, match="is not of the kind 'scan'"):
         f.compile(sizes={"N": 4, "D": 9}, plan=text.replace('kind = "reduce"', 'kind = "scan"'))
+
+
+@pytest.mark.parametrize(("other", "expected"), [("i", True), ("i+1", False)])
+def test_a_loop_runs_backwards_only_where_its_elements_need_no_others(other: str, expected: bool) -> None:
+    text = f"""def f(float(N,D) X) -> (A, Y) {{
+      A(n,i) +=! X(n,j) where i in 0:D, j in i:D
+      Y(n,i) = A(n,{other}) * 2 where i in 0:D-1
+    }}"""
+    f = tc.define(text)["f"]
+    X = integers(5, 40)
+    kernel = f.compile(X, options=SERIAL)
+    scop = kernel.compilation.scop
+    assert is_independent(scop, {s.name: s.indices.index("i") for s in scop.statements}) is expected
+    for got, wanted in zip(kernel(X), f.reference(X), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_a_loop_that_goes_from_row_to_row_is_no_scan() -> None:

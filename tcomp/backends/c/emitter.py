@@ -344,7 +344,15 @@ class Emitter:
         self._put(depth, "{")
         for line in running.declared():
             self._put(depth + 1, line)
-        self._loop(loop, depth + 1, self._node)
+        if scan.backwards:
+            first, end = loop_text(loop.lower), loop_text(loop.upper)
+            self._put(
+                depth + 1, f"for (long {loop.iterator} = {end} - 1; {loop.iterator} >= {first}; {loop.iterator}--) {{"
+            )
+            self._node(loop.body, depth + 2)
+            self._put(depth + 1, "}")
+        else:
+            self._loop(loop, depth + 1, self._node)
         self._put(depth, "}")
         del self.scans[scan.mark]
 

@@ -14,21 +14,27 @@ from tcomp.backends.spelling import Speller, loop_text
 from tcomp.loops.ir import Block, Execute, For, If, LoopNode, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.values import Plan
-from tcomp.mapping.tiles.scans import scanned_position
+from tcomp.mapping.tiles.scans import is_backwards, is_independent, scanned_position
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import REDUCTIONS
 
 VALUE, NEXT = "tc_running", "tc_next"
-"""The C names of what is combined so far, and of the first step that is not."""
+"""The C names of what is combined so far, and of the first step that is not; going down, of the last that is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A loop over elements, at ``mark`` in which a loop over ``steps`` runs ``call``s of an update."""
+    """A loop over elements, at ``mark`` in which a loop over ``steps`` runs ``call``s of an update.
+
+    Elements go ``backwards`` where each needs what those behind it need, and steps ``down`` where all elements have the
+    last one in common, not the first one.
+    """
 
     mark: str
     steps: For
     call: Execute
+    backwards: bool
+    down: bool
 
 
 def scan_below(loop: For, plan: Plan) -> Scan | None:
@@ -45,14 +51,32 @@ def scan_below(loop: For, plan: Plan) -> Scan | None:
             continue
         if [n.statement for n in walk(loop.body) if isinstance(n, Execute)].count(operation.statement) != 1:
             return None
-        position = scanned_position(plan.scop, plan.scop.by_name[operation.statement])
+        update = plan.scop.by_name[operation.statement]
+        position = scanned_position(plan.scop, update)
         arguments = steps.body.arguments
-        fixed = variables(steps.lower) | variables(arguments[-1])
+        if position is None or arguments[position] != Variable(loop.iterator) or steps.step != 1:
+            continue
+        backwards = is_backwards(plan.scop, update, position)
+        if backwards and not _runs_backwards(loop, plan):
+            return None
+        down = loop.iterator in variables(steps.lower)
+        fixed = variables(steps.upper if down else steps.lower) | variables(arguments[-1])
         fixed = fixed.union(*(variables(a) for place, a in enumerate(arguments[:-1]) if place != position))
-        alike = steps.step == 1 and loop.iterator not in fixed
-        if alike and position is not None and arguments[position] == Variable(loop.iterator):
-            return Scan(scope.name, steps, steps.body)
+        if loop.iterator not in fixed:
+            return Scan(scope.name, steps, steps.body, backwards, down)
     return None
+
+
+def _runs_backwards(loop: For, plan: Plan) -> bool:
+    """Whether a loop may run from its end: nothing in it needs what another iteration makes."""
+    positions: dict[str, int] = {}
+    for call in (node for node in walk(loop.body) if isinstance(node, Execute)):
+        if Variable(loop.iterator) not in call.arguments:
+            return False
+        position = call.arguments.index(Variable(loop.iterator))
+        if positions.setdefault(call.statement, position) != position:
+            return False
+    return is_independent(plan.scop, positions)
 
 
 def _operations(node: LoopNode, plan: Plan) -> Iterator[tuple[Scope, TileOperation]]:
@@ -93,8 +117,8 @@ class RunningValue:
         """What stands in front of the loop over elements."""
         dtype = self.plan.scop.storages[self._statement.target].dtype
         identity = constant_text(REDUCTIONS[self._reduction].identity(dtype), dtype)
-        lower = loop_text(self.scan.steps.lower)
-        return [f"{C_VALUE_TYPES[dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {lower};"]
+        begin = self.scan.steps.upper if self.scan.down else self.scan.steps.lower
+        return [f"{C_VALUE_TYPES[dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {loop_text(begin)};"]
 
     def steps(self) -> list[str]:
         """What runs at one element: most often a single step, which compilers would take for a long loop."""
@@ -105,6 +129,20 @@ class RunningValue:
         target = speller.written(statement.target, statement.subscripts)
         term = combine(self._reduction, VALUE, speller.value(statement.value), dtype)
         result = combine(self._reduction, load(target, dtype), VALUE, dtype)
+        stored = f"{target} = {store(result, dtype)};"
+        if self.scan.down:
+            lower = loop_text(steps.lower)
+            return [
+                f"for (; {NEXT} > {lower} + 1;) {{",
+                f"  {NEXT}--;",
+                f"  {VALUE} = {term};",
+                "}",
+                f"if ({NEXT} > {lower}) {{",
+                f"  {NEXT}--;",
+                f"  {VALUE} = {term};",
+                "}",
+                stored,
+            ]
         upper = loop_text(steps.upper)
         return [
             f"for (; {NEXT} < {upper} - 1; {NEXT}++)",
@@ -113,5 +151,5 @@ class RunningValue:
             f"  {VALUE} = {term};",
             f"  {NEXT}++;",
             "}",
-            f"{target} = {store(result, dtype)};",
+            stored,
         ]
