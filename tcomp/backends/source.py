@@ -90,12 +90,33 @@ class Temporary:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How a device copies boxes of a tensor to shared memory by itself, in rows of 128 bytes with their swizzle.
+
+    ``storage`` is an argument or a temporary; its element with coordinates 0 is the one that its pointer addresses.
+    Dimensions stand innermost first: ``extents`` count elements, so does a ``box``, and neighbours along a dimension
+    are ``strides`` elements apart, those along the first one 1.  What is outside of the extents becomes zeros.
+    """
+
+    storage: str
+    dtype: DType
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What a copy of a box brings, zeros included."""
+        return math.prod(self.box) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel of a launch sequence; ``grid`` and ``block`` are extents in x, y, z.
 
     ``arguments`` names, in order, what the kernel takes a pointer to: arguments and temporaries of the source, or
-    ``REPORT``; behind these it takes the numbers of the ``steps`` that it runs in.  ``shared_bytes`` is the dynamic
-    shared memory.  ``lines`` maps lines of the text (counted from 1) to the statement that they execute.
+    ``REPORT``; behind these it takes ``maps``, and the numbers of the ``steps`` that it runs in.  ``shared_bytes`` is
+    the dynamic shared memory.  ``lines`` maps lines of the text (counted from 1) to the statement that they execute.
     """
 
     kernel: str
@@ -105,6 +126,7 @@ class Launch:
     arguments: tuple[str, ...]
     lines: tuple[tuple[int, str], ...] = ()
     steps: tuple[str, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
 
 
 Turn = tuple[int, ...]

@@ -60,6 +60,19 @@ class LaunchStructure(ctypes.Structure):
     )
 
 
+class TensorMapStructure(ctypes.Structure):
+    """``TensorMap``."""
+
+    _fields_ = (
+        ("address", c_uint64),
+        ("extents", c_uint64 * 5),
+        ("strides", c_uint64 * 5),
+        ("box", c_uint32 * 5),
+        ("rank", c_uint32),
+        ("itemsize", c_uint32),
+    )
+
+
 class PlaceStructure(ctypes.Structure):
     """``Place``."""
 

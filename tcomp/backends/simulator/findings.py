@@ -102,6 +102,9 @@ def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Findi
             element = names.element(structure.buffer, structure.offset)
             other = _party(structure.other, names.places.at(structure.other_site))
             detail = "which an ordinary instruction stored"
+        case FindingKind.DEADLOCK:
+            element = names.element(structure.buffer, structure.offset)
+            detail = f"{structure.detail} arrivals and {structure.mask} bytes are missing"
         case FindingKind.DIVISION_BY_ZERO:
             return Finding(kind, launch.kernel, "", "", None, _party(structure.place, line), line.text, "", None,
                            structure.count)  # fmt: skip

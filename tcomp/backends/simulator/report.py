@@ -32,6 +32,8 @@ class FindingKind(StrEnum):
     REGISTERS_IN_FLIGHT = "access to registers of a product under way"
     UNFENCED_MEMORY = "read of shared memory without a fence of its proxy"
     BAD_DESCRIPTOR = "descriptor of no operand"
+    DEADLOCK = "wait at a barrier that never ends"
+    COPY_LEFT = "tensor copy under way at the end of a block"
 
 
 @dataclass(frozen=True, slots=True)

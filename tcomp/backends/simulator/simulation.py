@@ -28,7 +28,7 @@ from tcomp.backends.simulator.report import (
     in_all,
 )
 from tcomp.backends.simulator.text import dynamic_names, shared_arrays, simulated_text
-from tcomp.backends.source import Launch, Source
+from tcomp.backends.source import Launch, Source, TensorMap
 from tcomp.errors import TargetError
 from tcomp.mapping.options.choices import MOST_THREADS
 from tcomp.storage.cache import store
@@ -183,10 +183,13 @@ class Simulation:
             launch = self.source.launches[number]
             behind = given[: len(launch.arguments)]
             addresses = [arena.by_name[name].address + own for name, own in zip(launch.arguments, behind, strict=True)]
-            words = (ctypes.c_uint64 * MAX_ARGUMENTS)(*addresses, *(step % 2**64 for step in given[len(behind) :]))
+            maps = [_map(m, arena.by_name[m.storage].address) for m in launch.maps]
+            steps = (step % 2**64 for step in given[len(behind) :])
+            words = (ctypes.c_uint64 * MAX_ARGUMENTS)(*addresses, *map(ctypes.addressof, maps), *steps)
             runtime.launch(
                 ffi.LaunchStructure(
-                    runtime.kernel(launch.kernel), words, len(given), launch.grid, launch.block, launch.shared_bytes,
+                    runtime.kernel(launch.kernel), words, len(given) + len(maps), launch.grid, launch.block,
+                    launch.shared_bytes,
                 )
             )  # fmt: skip
             structures, total = runtime.findings()
@@ -216,6 +219,12 @@ class Simulation:
                     Finding(FindingKind.UNWRITTEN_OUTPUT, self.source.entry, name, element, None, None, "", "", None, 1)
                 )
         return tuple(found)
+
+
+def _map(own: TensorMap, address: int) -> ffi.TensorMapStructure:
+    """A map as the runtime reads it."""
+    strides = tuple(s * own.dtype.itemsize for s in own.strides)
+    return ffi.TensorMapStructure(address, own.extents, strides, own.box, len(own.box), own.dtype.itemsize)
 
 
 def _most(blocks: int | None) -> int:
@@ -263,8 +272,8 @@ def _check_launch(launch: Launch) -> None:
         problem = f"a grid of {_by(launch.grid)} blocks is larger than {_by(LARGEST_GRID)}"
     elif launch.shared_bytes > MAX_DYNAMIC_SHARED:
         problem = f"{launch.shared_bytes} bytes of dynamic shared memory are more than {MAX_DYNAMIC_SHARED}"
-    elif len(launch.arguments) + len(launch.steps) > MAX_ARGUMENTS:
-        problem = f"{len(launch.arguments) + len(launch.steps)} arguments are more than {MAX_ARGUMENTS}"
+    elif (count := len(launch.arguments) + len(launch.maps) + len(launch.steps)) > MAX_ARGUMENTS:
+        problem = f"{count} arguments are more than {MAX_ARGUMENTS}"
     if problem is not None:
         raise TargetError(f"kernel {launch.kernel} cannot be simulated: {problem}")
 

@@ -198,6 +198,8 @@ TC_WARPGROUPS(tc_wgmma_bf16_n, TC_MMA_BF16)
 #undef TC_WARPGROUPS
 #undef TC_WARPGROUP
 
+#include "tensors.hpp"
+
 // Atomics, defined by the runtime.
 int atomicAdd(int *, int);
 unsigned atomicAdd(unsigned *, unsigned);

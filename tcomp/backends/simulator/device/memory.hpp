@@ -19,6 +19,10 @@ enum : u16 {
 };
 
 static void leave_block();
+static void wait_for_turn();
+static bool known_before(u32 thread, u32 clock);
+static bool read_filled(address_t at, u32 site);
+static void store_over_filled(address_t at, u32 site);
 static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
 static void trace_access(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
 
@@ -54,7 +58,7 @@ static TC_COLD void report_race(bool blocks, const Buffer *buffer, const Cell *c
 // Whether an access of this interval by another thread comes before whatever the running thread does now.
 static inline bool ordered(u32 thread, u32 clock) {
   const Thread &self = *run.self;
-  return thread / LANES == self.warp && self.seen[thread % LANES] > clock;
+  return (thread / LANES == self.warp && self.seen[thread % LANES] > clock) || known_before(thread, clock);
 }
 
 static inline bool other_block(const Buffer *buffer, u32 time, u16 who) {
@@ -232,6 +236,7 @@ static TC_HOT Buffer *admit(address_t at, u32 size, u32 access, u32 site) {
 static TC_HOT void load(address_t at, u32 size, u32 site) {
   const Buffer *buffer = admit(at, size, LOAD, site);
   if (!buffer || !buffer->cells) return;
+  if (TC_UNLIKELY(run.chunks_filled) && read_filled(at, site)) return;
   Cell *cell = buffer->cells + ((at - buffer->start) >> buffer->shift);
   Cell *end = cell + (((size - 1) >> buffer->shift) + 1);
   for (; cell != end; cell++) read_cell(buffer, cell, size, site);
@@ -241,6 +246,7 @@ static TC_HOT void store(address_t at, u32 size, u32 access, u32 flags, u32 site
   Buffer *buffer = admit(at, size, access, site);
   if (!buffer) return;
   buffer->touched = 1;
+  if (TC_UNLIKELY(run.chunks_filled)) store_over_filled(at, site);
   if (TC_UNLIKELY(run.products_under_way)) check_operands(buffer, at, size, access, site);
   Cell *cell = buffer->cells + ((at - buffer->start) >> buffer->shift);
   Cell *end = cell + (((size - 1) >> buffer->shift) + 1);

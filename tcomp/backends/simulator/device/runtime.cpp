@@ -57,7 +57,10 @@ TC_API void tc_sim_end() {
   give_up(run.words, word_count() * sizeof(Buffer *));
   give_up(stack_area, MOST_THREADS * run.settings.stack_bytes);
   give_up(register_times, MOST_THREADS * run.settings.stack_bytes);
+  give_up(known_rows, MOST_THREADS * KNOWN * sizeof(u32));
   products.release();
+  tensor_copies.release();
+  readings.release();
   if (run.threads)
     for (u32 i = 0; i < MOST_THREADS; i++) {
       run.threads[i].copies.release();
@@ -76,6 +79,7 @@ TC_API void tc_sim_end() {
   free_stacks.release();
   stack_area = nullptr;
   register_times = nullptr;
+  known_rows = nullptr;
   run = Run{};
 }
 
@@ -89,9 +93,10 @@ TC_API int tc_sim_begin(const Settings *settings) {
   run.words = (Buffer **)reserve(word_count() * sizeof(Buffer *));
   stack_area = (u8 *)reserve(MOST_THREADS * settings->stack_bytes);
   register_times = (u32 *)reserve(MOST_THREADS * settings->stack_bytes);
+  known_rows = (u32 *)reserve(MOST_THREADS * KNOWN * sizeof(u32));
   run.threads = (Thread *)reserve(MOST_THREADS * sizeof(Thread));
   run.line_counts = (u64 *)calloc(settings->line_count + 1, sizeof(u64));
-  bool enough = run.chunks && run.words && stack_area && register_times && run.threads && run.line_counts;
+  bool enough = run.chunks && run.words && stack_area && register_times && known_rows && run.threads && run.line_counts;
   run.outside.role = OUTSIDE;
   for (u64 i = 0; enough && i < chunk_count(); i++) run.chunks[i] = &run.outside;
   for (u64 i = 0; enough && i < word_count(); i++) run.words[i] = &run.outside;

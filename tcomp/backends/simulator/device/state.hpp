@@ -35,6 +35,8 @@ enum Kind : u32 {  // the order of FindingKind in report.py
   REGISTERS_IN_FLIGHT,
   UNFENCED_MEMORY,
   BAD_DESCRIPTOR,
+  DEADLOCK,
+  COPY_LEFT,
 };
 
 enum Access : u32 { LOAD, STORE, ATOMIC };
@@ -168,7 +170,7 @@ struct Registers {  // of a thread, that products under way read and write
   u32 site;
 };
 
-enum ThreadState : u32 { FRESH, READY, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, FINISHED };
+enum ThreadState : u32 { FRESH, READY, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, AT_ARRIVALS, FINISHED };
 
 struct Thread {
   void *stack_pointer;
@@ -224,6 +226,8 @@ struct Run {
   u64 random;
   u32 register_fences;   // of all threads; times for registers
   u32 products_under_way;
+  u32 barrier_count;     // of this block, in shared memory
+  u32 chunks_filled;     // whether a tensor copy filled some of its memory
   u64 barriers;
   u64 collectives;
   u64 counted;

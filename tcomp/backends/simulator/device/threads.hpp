@@ -1,8 +1,8 @@
 // The threads of a block: fibers of one system thread, switched only at barriers and warp collectives.
 #pragma once
 
+#include "arrivals.hpp"
 #include "matrices.hpp"
-#include "memory.hpp"
 
 #if defined(__x86_64__) && !defined(TC_PORTABLE_SWITCH)
 extern "C" void tc_sim_switch(void **from, void *to) __attribute__((visibility("hidden")));
@@ -130,6 +130,7 @@ static void join_clocks(u32 warp, u32 lanes) {
     }
   for (u32 l = 0; l < LANES; l++)
     if (lanes >> l & 1) memcpy(lane_of(warp, l)->seen, joint, sizeof joint);
+  share_knowledge(warp, lanes);
   run.synced = 1;
 }
 
@@ -261,6 +262,7 @@ static void next_interval() {
       memset(run.threads[i].seen, 0, sizeof run.threads[i].seen);
     }
   run.synced = 0;
+  meet_in_block();
   settle_fences();
 }
 
@@ -278,15 +280,21 @@ static void report_stuck_lane(const Thread &t) {
 
 // Nobody can go on: lets all through the barrier that all are at, or says what keeps them apart.  False at the end.
 static bool release() {
-  if (answer_active_lanes()) return true;
-  const Thread *waiting = nullptr, *stuck = nullptr, *apart = nullptr;
+  if (land_one() || answer_active_lanes()) return true;
+  const Thread *waiting = nullptr, *stuck = nullptr, *apart = nullptr, *late = nullptr;
   for (u32 i = 0; i < run.thread_count; i++) {
     const Thread &t = run.threads[i];
     if (t.state == AT_BARRIER && !waiting) waiting = &t;
     if (t.state == AT_COLLECTIVE && !stuck) stuck = &t;
+    if (t.state == AT_ARRIVALS && !late) late = &t;
   }
   if (stuck) {
     report_stuck_lane(*stuck);
+    run.stopped = 1;
+    return false;
+  }
+  if (late) {
+    report_deadlock(*late);
     run.stopped = 1;
     return false;
   }
@@ -349,6 +357,7 @@ static void prepare_threads() {
     t.busy.count = 0;
   }
   forget_products();
+  forget_arrivals();
   free_stacks.count = 0;
   for (u32 i = run.thread_count; i > 0; i--) free_stacks.push(i - 1);
 }
@@ -370,5 +379,7 @@ static void run_block() {
     if (!release()) break;
     if (run.settings.order == 2 && run.now != before) arrange(turns, run.thread_count);
   }
-  if (!run.stopped) next_interval();
+  if (run.stopped) return;
+  report_copies_left();
+  next_interval();
 }

@@ -22,7 +22,7 @@ struct Product {
   float *low[GROUP_THREADS];   // of each thread: sums of its first row, and of that 8 rows further
   float *high[GROUP_THREADS];
   Descriptor a, b;
-  u32 kind, columns, first, group, site;
+  u32 kind, columns, first, group, site, reading;
   bool turned_a, turned_b, add, done;
   u64 waited[2];
 };
@@ -81,6 +81,7 @@ static TC_COLD void report_products(u32 kind, const Thread &thread, u32 detail, 
 // A chunk is read at once, by an instruction that sees what ordinary ones stored behind a fence alone.
 static void read_operand(u32 place, u32 site) {
   address_t at = (address_t)tc_sim_dynamic + place;
+  if (filled_at(at)) return;
   load(at, CHUNK, site);
   const Buffer &buffer = run.settings.variables[run.settings.variable_count - 1];
   Cell *cell = buffer.cells + (place >> buffer.shift), *end = cell + (((CHUNK - 1) >> buffer.shift) + 1);
@@ -110,6 +111,31 @@ static void read_operands(const Product &p, u32 site) {
   each_chunk(p.a, p.turned_a, GROUP_ROWS, [&](u32 place, u32, u32) { read_operand(place, site); });
   each_chunk(p.b, p.turned_b, p.columns, [&](u32 place, u32, u32) { read_operand(place, site); });
   run.counting = counting;
+}
+
+// What tensor copies filled is there if a thread of each warp waited for it.
+static void read_filled_operands(Product &p, u32 site) {
+  if (!run.chunks_filled) return;
+  readings.push({});
+  Reading &reading = readings[readings.count - 1];
+  reading.first = p.first, reading.site = site;
+  memset(reading.clocks, 0xff, sizeof reading.clocks);
+  p.reading = (u32)readings.count;
+  u32 sure = ~0u, sure_phase = 0;
+  auto visit = [&](u32 place, u32, u32) {
+    u32 chunk = place / CHUNK;
+    const Filled &f = filled[chunk];
+    last_reading[p.first / GROUP_THREADS][chunk] = p.reading;
+    if (!f.barrier || (!f.landing && f.barrier == sure && f.phase == sure_phase)) return;
+    for (u32 warp = 0; warp < GROUP_THREADS / LANES; warp++) {
+      bool there = false;
+      for (u32 l = 0; l < LANES && !there; l++) there = knows_filled(f, p.first + warp * LANES + l);
+      if (!there) return report_chunk(UNINITIALISED, chunk, LOAD, site, f.thread, f.site, 0);
+    }
+    sure = f.barrier, sure_phase = f.phase;
+  };
+  each_chunk(p.a, p.turned_a, GROUP_ROWS, visit);
+  each_chunk(p.b, p.turned_b, p.columns, visit);
 }
 
 static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site) {
@@ -194,6 +220,7 @@ static void begin_product(u32 first, u32 site) {
     free(p);
     leave_block();
   }
+  read_filled_operands(*p, site);
   read_operands(*p, site);
   use_operands(*p, 1);
   products.push(p);
@@ -255,6 +282,7 @@ void tc_sim_wait_products(int newest) {
       if (!p->done) multiply(*p);
       p->done = true;
       p->waited[own / 64] |= 1ull << own % 64;
+      if (p->reading) note_wait(readings[p->reading - 1], own);
       if (!(~p->waited[0] | ~p->waited[1])) {
         use_operands(*p, -1);
         read_operands(*p, site);
