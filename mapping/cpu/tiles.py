@@ -30,6 +30,7 @@ from tcomp.mapping.tiles.sizes import (
     even_share,
     lane_position,
     main_statement,
+    reads_rows_again,
     reduction_positions,
     row_coordinate,
     row_tile,
@@ -99,9 +100,16 @@ def tile_sizes(
         row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))
         first = members.index(row) if row in members else None
     along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
-    rows = ROWS.reduction_rows if along else max(ROWS.reduction_rows, ROWS.pointwise_vector_tile // max(1, steps))
+    rows = ROWS.reduction_rows if along else _rows_of_reduction(scop, main, max(1, steps))
     sizes = spread(full, along, first, ROWS.reduction_vector_tile, rows, ROWS.tile_elements)
     return sizes if math.prod(full) * steps < CONTRACTION_TILES.least_products else _many_tiles(full, vectors, sizes)
+
+
+def _rows_of_reduction(scop: Scop, main: ScopStatement, steps: int) -> int:
+    """How many rows of so many steps a tile has; few enough to stay near where another reduction reads them, too."""
+    if reads_rows_again(scop, main):
+        return max(1, ROWS.row_tile // steps)
+    return max(ROWS.reduction_rows, ROWS.pointwise_vector_tile // steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
-from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.scop import Scop, ScopStatement, storage_of
 
 
 def lane_position(scop: Scop, statement: ScopStatement) -> int | None:
@@ -159,3 +159,15 @@ def even_share(extent: int, most: int, unit: int) -> int:
         return extent
     share = -(-extent // -(-extent // max(most, unit)))
     return min(extent, -(-share // unit) * unit)
+
+
+def reads_rows_again(scop: Scop, main: ScopStatement) -> bool:
+    """Whether a reduction and another one over as many steps read the same tensor, and one the result of the other, as
+    that of an extremum's place does: a row that one has read should be near when the other does."""
+
+    def read(statement: ScopStatement) -> set[str]:
+        return {storage_of(r) for r in statement.reads}
+
+    own = read(main)
+    others = [s for s in scop.statements if s.kind == "update" and s is not main and s.extents == main.extents]
+    return any(own & read(o) and (o.target in own or main.target in read(o)) for o in others)

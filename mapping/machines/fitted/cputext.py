@@ -112,6 +112,13 @@ class VectorRows:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    sought: int = fitted(
+        64,
+        "steps",
+        "Steps that are asked together whether one of them is the place of an extremum.",
+        machine="virtual Xeon with AVX-512",
+        how="2026-11-26: the first value that was tried; argmax of 512 x 10000 takes 0.5 of the time",
+    )
     unrolled: int = fitted(
         16,
         "vectors",

@@ -19,6 +19,7 @@ from tcomp.backends.c.rows.halves import HalfRow
 from tcomp.backends.c.rows.nextrows import next_rows
 from tcomp.backends.c.rows.parts import in_parts
 from tcomp.backends.c.rows.reductions import Reduction
+from tcomp.backends.c.rows.searches import search_of
 from tcomp.backends.c.rows.short import ShortRows
 from tcomp.backends.c.rows.steady import steady_values
 from tcomp.backends.c.rows.streaming import StreamedRow, streamed_statements
@@ -359,7 +360,9 @@ class RowLoops:
         if gathers:
             lines = in_parts(loop, call, statement, dtype, register, spellers)
         else:
-            lines = [*Reduction(loop, call, statement, dtype, register, width, spellers, ahead).lines()]
+            found = search_of(loop, call, statement, dtype, register, spellers)
+            made = found or Reduction(loop, call, statement, dtype, register, width, spellers, ahead)
+            lines = [*made.lines()]
         if register == element:
             return lines
         before = f"{C_STORAGE_TYPES[dtype.name]} {register} = {element};"
