@@ -1,7 +1,8 @@
 """The gradients of an operation: which program computes them, and one operator of torch for all of them.
 
-The operator takes what may be needed of inputs and outputs, the cotangents, and which inputs need a gradient.  It has
-one name whichever these are, registered with the operation: compiled graphs that torch keeps on disk hold it.
+The operator takes what may be needed of inputs and outputs, what else the forward pass has saved, the cotangents, which
+inputs need a gradient, and what is saved by name.  It has one name whichever these are, registered with the operation:
+compiled graphs that torch keeps on disk hold it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import torch
 
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.registration import Choices, Registration
-from tcomp.derivatives.gradient import Gradient, sizes_of_arrays, sizes_of_call
-from tcomp.derivatives.saving import Save
+from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays, sizes_of_call
+from tcomp.derivatives.saving import CheapToSave, Save
 from tcomp.errors import DerivativeError, Diagnostic, TcompError, UnsaidError
 from tcomp.grammar.tree.function import Function, Size, Tensor
 
@@ -82,7 +83,21 @@ class Once:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Given:
+    """What a backward pass is given: inputs and outputs of the operation in order, those that are read; the values that
+    ``names`` has besides outputs, in its order; a cotangent for each output of floats; and which inputs need a
+    gradient.
+    """
+
+    values: Sequence[Any]
+    saved: Sequence[Any]
+    cotangents: Sequence[Any]
+    wrt: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
     """``operation(*arguments)`` gives the gradients of ``names``; without an operation ``gradients`` are there."""
 
     operation: Any
@@ -92,12 +107,13 @@ class _Call:
 
 
 class Backward:
-    """``values`` are the inputs and outputs of the operation in order, those that are read; ``wrt`` names inputs."""
+    """Derives what computes the gradients of an operation; ``wrt`` names inputs."""
 
     def __init__(self, operation: Derivable, choices: Choices) -> None:
         self.operation = operation
         self.choices = choices
         self.function = operation.function
+        self.outputs = tuple(t.name for t in self.function.outputs)
         self.floats = tuple(t for t in self.function.outputs if t.dtype.is_float)
         self._derived = Once()
 
@@ -106,15 +122,42 @@ class Backward:
         """What the user gave to compute gradients."""
         return self.operation.registration.backward
 
-    def derived(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> Gradient:
-        """Derived once for each subset of inputs that occurs; it takes no values but inputs and outputs."""
-        outputs, ties = tuple(t.name for t in self.function.outputs), self.operation.registration.ties
+    def derived(self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any]) -> Gradient:
+        """Derived once for each subset of inputs that occurs, and for what is saved."""
+        ties = self.operation.registration.ties
         found: Gradient = self._derived.for_sizes(
-            wrt,
+            (wrt, save),
             lambda: sizes_of_call(self.function, inputs),
-            lambda sizes: self.operation.gradient(wrt, outputs, ties, sizes=sizes),
+            lambda sizes: self.operation.gradient(wrt, save, ties, sizes=sizes),
         )
         return found
+
+    @functools.cached_property
+    def _cheap(self) -> CheapToSave:
+        return CheapToSave(self.function)
+
+    def choice(self, inputs: Sequence[Any]) -> Save:
+        """What calls with inputs like these save.
+
+        Extents that torch leaves open count as those with which it traces: no graph depends on them for that.
+        """
+        save = self.operation.registration.save
+        if save != "auto":
+            return save
+        sizes = {name: _hint(value) for name, value in sizes_as_given(self.function, inputs).items()}
+        known = {name: value for name, value in sizes.items() if value is not None}
+        return self._cheap.names(known) if len(known) == len(sizes) else "statistics"
+
+    def saved_besides(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> tuple[str, ...]:
+        """The names of all that the backward pass of such a call takes of the forward pass; none if it is outputs."""
+        if not wrt or self._own is not None:
+            return ()
+        saved = self.derived(wrt, self.choice(inputs), inputs).saved
+        return saved if self.others(saved) else ()
+
+    def others(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of some names that are no outputs."""
+        return tuple(name for name in names if name not in self.outputs)
 
     def check(self, needed: Sequence[bool], inputs: Sequence[Any]) -> tuple[str, ...]:
         """The inputs of floats for which a gradient is needed.
@@ -127,7 +170,7 @@ class Backward:
             hint = f"pass {wrt[0]}.detach(), or call under torch.no_grad()"
             raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
         if wrt and self._own is None:
-            self.derived(wrt, inputs)
+            self.derived(wrt, self.choice(inputs), inputs)
         return wrt
 
     def reads(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> tuple[bool, ...]:
@@ -136,7 +179,7 @@ class Backward:
         if not wrt:
             return (False,) * len(names)
         if self._own is None:
-            gradient = self.derived(wrt, inputs)
+            gradient = self.derived(wrt, self.outputs, inputs)
             if gradient.only:
                 return (True,) * len(names)  # all of them tell for which sizes it is
             read = {*gradient.inputs, *gradient.saved, *self._that_tell(gradient.sizes)}
@@ -155,33 +198,36 @@ class Backward:
                     found.setdefault(dim.name, tensor.name)
         return set(found.values())
 
-    def gradients(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def gradients(self, given: Given) -> list[Any]:
         """One gradient, or None, per input."""
-        call = self._call(wrt, values, cotangents)
+        call = self.call(given)
         if call.operation is None:
             return call.gradients
-        results = _tuple(call.operation(*call.arguments, **self.choices.named()))
+        results = as_tuple(call.operation(*call.arguments, **self.choices.named()))
         by_name = dict(zip(call.names, results, strict=True))
-        return [by_name.get(t.name) if t.name in wrt else None for t in self.function.inputs]
+        return [by_name.get(t.name) if t.name in given.wrt else None for t in self.function.inputs]
 
-    def _call(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> _Call:
-        inputs = [t.name for t in self.function.inputs]
-        given = dict(zip([*inputs, *(t.name for t in self.function.outputs)], values, strict=True))
+    def call(self, given: Given) -> Call:
+        """The operation that computes the gradients, and what it takes."""
+        inputs = given.values[: len(self.function.inputs)]
+        by_name = dict(zip((*(t.name for t in self.function.inputs), *self.outputs), given.values, strict=True))
         own = self._own
         if own is None:
-            gradient = self.derived(wrt, values[: len(inputs)])
-            sizes = sizes_of_arrays(self.function, values[: len(inputs)])
-            return _Call(gradient.backward, gradient.arguments(given, sizes, cotangents), gradient.wrt, [])
+            gradient = self.derived(given.wrt, given.names, inputs)
+            by_name |= zip(self.others(given.names), given.saved, strict=True)
+            sizes = sizes_of_arrays(self.function, inputs)
+            return Call(gradient.backward, gradient.arguments(by_name, sizes, given.cotangents), gradient.wrt, [])
         if hasattr(own, "function"):
-            given |= {f"d_{t.name}": c for t, c in zip(self.floats, cotangents, strict=True)}
-            arguments = [self._named(given, t, own.function) for t in own.function.inputs]
-            return _Call(own, arguments, tuple(t.name.removeprefix("d_") for t in own.function.outputs), [])
-        found = own(tuple(values[: len(inputs)]), tuple(values[len(inputs) :]), tuple(cotangents))
+            by_name |= {f"d_{t.name}": c for t, c in zip(self.floats, given.cotangents, strict=True)}
+            arguments = [self._named(by_name, t, own.function) for t in own.function.inputs]
+            return Call(own, arguments, tuple(t.name.removeprefix("d_") for t in own.function.outputs), [])
+        found = own(tuple(inputs), tuple(given.values[len(inputs) :]), tuple(given.cotangents))
         results = list(found) if isinstance(found, (tuple, list)) else [found]
         if len(results) != len(inputs):
             counts = f"{len(results)} gradients for {len(inputs)} inputs"
             raise TcompError(f"the backward function of {self.function.name} gave {counts}")
-        return _Call(None, [], (), [r if name in wrt else None for name, r in zip(inputs, results, strict=True)])
+        names = (t.name for t in self.function.inputs)
+        return Call(None, [], (), [r if n in given.wrt else None for n, r in zip(names, results, strict=True)])
 
     def _named(self, given: dict[str, Any], tensor: Tensor, backward: Function) -> Any:
         if tensor.name in given:
@@ -211,65 +257,71 @@ class BackwardOperator:
     def overload(self) -> Any:
         return overload_of(self.qualified)
 
-    def gradients(self, wrt: tuple[str, ...], values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def gradients(self, given: Given) -> list[Any]:
         """One gradient, or None, per input, through torch's dispatcher."""
-        mask = [t.name in wrt for t in self.function.inputs]
-        found = iter(self.overload(*values, *cotangents, mask))
+        mask = [t.name in given.wrt for t in self.function.inputs]
+        arguments = (*given.values, *given.cotangents, list(given.saved), mask, list(given.names))
+        found = iter(self.overload(*arguments))
         return [next(found) if wanted else None for wanted in mask]
 
     def _schema(self) -> str:
         inputs = [f"{'int' if t.role == 'const' else 'Tensor?'} a{n}" for n, t in enumerate(self.function.inputs)]
         outputs = [f"Tensor? y{n}" for n, _ in enumerate(self.function.outputs)]
         cotangents = [f"Tensor d{n}" for n, _ in enumerate(self.backward.floats)]
-        return f"({', '.join([*inputs, *outputs, *cotangents, 'bool[] wrt'])}) -> Tensor[]"
+        others = "Tensor[] saved, bool[] wrt, str[] names"
+        return f"({', '.join([*inputs, *outputs, *cotangents, others])}) -> Tensor[]"
 
-    def _parted(self, arguments: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], list[Any]]:
-        """``wrt``, values and cotangents, out of the arguments of the operator."""
-        *others, mask = arguments
+    def _parted(self, arguments: Sequence[Any]) -> Given:
+        *others, saved, mask, names = arguments
         count = len(self.function.inputs) + len(self.function.outputs)
         wrt = tuple(t.name for t, wanted in zip(self.function.inputs, mask, strict=True) if wanted)
-        return wrt, others[:count], others[count:]
+        return Given(others[:count], saved, others[count:], wrt, tuple(names))
 
     def _run(self, *arguments: Any) -> list[Any]:
         with torch.no_grad():
-            return [r for r in self.backward.gradients(*self._parted(arguments)) if r is not None]
+            return [r for r in self.backward.gradients(self._parted(arguments)) if r is not None]
 
     def _fake(self, *arguments: Any) -> list[Any]:
-        wrt, values, cotangents = self._parted(arguments)
+        given = self._parted(arguments)
         own = self.backward.operation.registration.backward
         if own is not None and not hasattr(own, "function"):
-            given = dict(zip([t.name for t in self.function.inputs], values, strict=False))
-            return [torch.empty_like(given[n], memory_format=torch.contiguous_format) for n in wrt]
-        call = self.backward._call(wrt, values, cotangents)
-        results = dict(zip(call.names, _tuple(Fake(call.operation.function)(*call.arguments)), strict=True))
-        return [results[n] for n in wrt]
+            inputs = dict(zip([t.name for t in self.function.inputs], given.values, strict=False))
+            return [torch.empty_like(inputs[n], memory_format=torch.contiguous_format) for n in given.wrt]
+        call = self.backward.call(given)
+        results = dict(zip(call.names, as_tuple(Fake(call.operation.function)(*call.arguments)), strict=True))
+        return [results[n] for n in given.wrt]
 
     def _setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.is_tensor = [isinstance(v, torch.Tensor) for v in inputs]
-        ctx.others = [None if is_one else v for v, is_one in zip(inputs, ctx.is_tensor, strict=True)]
-        ctx.save_for_backward(*(v for v, is_one in zip(inputs, ctx.is_tensor, strict=True) if is_one))
+        *others, saved, mask, names = inputs
+        ctx.is_tensor = [isinstance(v, torch.Tensor) for v in others]
+        ctx.others = [None if is_one else v for v, is_one in zip(others, ctx.is_tensor, strict=True)]
+        ctx.chosen = mask, names
+        ctx.save_for_backward(*(v for v, is_one in zip(others, ctx.is_tensor, strict=True) if is_one), *saved)
 
     def _second(self, ctx: Any, *cotangents: Any) -> Any:
         """The derivative of the backward pass: that of the operation which it calls."""
-        tensors = iter(ctx.saved_tensors)
+        tensors, (mask, names) = iter(ctx.saved_tensors), ctx.chosen
         pairs = zip(ctx.is_tensor, ctx.others, strict=True)
-        arguments = [next(tensors) if is_one else other for is_one, other in pairs]
-        call = self.backward._call(*self._parted(arguments))
+        others = _apart([next(tensors) if is_one else other for is_one, other in pairs])
+        saved = list(tensors)
+        given = self._parted((*others, saved, mask, names))
+        call = self.backward.call(given)
         if call.operation is None:
             raise DerivativeError(f"the backward function of {self.function.name} has no derivative here")
         operator = self.operator_of(call.operation)
-        results = _tuple(operator.overload(*call.arguments))
-        wrt = self._parted(arguments)[0]
-        given = dict(zip(wrt, _flat(cotangents), strict=True))
+        results = as_tuple(operator.overload(*call.arguments))
+        by_name = dict(zip(given.wrt, as_list(cotangents), strict=True))
         moved = [
-            torch.zeros_like(r) if given.get(n) is None else given[n].contiguous()
+            torch.zeros_like(r) if by_name.get(n) is None else by_name[n].contiguous()
             for n, r in zip(call.names, results, strict=True)
         ]
         inputs = operator.function.inputs
         second = tuple(t.name for t in inputs if t.role != "const" and t.dtype.is_float)
-        found = operator.backward_operator.gradients(second, [*call.arguments, *results], moved)
+        outputs = operator.backward.outputs
+        found = operator.backward_operator.gradients(Given([*call.arguments, *results], (), moved, second, outputs))
         by_identity = {id(v): g for v, g in zip(call.arguments, found, strict=True) if g is not None}
-        return tuple(by_identity.get(id(v)) for v in arguments)
+        moves = [by_identity.get(id(v)) for v in (*others, *saved)]
+        return *moves[: len(others)], moves[len(others) :], None, None if names else []
 
 
 def overload_of(qualified: str) -> Any:
@@ -278,9 +330,26 @@ def overload_of(qualified: str) -> Any:
     return getattr(getattr(torch.ops, namespace), name).default
 
 
-def _tuple(results: Any) -> tuple[Any, ...]:
+def as_tuple(results: Any) -> tuple[Any, ...]:
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
 
-def _flat(cotangents: tuple[Any, ...]) -> Sequence[Any]:
+def as_list(cotangents: tuple[Any, ...]) -> Sequence[Any]:
+    """Cotangents of an operator that gives a list, or several results."""
     return cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
+
+
+def _hint(value: Any) -> int | None:
+    """An extent, or if torch leaves it open, that with which it traces, if it has one."""
+    if not isinstance(value, torch.SymInt):
+        return int(value)
+    return int(value.node.hint) if value.node.has_hint() else None
+
+
+def _apart(values: Sequence[Any]) -> list[Any]:
+    """Values that are told apart by identity: what was passed twice has two gradients."""
+    found: list[Any] = []
+    for value in values:
+        is_again = isinstance(value, torch.Tensor) and any(value is other for other in found)
+        found.append(value.view_as(value) if is_again else value)
+    return found

@@ -7,7 +7,7 @@ backward pass reaches them.  What ``torch.func`` transforms, and forward mode, g
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
-from tcomp.derivatives.gradient import Gradient, sizes_of_arrays, sizes_of_call
-from tcomp.derivatives.saving import CheapToSave, Save
+from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
 
 Run = Callable[[Any], Any]
 """Gives the results of a forward pass, of addresses or arguments."""
@@ -26,13 +25,12 @@ Run = Callable[[Any], Any]
 class Plan:
     """How to record calls of an operator in which some inputs need a gradient."""
 
-    def __init__(self, operator: Operator, wrt: tuple[str, ...], save: Save, sizes: Mapping[str, int] | None) -> None:
+    def __init__(self, operator: Operator, gradient: Gradient) -> None:
         function = operator.function
         self.operator = operator
         self.choices = operator.choices
         self.given_choices = {} if operator.choices == Choices() else operator.choices.named()
-        ties = operator.operation.registration.ties
-        self.gradient: Gradient = operator.operation.gradient(wrt, save, ties, sizes=sizes)
+        self.gradient = gradient
         self.forward = self.gradient.forward
         self.outputs = len(function.outputs)
         names = [t.name for t in (*function.inputs, *self.forward.function.outputs)]
@@ -167,11 +165,8 @@ def _general(plan: Plan) -> dict[str, Any]:
 
 def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
     """Run and record a call; calls like it are quick from then on."""
-    save, sizes = operator.operation.registration.save, sizes_of_call(operator.function, arguments)
-    if save == "auto":
-        cheap: CheapToSave = operator.once("save", lambda: CheapToSave(operator.function))
-        save = cheap.names(sizes)
-    plan: Plan = operator.for_sizes(("plan", wrt, save), sizes, lambda own: Plan(operator, wrt, save, own))
+    gradient = operator.backward.derived(wrt, operator.backward.choice(arguments), arguments)
+    plan: Plan = operator.once(("plan", id(gradient)), lambda: Plan(operator, gradient))
     results = plan.apply(functools.partial(plan.forward.run, out=None, choices=plan.choices), arguments, *arguments)
     _remember(plan, arguments)
     return _outputs(plan, results)

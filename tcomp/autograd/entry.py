@@ -25,6 +25,7 @@ class Entered(Protocol):
     operation: Any
     choices: Any
     qualified: str
+    saving_operator: Any
 
     @property
     def overload(self) -> Any: ...
@@ -54,6 +55,10 @@ def _kernel(operator: Entered, registered: Callable[..., Any]) -> Callable[..., 
         if not torch._C._are_functorch_transforms_active() and not is_watched(arguments):
             return operation(*arguments, **choices.named())
         _refuse_tangents(operator.qualified, arguments)
+        if not torch._C._are_functorch_transforms_active():
+            found = operator.saving_operator.outputs(arguments)
+            if found is not None:
+                return found
         return registered(keyset, *arguments)
 
     return kernel

@@ -13,23 +13,24 @@ import hashlib
 import keyword
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Once, overload_of
+from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Given, Once, overload_of
 from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
 from tcomp.autograd.outs import OutOperator
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
+from tcomp.autograd.saving import SavingOperator
 from tcomp.derivatives.batch import is_batched
 from tcomp.derivatives.gradient import sizes_of_call
 from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function, Tensor
 
-_SCHEMAS = 1
+_SCHEMAS = 2
 """Counts changes of what operators take: compiled graphs that torch keeps on disk must not find one of another kind."""
 
 _LOCK = threading.RLock()
@@ -82,6 +83,7 @@ class Operator:
         self.function = operation.function
         self.backward = Backward(operation, choices)
         self.backward_operator = BackwardOperator(self.backward, f"{qualified}_backward", operator_of)
+        self.saving_operator = SavingOperator(self.backward, self.backward_operator, operator_of)
         self._derived = Once()
 
     def register(self) -> None:
@@ -101,6 +103,7 @@ class Operator:
             for device in ("cpu", "cuda"):
                 torch.library.register_autocast(self.qualified, device, dtype, lib=library)
         self.backward_operator.register(library)
+        self.saving_operator.register(library, _parameters(self.function))
         OutOperator(self.operation, self.choices, self.qualified).register(library, _parameters(self.function))
 
     @functools.cached_property
@@ -126,10 +129,6 @@ class Operator:
         """What ``make`` gave when something was first asked for under this key."""
         return self._derived.get(key, make)
 
-    def for_sizes(self, key: object, sizes: Mapping[str, int], make: Callable[[Mapping[str, int] | None], Any]) -> Any:
-        """What ``make`` derives for all sizes, or where there is no formula, for these."""
-        return self._derived.for_sizes(key, lambda: sizes, make)
-
     def tangent(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> Any:
         """Of calls with inputs like these."""
         ties = self.operation.registration.ties
@@ -150,9 +149,11 @@ class Operator:
         ctx.is_saved = is_saved
         ctx.others = [None if isinstance(value, torch.Tensor) else value for value in values]
 
-    def saved(self, ctx: Any) -> list[Any]:
+    def given(self, ctx: Any, cotangents: Sequence[Any]) -> Given:
+        """What the backward pass takes, of inputs and outputs alone."""
         tensors = iter(ctx.saved_tensors)
-        return [next(tensors) if save else other for save, other in zip(ctx.is_saved, ctx.others, strict=True)]
+        values = [next(tensors) if save else other for save, other in zip(ctx.is_saved, ctx.others, strict=True)]
+        return Given(values, (), cotangents, ctx.wrt, self.backward.outputs)
 
     def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else (output,)
@@ -162,7 +163,7 @@ class Operator:
     def pull_back(self, ctx: Any, *cotangents: Any) -> Any:
         flat = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
         given = [c.contiguous() for t, c in zip(self.function.outputs, flat, strict=True) if t.dtype.is_float]
-        results = self.backward_operator.gradients(ctx.wrt, self.saved(ctx), given)
+        results = self.backward_operator.gradients(self.given(ctx, given))
         return tuple(results) if len(results) > 1 else results[0]
 
     def vmap(

@@ -43,7 +43,7 @@ class Recorded(torch.autograd.Function):
             for cotangent, (shape, dtype, device) in zip(cotangents, ctx.results, strict=True)
             if dtype.is_floating_point
         ]
-        return None, *operator.backward.gradients(ctx.wrt, operator.saved(ctx), given)
+        return None, *operator.backward.gradients(operator.given(ctx, given))
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Any:

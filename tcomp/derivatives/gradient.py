@@ -188,8 +188,13 @@ class Gradient:
 
 def sizes_of_call(function: Function, inputs: Sequence[Any]) -> dict[str, int]:
     """The value of every size symbol and ``const`` parameter that the inputs of a call tell."""
+    return {name: int(value) for name, value in sizes_as_given(function, inputs).items()}
+
+
+def sizes_as_given(function: Function, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The same, of whatever type they are: what traces calls has symbols for some."""
     constants = {t.name: v for t, v in zip(function.inputs, inputs, strict=False) if t.role == "const"}
-    return {name: int(value) for name, value in (sizes_of_arrays(function, inputs) | constants).items()}
+    return sizes_of_arrays(function, inputs) | constants
 
 
 def sizes_of_arrays(function: Function, inputs: Sequence[Any]) -> dict[str, Any]:
