@@ -95,10 +95,8 @@ def outputs(function: Function, arguments: Mapping[str, Any], leaves: Mapping[st
         target = tensors[run.statement.target]
         if target.name in values:
             values[target.name] = _executed(run, function.tensors[target.name].dtype, values)
-            content = values[target.name].detach().numpy().reshape(target.values.shape)
-        else:
-            content = run.execute()
-        tensors[target.name] = Stored(target.name, content.astype(target.values.dtype), target.origin)
+        # Conditions compare what the interpreter computes: asinh of torch may differ in its last bit.
+        tensors[target.name] = Stored(target.name, run.execute().astype(target.values.dtype), target.origin)
     return [values[t.name].reshape(tensors[t.name].values.shape) for t in function.outputs if t.dtype.is_float]
 
 

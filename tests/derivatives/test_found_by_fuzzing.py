@@ -127,3 +127,10 @@ def test_a_range_that_no_formula_bounds_is_kept() -> None:
     }"""
     f = tc.define(text).f
     assert "r in j:1" in str(f.tangent())
+
+
+def test_conditions_beside_torch_are_those_of_the_interpreter() -> None:
+    """Whether a value is its own minimum was asked of torch's asinh on one side, of NumPy's on the other."""
+    pytest.importorskip("torch")
+    f = tc.define("def f(double(N) A) -> (Y) { T(i) = asinh(A(i))  Y(i) = asinh(A(i)) == T(i) ? A(i) * A(i) : 0.0 }").f
+    assert check(f, {"N": 64}, 0).kind == "passed"
