@@ -186,11 +186,30 @@ def _binary_form(op: str, lhs: Form, rhs: Form) -> Form | None:
 
 
 def _select_form(expr: Select, sizes: Mapping[str, int]) -> Form | None:
-    then, otherwise = to_form(expr.then, sizes), to_form(expr.otherwise, sizes)
     condition = to_condition(expr.condition, sizes)
-    if then is None or otherwise is None or condition is None:
+    if condition is None:
+        return None
+    is_then = _decided(condition)
+    if is_then is not None:
+        return to_form(expr.then if is_then else expr.otherwise, sizes)
+    then, otherwise = to_form(expr.then, sizes), to_form(expr.otherwise, sizes)
+    if then is None or otherwise is None:
         return None
     return Form(((Atom("select", (then, otherwise), 1, condition), 1),), 0)
+
+
+def _decided(condition: Condition) -> bool | None:
+    """Whether a condition holds for these sizes; None where that depends on indices."""
+    if condition.form is None:
+        found = [_decided(operand) for operand in condition.operands]
+        if condition.op == "!":
+            return None if found[0] is None else not found[0]
+        final = condition.op == "||"
+        return final if final in found else None if None in found else not final
+    if condition.form.terms:
+        return None
+    value = condition.form.constant
+    return {">=": value >= 0, "==": value == 0, "!=": value != 0}[condition.op]
 
 
 def _cast_form(expr: Cast, sizes: Mapping[str, int]) -> Form | None:
