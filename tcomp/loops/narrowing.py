@@ -67,9 +67,9 @@ def narrow(plan: Plan, loops: LoopNode, *, over_elements: bool = True) -> Narrow
     if not any(map(_narrowed_by, plan.scop.statements)):
         return Narrowed(plan, loops, {})
     coordinates = {
-        name: frozenset(plan.scop.by_name[name].indices[p] for p in positions)
+        name: frozenset(plan.scop.by_name[name].indices[p] for p in cluster.coordinates[name])
         for cluster in plan.clusters
-        for name, positions in cluster.coordinates.items()
+        for name in cluster.statements
     }
     found = _Narrowing(plan.scop, {} if over_elements else coordinates)
     loops = found.node(loops, {})

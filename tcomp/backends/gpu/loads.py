@@ -17,7 +17,7 @@ from tcomp.backends.gpu.words.spelling import expression_text
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Read, Unary, depends_on_data
 from tcomp.loops.indexing import Ranges, step_of
-from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, substitute
+from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, substitute, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ def read_together(writer: KernelWriter, node: For, ranges: Ranges) -> list[Gathe
             if not pieces_of(elements * writer.plan.scop.storages[read.tensor].dtype.itemsize):
                 continue
             address = _address(writer, execute, read, inner)
+            if not all(name.isidentifier() for name in variables(address)):
+                continue  # a text, say of a condition, that may have the iterator in it
             first = ranges.sum_of(substitute(address, node.iterator, Number(0)))
             if step_of(address, node.iterator) == 1 and not any(
                 n % elements for n in (first.constant, *first.terms.values())
