@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tcomp.arrays.devices import synchronize
 from tcomp.engine import ExecutionEngine, Library, Module, define, library
 from tcomp.errors import (
     CompileError,
@@ -64,6 +65,7 @@ __all__ = [
     "load_network",
     "networks",
     "range",
+    "synchronize",
     "targets",
 ]
 

@@ -23,10 +23,11 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
 from tcomp.model.scop import SizeRange, Sizes
-from tcomp.runtime.binding import Binding, DirectBinding, MatchedRun, MisalignedArgumentError, QuickCalls
+from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
 from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of
 from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.matched import DirectBinding, MatchedRun
 from tcomp.runtime.openkernel import OpenKernel, open_sizes
 from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.sparse import has_sparse, with_parts

@@ -16,6 +16,7 @@ import numpy as np
 
 from tcomp.arrays.devices import Memory, Place, cupy_module, current_place
 from tcomp.arrays.kinds import NUMPY, ArrayError, ArrayKind, CupyKind, NumpyArray, TorchKind, View
+from tcomp.arrays.late import raise_found
 from tcomp.errors import TargetError
 
 
@@ -221,5 +222,10 @@ def moved(value: Any, memory: Memory | None) -> Any:
 
 
 def fetched(array: Any) -> NumpyArray:
-    """The content of an array that kernels have written, once they have, as a NumPy array."""
-    return kind_of(array).to_numpy(array)
+    """The content of an array that kernels have written, once they have, as a NumPy array.
+
+    Raises what checks of kernels have found.
+    """
+    content = kind_of(array).to_numpy(array)
+    raise_found()
+    return content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tcomp.arrays.late import forget_read, raise_found
 from tcomp.errors import Diagnostic, TargetError
 
 _WITHOUT_DEVICE = "without a GPU, a target such as cuda:sm_90 compiles, and the target simulator runs"
@@ -80,9 +82,29 @@ def current_place() -> Place:
 
 
 def wait(memory: Memory | None) -> None:
-    """Return when the current device has done what it was told to; in main memory nothing is left to be done."""
+    """Return when the current device has done what it was told to; in main memory nothing is left to be done.
+
+    Raises ShapeError for a data-dependent subscript that a kernel found outside its tensor.
+    """
     if memory is Memory.CUDA:
         cupy_module().cuda.Device().synchronize()
+        raise_found()
+
+
+def synchronize() -> None:
+    """Wait until the CUDA devices that kernels ran on have done what they were told, and raise what was wrong.
+
+    A call on arrays of a device returns before its kernels are done.  A data-dependent subscript that one of them finds
+    outside its tensor is raised by the next call on a device, or here.  Raises ShapeError.  Without CuPy it does
+    nothing.
+    """
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return
+    for number in range(device_count()):
+        cupy.cuda.Device(number).synchronize()
+    raise_found()
+    forget_read()
 
 
 def seconds_of(run: Callable[[], object], memory: Memory) -> float:
@@ -100,6 +122,7 @@ def seconds_of(run: Callable[[], object], memory: Memory) -> float:
     run()
     after.record()
     after.synchronize()
+    raise_found()
     return float(cuda.get_elapsed_time(before, after)) / 1e3
 
 

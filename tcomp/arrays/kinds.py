@@ -14,7 +14,7 @@ import numpy as np
 
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
-from tcomp.arrays.matching import Matcher, tensor_matcher
+from tcomp.arrays.matching import Matcher, device_matcher, tensor_matcher
 from tcomp.arrays.pieces import NumpyPieces, TorchPieces
 from tcomp.errors import ShapeError
 from tcomp.model.evaluation import numpy_dtype
@@ -109,9 +109,10 @@ class ArrayKind(ABC):
     note_change: Callable[[Any], None] | None = None
     """Tells the library that an array was written, if it wants to know."""
 
-    def stream(self, place: Place) -> int:
-        """What orders this library's work on a device: the number of its current CUDA stream, 0 for the default."""
-        return 0
+    def stream_at(self, place: Place) -> Callable[[], int]:
+        """What gives what orders this library's work on a device: the number of its current CUDA stream, 0 for the
+        default."""
+        return int
 
     @abstractmethod
     def conversion(self, dtype: DType) -> str:
@@ -262,8 +263,8 @@ class TorchKind(ArrayKind):
         if not array.is_inference():
             self._torch.autograd.graph.increment_version(array)
 
-    def stream(self, place: Place) -> int:
-        return self._raw_stream(place.device)
+    def stream_at(self, place: Place) -> Callable[[], int]:
+        return functools.partial(self._raw_stream, place.device)
 
     def conversion(self, dtype: DType) -> str:
         return f"to(torch.{dtype})"
@@ -332,9 +333,12 @@ class CupyKind(ArrayKind):
         with self._cupy.cuda.Device(place.device):
             return self._cupy.asarray(array)
 
-    def stream(self, place: Place) -> int:
-        number: int = self._cupy.cuda.get_current_stream(place.device).ptr
-        return number
+    def stream_at(self, place: Place) -> Callable[[], int]:
+        current, device = self._cupy.cuda.get_current_stream, place.device
+        return lambda: current(device).ptr
+
+    def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None) -> Matcher | None:
+        return None if recorded else device_matcher(self._cupy.ndarray, arguments, masks)
 
     def conversion(self, dtype: DType) -> str:
         return _conversion(dtype)

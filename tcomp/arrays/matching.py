@@ -1,4 +1,4 @@
-"""Whether the torch tensors of a call are laid out as those of an earlier one, as fast as Python can tell.
+"""Whether the arrays of a call, torch's or CuPy's, are laid out as those of an earlier one, as fast as Python can tell.
 
 The test is a function written for the arguments: what it compares with are constants of it, and it makes no objects
 that it does not need.  Types, shapes, strides and dispatch keys it leaves to what torch's own compiler guards its
@@ -17,7 +17,7 @@ Matcher = Callable[[tuple[Any, ...]], tuple[int, ...] | None]
 def tensor_matcher(
     torch: Any, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None
 ) -> Matcher | None:
-    """A test for tensors in main memory and integers like these; None if some are neither.
+    """A test for tensors, in main memory or on CUDA devices, and integers like these; None if some are neither.
 
     ``masks`` are the bits of an address that must be 0, one per tensor.  Of ``recorded`` calls autograd must keep a
     record, of the same tensors; of others none; where it is None somebody else has seen to that.
@@ -31,7 +31,9 @@ def tensor_matcher(
         "enabled": torch.is_grad_enabled,
         "tracing": torch._C._get_tracing_state,
     }
-    if not tensors or any(type(a) not in (torch.Tensor, torch.nn.Parameter) or not a.is_cpu for a in tensors.values()):
+    if not tensors or any(type(a) not in (torch.Tensor, torch.nn.Parameter) for a in tensors.values()):
+        return None
+    if not all(a.is_cpu or a.is_cuda for a in tensors.values()):
         return None
     tests: list[str] = []
     for name, value in zip(names, arguments, strict=True):
@@ -73,25 +75,70 @@ def tensor_matcher(
     return match
 
 
+def device_matcher(ndarray: type, arguments: Sequence[Any], masks: Sequence[int]) -> Matcher | None:
+    """A test for CuPy arrays and integers like these; None if some are neither.
+
+    Each property of such an array is an object made anew, so no more are asked for than must be: of an array in C order
+    none of its strides.
+    """
+    names = [f"a{n}" for n in range(len(arguments))]
+    arrays = {n: a for n, a in zip(names, arguments, strict=True) if type(a) is ndarray}
+    if not arrays or any(type(a) is not int for n, a in zip(names, arguments, strict=True) if n not in arrays):
+        return None
+    known: dict[str, Any] = {"ndarray": ndarray}
+    tests: list[str] = []
+    for name, value in zip(names, arguments, strict=True):
+        if name not in arrays:
+            known[f"{name}_value"] = value
+            tests.append(f"{name} is not {name}_value")
+            continue
+        known |= {f"{name}_dtype": value.dtype, f"{name}_shape": value.shape, f"{name}_strides": value.strides}
+        in_order = getattr(value, "_c_contiguous", None) is True
+        tests += [
+            f"type({name}) is not ndarray",
+            f"{name}.dtype is not {name}_dtype",
+            f"{name}.shape != {name}_shape",
+            f"not {name}._c_contiguous" if in_order else f"{name}.strides != {name}_strides",
+            f"(m{name} := {name}.data).device_id != {value.data.device_id}",
+        ]
+    pointers = [f"p{n}" for n in arrays]
+    lines = [
+        "def match(arguments):",
+        "    try:",
+        f"        {', '.join(names)}, = arguments",
+        f"        if {' or '.join(tests)}:",
+        "            return None",
+        "    except ValueError:",
+        "        return None",
+        *[f"    p{n} = m{n}.ptr" for n in arrays],
+        f"    if {' or '.join(_misplaced(pointers, (), masks))}:",
+        "        return None",
+        f"    return {', '.join(pointers)},",
+    ]
+    exec("\n".join(lines), known)
+    match: Matcher = known["match"]
+    return match
+
+
 def _misplaced(pointers: Sequence[str], tensors: Any, masks: Sequence[int]) -> list[str]:
-    """Tests for addresses that are no multiple of what they must be, and for memory that was given back."""
+    """Tests for addresses that are no multiple of what they must be, and for memory that torch was given back."""
     by_mask: dict[int, list[str]] = {}
     for pointer, mask in zip(pointers, masks, strict=True):
         by_mask.setdefault(mask, []).append(pointer)
     tests = [f"({' | '.join(some)}) & {mask}" for mask, some in by_mask.items() if mask]
-    return tests + [f"not {p}" for p, t in zip(pointers, tensors, strict=True) if t.numel()] or ["False"]
+    return tests + [f"not {p}" for p, t in zip(pointers, tensors, strict=False) if t.numel()] or ["False"]
 
 
 def _comparisons(name: str, value: Any, known: dict[str, Any]) -> list[str]:
     """What tells that a tensor is not like ``value``; what it compares with goes into ``known``."""
     known |= {f"{name}_type": type(value), f"{name}_dtype": value.dtype}
-    known |= {f"{name}_shape": value.shape, f"{name}_strides": value.stride()}
+    known |= {f"{name}_shape": value.shape, f"{name}_strides": value.stride(), f"{name}_device": value.device}
     return [
         f"type({name}) is not {name}_type",
         f"{name}.dtype is not {name}_dtype",
         f"{name}.shape != {name}_shape",
         f"{name}.stride() != {name}_strides",
-        f"not {name}.is_cpu",
+        f"not {name}.is_cpu" if value.is_cpu else f"{name}.device != {name}_device",
         f"{name}.is_neg()",
         f"{'not ' if value.requires_grad else ''}{name}.requires_grad",
     ]

@@ -20,12 +20,14 @@ class Site:
 
     ``stream`` gives the number of the CUDA stream on which that library works at the moment (0 in main memory).
     ``allocate`` gives the address of so many bytes, and what keeps them alive: dropped after the launch, they are used
-    again by nothing that runs before the kernels on that stream.
+    again by nothing that runs before the kernels on that stream.  ``failure`` makes an error of what a kernel reports
+    after its call has returned.
     """
 
     place: Place
     stream: Callable[[], int]
     allocate: Callable[[int], tuple[int, object]]
+    failure: Callable[[Sequence[int]], TcompError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Run(Protocol):
     """A kernel ready to run on arrays at one site.
 
     Called with one address for each argument of the ``Source``, it runs, or starts running, and returns None, or what a
-    failed check has left in the report (see ``Source``).  Raises TcompError.
+    failed check has left in the report (see ``Source``).  Where it only starts, a later call raises what checks find,
+    or who waits for the device.  Raises TcompError.
     """
 
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None: ...

@@ -11,6 +11,7 @@ import numpy as np
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
 from tcomp.arrays.kinds import View
+from tcomp.arrays.late import raise_found
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.runtime.arguments import constant, is_scalar, misplaced, read_input
@@ -83,9 +84,13 @@ def hold(function: Function, given: Mapping[str, Any], before: Held = NOTHING) -
 
 
 def settle(place: Place) -> None:
-    """Wait until a device has written what was given to it, on whatever stream: later calls may use another one."""
+    """Wait until a device has written what was given to it, on whatever stream: later calls may use another one.
+
+    Raises what checks of kernels have found.
+    """
     if place.memory is Memory.CUDA:
         cupy_module().cuda.Device(place.device).synchronize()
+        raise_found()
 
 
 def _moved(array: Any, place: Place) -> Any:

@@ -94,9 +94,10 @@ class Shared:
         given = [self._held.arrays[a.name] for a in source.called if a.role == "input"]
         made = [(a.name, self._room(kind, a, place)) for a in source.called if a.role != "input"]
         addresses = [*(kind_of(a).address(a) for a in given), *(kind_of(a).address(a) for _, a in made)]
-        report = run.at(site_of(kind, place))(addresses)
+        failure = functools.partial(failure_of, self._function, source.checks)
+        report = run.at(site_of(kind, place, failure))(addresses)
         if report is not None:
-            raise failure_of(self._function, source.checks, report)
+            raise failure(report)
         settle(place)
         size = sum(_bytes(a) for a in source.called if a.role != "input")
         return Computed(dict(made), size, time.perf_counter() - begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import Place
 from tcomp.arrays.kinds import ArrayKind, View
-from tcomp.arrays.matching import Matcher
 from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
@@ -21,35 +20,9 @@ from tcomp.grammar.tree.function import Function
 from tcomp.model.dataranges import describe_range
 from tcomp.runtime.arguments import byte_range, share_memory
 from tcomp.runtime.calls import Call, Outputs
+from tcomp.runtime.matched import DirectBinding, GivenResults, MatchedRun
 from tcomp.storage.memo import MOST_KEPT, Recent
 from tcomp.values.operators import UINT8
-
-DirectBinding = Callable[[tuple[Any, ...], Any], Any]
-"""Runs a kernel on the arguments of a call and what was given as ``out``.
-
-Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class MatchedRun:
-    """A kernel for arguments that ``match`` gives addresses for, which ``run`` takes to give the results."""
-
-    match: Matcher
-    run: Callable[[tuple[int, ...]], Any]
-
-    def direct(self) -> DirectBinding:
-        """Both, one after the other."""
-        match, run = self.match, self.run
-
-        def call(arguments: tuple[Any, ...], out: Any) -> Any:
-            if out is not None:
-                return None
-            addresses = match(arguments)
-            return None if addresses is None else run(addresses)
-
-        return call
-
 
 MOST_RECENT = 4
 """Direct calls that are tried."""
@@ -80,10 +53,11 @@ class Binding:
 
     def __init__(self, source: Source, program: Program, call: Call) -> None:
         """Raises TargetError if the program does not run where the arrays are."""
-        self._run = program.at(site_of(call.kind, call.place))
-        self._launch = self._run.__call__
         self._checks = source.checks
         self._function = call.function
+        failure = functools.partial(failure_of, call.function, source.checks)
+        self._run = program.at(site_of(call.kind, call.place, failure))
+        self._launch = self._run.__call__
         self._names = tuple(f"{'input' if a.role == 'input' else 'output'} {a.name}" for a in source.called)
         self._masks = tuple(a.dtype.itemsize - 1 for a in source.called)
         taken = [
@@ -107,7 +81,7 @@ class Binding:
         """Call the kernel.  ``outputs`` has None for what is to be made, or is None if all is.  Returns the outputs.
 
         On a device, kernels run on the current stream of the library of the call's first array, and may still be
-        running when this returns unless they have checks to report on.
+        running when this returns; what their checks find is raised by a later call, or by ``tcomp.synchronize``.
 
         Raises MisalignedArgumentError for an array that can only be read from a copy.  Raises ShapeError for an output
         that cannot be written or shares memory with another argument, for want of memory, and for a data-dependent
@@ -154,12 +128,12 @@ class Binding:
         except (MemoryError, ValueError, RuntimeError) as error:
             raise self._run.failure(error) from None
 
-    def direct(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
+    def direct(self, arguments: tuple[Any, ...], results: Outputs, *, given: bool) -> DirectBinding | None:
         """How to call the kernel again on arrays like these, none of which is a copy; None if there is no way.
 
-        Arrays are all NumPy's, or all torch's, and then none may be given for the results.
+        Arrays are all of one library.  The results were ``given`` to the call, or made by it.
         """
-        matched = self.matched(arguments, results, recorded=False)
+        matched = self._into_given(arguments, results) if given else self.matched(arguments, results, recorded=False)
         if matched is not None:
             return matched.direct()
         constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
@@ -176,8 +150,22 @@ class Binding:
         direct = self._run.direct(layout)
         return None if direct is None else self._direct_binding(direct)
 
-    def matched_run(self, arguments: tuple[Any, ...], results: Outputs) -> DirectBinding | None:
+    def _into_given(self, arguments: tuple[Any, ...], results: Outputs) -> GivenResults | None:
+        """The same for a library that says by itself whether arguments and results are like these."""
+        kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
+        if len(kinds) != 1:
+            return None
+        (kind,) = kinds
+        match = kind.matcher((*arguments, *results), self._masks, recorded=False)
+        if match is None:
+            return None
+        single, note = len(results) == 1, kind.note_change
+        return GivenResults(match, self._launch, self._failure, len(arguments), single, self._near, note)
+
+    def matched_run(self, arguments: tuple[Any, ...], results: Outputs, *, given: bool) -> DirectBinding | None:
         """The same where nobody records the call, and where only the library of the arrays can tell."""
+        if given:
+            return None
         matched = self.matched(arguments, results, recorded=None)
         return None if matched is None else matched.direct()
 
@@ -306,16 +294,16 @@ class QuickCalls:
 
     def remember(
         self, chosen: tuple[Hashable, ...], layouts: tuple[Hashable, ...],
-        make: Callable[[tuple[Any, ...], Outputs], DirectBinding | None], arguments: tuple[Any, ...], results: Outputs,
+        make: Callable[..., DirectBinding | None], arguments: tuple[Any, ...], results: Outputs,
     ) -> None:  # fmt: skip
         """Next time try first what runs a call that has just run, on arrays read and written in place.
 
-        ``make`` makes it of arguments and results.
+        ``make`` makes it of arguments and results, and whether these were given; so ``layouts`` begin, too.
         """
         key = (*chosen, *layouts)
         found = self._known.get(key)
         if key not in self._known:
-            found = self._known[key] = make(arguments, results)
+            found = self._known[key] = make(arguments, results, given=bool(layouts[0]))
         if found is not None:
             self.add(chosen, found)
 
@@ -334,14 +322,14 @@ class QuickCalls:
         self.recent = ((chosen, direct), *others[: MOST_RECENT - 1])
 
 
-def site_of(kind: ArrayKind, place: Place) -> Site:
-    """Where a kernel runs whose arrays are of a library, and lie at a place."""
+def site_of(kind: ArrayKind, place: Place, failure: Callable[[Sequence[int]], TcompError]) -> Site:
+    """Where a kernel runs whose arrays are of a library, and lie at a place; ``failure`` is what its reports mean."""
 
     def allocate(count: int) -> tuple[int, object]:
         memory = kind.empty((count,), UINT8, place)
         return kind.address(memory), memory
 
-    return Site(place, functools.partial(kind.stream, place), allocate)
+    return Site(place, kind.stream_at(place), allocate, failure)
 
 
 def _accessed(function: Function, check: IndexCheck) -> tuple[str, int]:

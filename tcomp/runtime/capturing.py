@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.arrays.devices import Memory, Place, cuda_device, cupy_module
+from tcomp.arrays.late import raise_found
 from tcomp.errors import Diagnostic, TargetError, TcompError
 
 
@@ -33,8 +34,9 @@ class Captured:
     def __call__(self) -> Any:
         """Run the graph on CuPy's current stream of its device, and give the outputs, which are the same arrays.
 
-        Raises TcompError where CUDA does not launch it.
+        Raises TcompError where CUDA does not launch it, and what checks of kernels that ran before have found.
         """
+        raise_found()
         cuda = cupy_module().cuda
         try:
             with cuda.Device(self.device):
@@ -47,13 +49,10 @@ class Captured:
         return f"<CUDA graph of {self.launches} kernels on cuda:{self.device}>"
 
 
-def capture(
-    call: Callable[..., Any], place: Place, arguments: tuple[Any, ...], out: Any, launches: int, checks: bool
-) -> Captured:
+def capture(call: Callable[..., Any], place: Place, arguments: tuple[Any, ...], out: Any, launches: int) -> Captured:
     """Record a call of a kernel with CuPy arrays at a place; it runs once before, so that all is loaded.
 
-    Raises TargetError for arrays elsewhere and for kernels with checks, which the host waits for, and TcompError where
-    CUDA records nothing.
+    Raises TargetError for arrays elsewhere, and TcompError where CUDA records nothing.
     """
     if place.memory is not Memory.CUDA:
         raise TargetError(Diagnostic("only calls with arrays on a CUDA device can be recorded", hint=_HINT))
@@ -63,17 +62,13 @@ def capture(
     if foreign:
         hint = "for tensors of PyTorch, call the kernel in `with torch.cuda.graph(...)`"
         raise TargetError(Diagnostic(f"only calls with CuPy arrays can be recorded, not with {foreign[0]}", hint=hint))
-    if checks:
-        hint = "compile it with unchecked=True, if all subscripts are known to be inside"
-        raise TargetError(
-            Diagnostic("a call that checks subscripts waits for the device: no graph records it", hint=hint)
-        )
     device = cuda_device(place.device).number
     with cupy.cuda.Device(device):
         outputs = call(*arguments, out=out)
         stream = cupy.cuda.Stream(non_blocking=True)
         # What ran so far is on another stream.
         cupy.cuda.Device(device).synchronize()
+        raise_found()
         try:
             with stream:
                 stream.begin_capture()

@@ -198,13 +198,12 @@ class Kernel:
     def capture(self, *arguments: Any, out: Any = None, **named: Any) -> Captured:
         """Record all kernels of a call on CuPy arrays as one CUDA graph: calling what this returns runs it again.
 
-        It reads and writes the same arrays each time.  Raises TargetError for other arrays, and where subscripts are
-        checked.
+        It reads and writes the same arrays each time.  Raises TargetError for other arrays.
         """
         arguments = ordered(self._function, arguments, named) if named else arguments
         call = check_call(self._function, arguments, out, memory=self._memory)
         launches = sum(0 not in self._source.launches[number].grid for number, *_ in self._source.order)
-        return capture(self, call.place, arguments, out, launches, bool(self._source.checks))
+        return capture(self, call.place, arguments, out, launches)
 
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.

@@ -145,6 +145,10 @@ class ndarray:  # noqa: N801
         self.data = memory
         self.dtype, self.shape, self.strides, self.itemsize = host.dtype, host.shape, host.strides, host.itemsize
 
+    @property
+    def _c_contiguous(self) -> bool:
+        return self.host.flags.c_contiguous
+
     def __getitem__(self, key: Any) -> ndarray:
         return held(self.host[key], self.data.device_id)
 
@@ -204,11 +208,7 @@ class FakeCupy(types.ModuleType):
                 memGetInfo=self._open_context,
                 driverGetVersion=lambda: 13000,
                 getDeviceProperties=lambda number: {"name": f"Fake GPU {number}".encode()},
-                memsetAsync=self._memset,
-                memcpyAsync=self._memcpy,
-                memcpyDeviceToHost=2,
                 streamIsCapturing=lambda stream: stream in self.capturing,
-                streamSynchronize=lambda stream: self._note("synchronize", stream),
                 pointerGetAttributes=lambda ptr: types.SimpleNamespace(device=self.owners[ptr]),
             ),
             driver=types.SimpleNamespace(launchKernel=self._launch, funcSetAttribute=self._set_attribute),
@@ -217,6 +217,7 @@ class FakeCupy(types.ModuleType):
             Event=Event,
             Stream=lambda non_blocking=False: OwnStream(self),
             using_allocator=self._using_allocator,
+            alloc_pinned_memory=self._pinned,
             get_elapsed_time=lambda before, after: 1e3 * (after.seconds - before.seconds),
             get_current_stream=lambda number: self.streams.get(number, Stream(0)),
         )
@@ -319,14 +320,10 @@ class FakeCupy(types.ModuleType):
         self._note("attribute", self.functions[function].name, value)
         self.functions[function].shared_allowed = value
 
-    def _memset(self, address: int, value: int, count: int, stream: int) -> None:
-        self._note("memset", count, stream)
-        ctypes.memset(address, value, count)
-
-    def _memcpy(self, target: int, source: int, count: int, kind: int, stream: int) -> None:
-        assert kind == 2
-        self._note("copy", count, stream)
-        ctypes.memmove(target, source, count)
+    def _pinned(self, count: int) -> Memory:
+        self._note("pinned", count)
+        held = np.full(count, 77, np.uint8)
+        return Memory(held.ctypes.data, 0, held)
 
     def _launch(self, function: int, *rest: int) -> None:
         *extents, shared, stream, parameters, extra = rest

@@ -19,7 +19,7 @@ from tests.cuda.machine_code import loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-SITE = Site(MAIN, lambda: 0, lambda _: (0, None))
+SITE = Site(MAIN, lambda: 0, lambda _: (0, None), lambda _: TcompError("no report"))
 
 
 class Noted:

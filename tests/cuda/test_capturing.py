@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.source import REPORT, Launch, Temporary
+from tcomp.backends.source import Launch, Temporary
 from tcomp.values.operators import FLOAT32
 from tests.cuda.fake_cupy import CudaError, floats
 from tests.cuda.fake_devices import ADD, VALUES, FakeDevices, N, WithDlpack
@@ -66,22 +66,13 @@ def test_what_runs_while_a_call_is_recorded_computes_nothing(one: FakeDevices) -
     assert stream >= 500 and one.cupy.streams == {} and one.cupy.capturing == set()
 
 
-def test_only_calls_on_a_device_without_checks_are_recorded(one: FakeDevices) -> None:
+def test_only_calls_on_a_device_are_recorded(one: FakeDevices) -> None:
     kernel, a = sequence(one), one.cupy.on(VALUES)
     with pytest.raises(tc.TargetError, match=r"(?s)with CuPy arrays can be recorded.*torch\.cuda\.graph"):
         kernel.capture(WithDlpack(VALUES, 0), a)
     host = tc.define(ADD).add.compile(sizes={"N": N}, target="cpu")
     with pytest.raises(tc.TargetError, match="only calls with arrays on a CUDA device"):
         host.capture(VALUES, VALUES)
-
-
-def test_checks_are_refused(one: FakeDevices) -> None:
-    one.emit(launches=(Launch("lookup_0", (1, 1, 1), (32, 1, 1), 0, ("T", "I", "B", REPORT)),), scratch_bytes=8)
-    kernel = tc.define("def lookup(float(V) T, int32(N) I) -> (B) { B(n) = T(I(n)) }").lookup.compile(
-        sizes={"V": N, "N": 4}, target="cuda:sm_90"
-    )
-    with pytest.raises(tc.TargetError, match=r"(?s)waits for the device.*unchecked=True"):
-        kernel.capture(one.cupy.on(VALUES), one.cupy.on(np.zeros(4, np.int32)))
 
 
 def test_errors_of_cuda_are_told(one: FakeDevices) -> None:

@@ -205,6 +205,7 @@ class FakeTorch(types.ModuleType):
         layout = "strided"
         is_nested = False
         requires_grad = False
+        is_cpu, is_cuda = False, True
 
         def __init__(self, host: np.ndarray, device: int) -> None:
             self.host, self.shape, self.dtype = host, host.shape, FakeTorch.dtype(host.dtype.name)
@@ -219,6 +220,9 @@ class FakeTorch(types.ModuleType):
         def data_ptr(self) -> int:
             return self.host.ctypes.data
 
+        def numel(self) -> int:
+            return self.host.size
+
     def __init__(self) -> None:
         super().__init__("torch")
         self.float32, self.uint8, self.strided = self.dtype("float32"), self.dtype("uint8"), "strided"
@@ -227,6 +231,7 @@ class FakeTorch(types.ModuleType):
             _len_torch_dispatch_stack=lambda: 0,
             _get_tracing_state=lambda: None,
         )
+        self.is_grad_enabled = lambda: True
         self.nn = types.SimpleNamespace(Parameter=self.Tensor)
         self.autograd = types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1))
         self.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=300 + device))

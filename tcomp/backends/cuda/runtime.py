@@ -24,6 +24,7 @@ from tcomp.arrays.devices import (
     driver_version,
     runs_on,
 )
+from tcomp.arrays.late import WATCHED, LateReport, raise_found
 from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
@@ -37,7 +38,6 @@ from tcomp.storage.memo import Memo
 _REPORT_WORDS = 3 + MAX_INDICES
 _REPORT_BYTES = 8 * _REPORT_WORDS
 _MAX_DYNAMIC_SHARED_SIZE = 8  # of enum CUfunction_attribute
-_ALIGNMENT = 16
 
 _RECORDED: list[object] = []
 """What CUDA graphs have recorded and may use again, kernels and memory: nobody says when the last graph goes."""
@@ -174,6 +174,7 @@ class _Frame(threading.local):
             for positions in launches
         )
         self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
+        self.ready = self.slots, self.parameters
 
 
 class CudaRun:
@@ -181,29 +182,40 @@ class CudaRun:
 
     __slots__ = (
         "_cuda",
+        "_current",
+        "_device",
         "_frame",
         "_functions",
         "_heads",
+        "_launch_kernel",
         "_launches",
         "_names",
         "_offsets",
         "_pack",
+        "_plain",
         "_report",
+        "_report_address",
         "_room",
         "_site",
         "_source",
+        "_stream",
         "_turns",
     )
 
     def __init__(self, source: Source, functions: dict[str, Any], site: Site) -> None:
         """The device of the site must be current.  Raises RuntimeError as CUDA does."""
         self._cuda = cupy_module().cuda
+        self._current = self._cuda.runtime.getDevice
+        self._launch_kernel = self._cuda.driver.launchKernel
         self._source = source
         self._functions = functions
         self._site = site
-        self._report = _aligned(source.scratch_bytes) if source.checks else None
-        self._room = source.scratch_bytes if self._report is None else self._report + _REPORT_BYTES
-        # Arguments, then what lies in the room: temporaries and the report, which is null where there is none.
+        self._stream = site.stream
+        self._device = site.place.device
+        self._report = self._new_report() if source.checks else None
+        self._report_address = 0 if self._report is None else self._report.address
+        self._room = source.scratch_bytes
+        # Arguments, then temporaries, which lie in the room, and the report, which is null where there is none.
         self._offsets = tuple(t.offset for t in source.temporaries)
         names = [*(a.name for a in source.arguments), *(t.name for t in source.temporaries), REPORT]
         slots = {name: position for position, name in enumerate(names)}
@@ -215,6 +227,7 @@ class CudaRun:
         )
         self._names = names
         self._turns = _turns_of(source)
+        self._plain = not self._room and self._turns is None
         positions = tuple(tuple(slots[name] for name in launch.arguments) for launch in self._launches)
         if self._turns is not None:
             # Each launch has its own values, one behind another.
@@ -222,43 +235,64 @@ class CudaRun:
             names, positions = [""] * max(most, len(names)), (tuple(range(most)),)
         self._frame = _Frame(len(names), positions, self._cuda.runtime.memGetInfo)
 
-    def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None:
-        """Launch on the arguments at these addresses; see ``Run``.  Waits for the kernels only if they check."""
-        runtime, device = self._cuda.runtime, self._site.place.device
+    def _new_report(self) -> LateReport:
+        """Memory of the host that kernels write, too: the driver gives it one address for both."""
+        memory = self._cuda.alloc_pinned_memory(_REPORT_BYTES)
+        settle = self._cuda.Device(self._device).synchronize
+        return LateReport(memory, memory.ptr, _REPORT_WORDS, self._site.failure, settle)
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Launch on the arguments at these addresses; see ``Run``.  Waits for nothing.
+
+        Raises what checks of kernels that ran before have found.
+        """
+        if WATCHED:
+            raise_found()
         try:
-            before = runtime.getDevice()
-            if before == device:
-                return self._run(addresses)
-            runtime.setDevice(device)
+            before = self._current()
+            if before == self._device:
+                self._run(addresses)
+                return
+            runtime = self._cuda.runtime
+            runtime.setDevice(self._device)
             try:
-                return self._run(addresses)
+                self._run(addresses)
             finally:
                 runtime.setDevice(before)
         except (MemoryError, RuntimeError) as error:
             raise self.failure(error) from None
 
-    def _run(self, addresses: Sequence[int]) -> Sequence[int] | None:
-        stream, frame, report = self._site.stream(), self._frame, None
-        base, memory = self._site.allocate(self._room) if self._room else (0, None)
+    def _run(self, addresses: Sequence[int]) -> None:
+        stream, (slots, parameters), memory = self._stream(), self._frame.ready, None
         if self._report is not None:
-            report = base + self._report
-            self._cuda.runtime.memsetAsync(report, 0, _REPORT_BYTES, stream)
-        values = (*addresses, *[base + offset for offset in self._offsets], report or 0)
-        if self._turns is None:
-            self._pack(frame.slots, 0, *values)
-            for position, parameters in enumerate(frame.parameters):
-                self._launch(position, stream, parameters)
+            WATCHED[self._report] = None
+        if self._plain:
+            self._pack(slots, 0, *addresses, *self._offsets, self._report_address)
         else:
-            self._in_turn(self._turns, dict(zip(self._names, values, strict=True)), stream)
-        found = None if report is None else self._read_report(report, stream)
-        if self._is_recorded(stream):
-            _RECORDED.append((self._functions, memory))
-        del memory
-        return found
+            base, memory = self._site.allocate(self._room) if self._room else (0, None)
+            values = (*addresses, *[base + offset for offset in self._offsets], self._report_address)
+            if self._turns is None:
+                self._pack(slots, 0, *values)
+            else:
+                self._in_turn(self._turns, dict(zip(self._names, values, strict=True)), stream)
+        if self._turns is None:
+            for position, given in enumerate(parameters):
+                try:
+                    self._launch_kernel(*self._heads[position], stream, given, 0)
+                except RuntimeError as error:
+                    raise self._launch_failure(self._launches[position], error) from None
+        if stream and self._is_recorded(stream):
+            self._note_recorded(memory)
+
+    def _note_recorded(self, objects: object) -> None:
+        """A graph that is recorded will use objects, and the kernels, again, and report again."""
+        _RECORDED.append((self._functions, self._report, objects))
+        if self._report is not None:
+            self._report.kept = True
 
     def _launch(self, position: int, stream: int, parameters: int) -> None:
         try:
-            self._cuda.driver.launchKernel(*self._heads[position], stream, parameters, 0)
+            self._launch_kernel(*self._heads[position], stream, parameters, 0)
         except RuntimeError as error:
             raise self._launch_failure(self._launches[position], error) from None
 
@@ -280,17 +314,10 @@ class CudaRun:
 
     def keep(self, objects: object) -> bool:
         """See ``Run``."""
-        recorded = self._is_recorded(self._site.stream())
+        recorded = self._is_recorded(self._stream())
         if recorded:
             _RECORDED.append(objects)
         return recorded
-
-    def _read_report(self, address: int, stream: int) -> Sequence[int] | None:
-        runtime = self._cuda.runtime
-        words = (ctypes.c_int64 * _REPORT_WORDS)()
-        runtime.memcpyAsync(ctypes.addressof(words), address, _REPORT_BYTES, runtime.memcpyDeviceToHost, stream)
-        runtime.streamSynchronize(stream)
-        return tuple(words) if words[2] else None
 
     def direct(self, layout: CallLayout) -> DirectRun | None:
         """There is none: launching a kernel takes Python."""
@@ -326,9 +353,5 @@ def _hint(error: Exception) -> str | None:
     if any(phrase in text for phrase in _LATE_ERRORS):
         return _LATE_HINT
     if "captur" in text:
-        return "a CUDA graph can record a kernel that ran once before and has no checks (unchecked=True)"
+        return "a CUDA graph can record a kernel that ran once before"
     return None
-
-
-def _aligned(count: int) -> int:
-    return -(-count // _ALIGNMENT) * _ALIGNMENT
