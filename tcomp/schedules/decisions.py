@@ -123,13 +123,20 @@ def _registers(found: _Decisions, step: Step) -> None:
         _numbers("register_tile")(found, step)
 
 
+def _shared(found: _Decisions, step: Step) -> None:
+    """Names are promises about what comes of it, which are checked when there is a plan."""
+    if not all(isinstance(name, str) for name in step.given):
+        raise ScheduleError(f"{step.stage}.{step}: shared takes names of tensors")
+    found.decide(step, "use_shared_memory", True)
+
+
 _MEANINGS: dict[str, Callable[[_Decisions, Step], None]] = {
     "tile": _tile,
     "split": _split,
     "blocks": _numbers("blocks"),
     "threads": _numbers("threads"),
     "unroll": _unroll,
-    "shared": _flag("use_shared_memory", True),
+    "shared": _shared,
     "registers": _registers,
     "double_buffer": _flag("prefetch", True),
     "compute_root": _flag("fusion_strategy", "min"),  # type: ignore[arg-type]

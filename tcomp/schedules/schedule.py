@@ -21,6 +21,7 @@ from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.schedules.choices import Choice, Measured, choice_of, combinations, seconds_of
 from tcomp.schedules.decisions import Step, options_of
+from tcomp.schedules.effects import check_loops, check_options, check_text, promises, warn_of_one_thread
 from tcomp.schedules.errors import IllegalStepError, ScheduleError
 from tcomp.schedules.printing import loops_text
 from tcomp.schedules.proving import check, check_readers, check_side_by_side
@@ -189,7 +190,7 @@ class Schedule:
         return self._step("threads", *extents)
 
     def shared(self, *tensors: str) -> Schedule:
-        """Fetch into shared memory what threads of a block read repeatedly."""
+        """Fetch into shared memory what threads of a block read repeatedly; ``tensors`` must be among it."""
         return self._step("shared", *tensors)
 
     def registers(self, *extents: Any) -> Schedule:
@@ -227,20 +228,28 @@ class Schedule:
         """The kernel.  Raises ScheduleError where the passes did not do what a step says."""
         sizes = dict(self._base.sizes.values)
         kernel = self._base.compile(sizes=sizes, target=self._base.target, options=self.options, plan=self.plan)
-        for stage in self._state.stages if not self._chosen_by_model else ():
-            for tensor, at in stage.copied:
-                if all(c.storage != tensor for c in kernel.compilation.plan.copies):
-                    raise ScheduleError(
-                        f"the passes see no use in a copy of {tensor} at {at} of {stage.name}: it is read where it lies"
-                    )
+        if self._chosen_by_model or promises(self._state):
+            self._check_effects(kernel.compilation)
+        warn_of_one_thread(self._state, kernel.source)
         kernel.schedule = self
         return kernel
 
     @property
     def compilation(self) -> Compilation:
-        """Everything between the program and the text of the kernel, for which no compiler of C or CUDA is needed."""
+        """Everything between the program and the text of the kernel, for which no compiler of C or CUDA is needed.
+
+        Raises ScheduleError as ``compile`` does.
+        """
         base = self._base
-        return Specialisation(base.function, base.sizes, self.options, base.target, False, self.plan).lower()
+        made = Specialisation(base.function, base.sizes, self.options, base.target, False, self.plan).lower()
+        self._check_effects(made)
+        return made
+
+    def _check_effects(self, made: Compilation) -> None:
+        if self._chosen_by_model:
+            check_options(self._resolved(), self._base.gpu, made.plan)
+        else:
+            check_text(self._state, made)
 
     def draw(self, what: str = "domain") -> Picture:
         """A picture of what comes of it, as of a kernel (docs/pictures.md).  Raises MissingPackageError, TcompError."""
@@ -337,6 +346,7 @@ class Schedule:
             with ISL.value:
                 check_side_by_side(self._state, step)
                 check_readers(self._state, step)
+                check_loops(self._state)
             text = self.plan
             assert text is not None
             with ISL.value:

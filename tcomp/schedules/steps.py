@@ -8,7 +8,7 @@ from dataclasses import replace
 from tcomp.loops.unrolling import MOST_COPIES
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.schedules.errors import ScheduleError
-from tcomp.schedules.expressions import Negative, Quotient, Rest, Sum
+from tcomp.schedules.expressions import Negative, Quotient, Rest, Sum, names_in
 from tcomp.schedules.placing import reads_in
 from tcomp.schedules.stages import COPIES, PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of
 from tcomp.schedules.state import State
@@ -191,6 +191,12 @@ def tensorize(state: State, stage: Stage) -> State:
     """The loops from the first one over what is reduced, as one operation that keeps its sums in registers."""
     if stage.shared == len(stage.loops):
         raise ScheduleError(f"{stage.name} has no loop over what is reduced, which an operation begins with")
+    last = stage.loops[-1]
+    if not names_in(last.value) <= {*stage.coordinates}:
+        raise ScheduleError(
+            f"{last.name} of {stage.name} is over what is reduced, but an operation has elements of the result "
+            f"innermost: reorder the loops before"
+        )
     return state.with_stage(replace(stage, tensorized=True))
 
 

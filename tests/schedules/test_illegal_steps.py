@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 from tcomp.schedules import IllegalStepError, Instance, Schedule, ScheduleError
 from tests.schedules.judging import shows
-from tests.schedules.programs import schedule
+from tests.schedules.programs import operation, schedule
 
 Steps = Callable[[Schedule], Schedule]
 
@@ -167,11 +167,11 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: blur["O"].unroll(4), "O has no loop 4"),
         (lambda: blur["O"].vectorize("x").unroll("x"), "so it is not unrolled"),
         (lambda: blur["O"].auto().unroll("x"), "do not take this"),
-        (lambda: mm["C"].unroll("k").tensorize(), "k of C is inside an operation"),
+        (lambda: mm["C"].reorder("k", "m", "n").unroll("k").tensorize(), "k of C is inside an operation"),
         (lambda: blur["O"].blocks(4), "say auto"),
         (lambda: blur["O"].tensorize(), "no loop over what is reduced"),
         (lambda: mm["C"].cache_read("A", at="k"), "tensorize C before"),
-        (lambda: mm["C"].tensorize().cache_read("Z", at="k"), "C does not read Z"),
+        (lambda: mm["C"].reorder("m", "k", "n").tensorize().cache_read("Z", at="k"), "C does not read Z"),
         (lambda: mm["C"].cache_write(), "without being asked"),
         (lambda: mm["C"].reorder("k", "m", "n").vectorize("n").interchange("k", "n"), "vectors"),
         (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
@@ -186,6 +186,35 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         with pytest.raises(ScheduleError) as caught:
             step()  # type: ignore[no-untyped-call]
         assert message in caught.value.message, caught.value.message
+
+
+def test_a_word_that_would_change_nothing_says_why() -> None:
+    blur, mm = schedule("blur"), schedule("mm")
+    sliding = blur["B"].compute_at("O", "y", store_at="root").interchange("y", "x")
+    gpu = operation("blur").schedule(sizes={"H": 34, "W": 66}, target="cuda:sm_80")["O"]
+    for step, message in (
+        (lambda: blur["O"].split("x", 1).vectorize("x_i"), "x_i of O has one iteration, so vectorize"),
+        (lambda: blur["B"].compute_at("O", "x", store_at="root").vectorize("x"), "x of B has one iteration"),
+        (lambda: blur["O"].unroll("x", 1), "x_i of O has one iteration, so unroll"),
+        (lambda: blur["O"].vectorize("x")["B"].compute_at("O", "x"), "B is computed inside x of O"),
+        (lambda: sliding.vectorize("y").compilation, "y of B moves the window of B"),
+        (lambda: mm["C"].tensorize(), "k of C is over what is reduced"),
+        (lambda: mm["C"].reorder("k", "n", "m").tensorize().compilation, "know no register tile"),
+        (lambda: blur.auto()["O"].registers(2, 16).compilation, "has no sum of products"),
+        (lambda: gpu.double_buffer().compilation, "no operand is fetched in several parts"),
+        (lambda: gpu.registers().compilation, "no value stays with one thread"),
+        (lambda: gpu.tile("y", "x", 2, 2).threads(16, 16).compilation, "no tile has work for more than 4 threads"),
+        (lambda: gpu.shared("I").compilation, "the passes read I where it lies"),
+    ):
+        with pytest.raises(ScheduleError) as caught:
+            step()  # type: ignore[no-untyped-call]
+        assert message in caught.value.message, caught.value.message
+    for loops, why in (
+        (blur["O"].parallel("y"), "y of O"),
+        (blur["O"].split("y", 64).parallel("y_o"), "they have one"),
+    ):
+        with pytest.warns(tc.ProgramWarning, match=f"{why}.* run on one thread|run on one thread: {why}"):
+            loops.compile()
 
 
 def test_a_second_statement_of_a_tensor_is_told_from_the_first() -> None:
