@@ -16,6 +16,7 @@ from tcomp.commands.terminal.exit_codes import DONE
 from tcomp.errors import MissingPackageError, NetworkError
 from tcomp.networks import Network, NetworkOptions, ablate, compile_network, load_network, operators, read
 from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.rewriting.table import RULES
 
 _TRUST = "PyTorch reads it, so it must be one that you trust"
 
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (execute, summary) in _ACTIONS.items():
         action = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         action.set_defaults(execute=execute)
-        if execute is list_operators:
+        if execute in (list_operators, list_rewrites):
             continue
         what = f"a model of ONNX, NAME.tc, NAME.pt2 ({_TRUST}), or NAME.tcn, which was saved"
         action.add_argument("file", metavar="MODEL", help=what)
@@ -150,6 +151,13 @@ def list_operators(_: argparse.Namespace) -> int:
     return DONE
 
 
+def list_rewrites(_: argparse.Namespace) -> int:
+    """The table of rules."""
+    for rule in RULES:
+        show_line(str(rule))
+    return DONE
+
+
 _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "show": (show, "print the network as program text"),
     "explain": (explain, "compile it and tell which kernels run and where their results lie"),
@@ -161,6 +169,7 @@ _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "save": (save, "compile it and write it into a file that tcomp.load_network reads"),
     "export": (export, "write it as C, for use without tcomp"),
     "ops": (list_operators, "list the operators that have a rule"),
+    "rewrites": (list_rewrites, "print the rules by which networks are rewritten"),
 }
 
 

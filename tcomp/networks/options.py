@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.networks.rewriting.table import RULES
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class NetworkOptions:
     )
     fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
+    rewrite: bool = field(default=True, metadata={"help": "rules of the table are applied where that saves something"})
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
     choose_algorithms: bool = field(default=True, metadata={"help": "each layer by the cheapest algorithm"})
     choose_layouts: bool = field(default=True, metadata={"help": "images have channels innermost where that pays"})
@@ -32,6 +34,10 @@ class NetworkOptions:
     one_call: bool = field(default=True, metadata={"help": "all kernels run in one call of C"})
     accuracy: float = 1e-5
     """The largest relative error that an algorithm may add to the results of a layer."""
+    leave_rules: frozenset[str] = frozenset()
+    """Names of rewrites that are not applied."""
+    exact: bool = False
+    """Whether rewrites by which results may be rounded otherwise are left out."""
     algorithms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Algorithms of single layers, whatever they cost, by the names that ``explain`` has for layers."""
     jobs: int = 0
@@ -49,6 +55,8 @@ class NetworkOptions:
         known = {one.name for one in fields(cls)}
         plain = {name: value for name, value in given.items() if name in known}
         kernels = dict(plain.pop("kernels", {}))
+        if "leave_rules" in plain:
+            plain["leave_rules"] = _rules(plain["leave_rules"])
         for name, value in given.items():
             if name not in known:
                 if isinstance(value, bool):
@@ -66,3 +74,13 @@ class NetworkOptions:
     def workers(self) -> int:
         """How many kernels are compiled at once."""
         return self.jobs or min(8, os.cpu_count() or 1)
+
+
+def _rules(names: str | Iterable[str]) -> frozenset[str]:
+    """Names of rewrites.  Raises NetworkError for one that there is not."""
+    given = frozenset([names] if isinstance(names, str) else names)
+    unknown = given - {rule.name for rule in RULES}
+    if unknown:
+        hint = f"rules are {', '.join(rule.name for rule in RULES)}"
+        raise NetworkError(Diagnostic(f"{min(unknown)} is no rule of rewriting", hint=hint))
+    return given

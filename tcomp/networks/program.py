@@ -18,11 +18,12 @@ from tcomp.errors import ShapeError, TcompError
 from tcomp.networks import checked
 from tcomp.networks.grouping import group
 from tcomp.networks.kernels import Step, compiled
-from tcomp.networks.lowering.passes import lower
+from tcomp.networks.lowering.passes import Lowered, lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.placing import ALIGNMENT, Life, Places
 from tcomp.networks.precision.agreement import Agreement
+from tcomp.networks.rewriting.applying import told
 from tcomp.networks.storage import Layout, stored
 from tcomp.networks.studies.profile import Profile, Row
 from tcomp.storage.cache import store
@@ -63,7 +64,8 @@ class CompiledNetwork:
             if store().get(kind, key) is None:
                 store().put(kind, key, label, content)
         self.options = NetworkOptions.of(options)
-        self.stages, self.choices = ({"source": network}, ()) if passed else lower(network, self.options)
+        lowered = Lowered({"source": network}) if passed else lower(network, self.options)
+        self.stages, self.choices, self.rewrites = lowered.stages, lowered.choices, lowered.rewrites
         self.source = network
         self.network = list(self.stages.values())[-1]
         self._values = self.network.by_name
@@ -128,7 +130,7 @@ class CompiledNetwork:
 
         result, faster = tune(self, inputs, budget, search, again=again)
         if faster is not None:
-            same = ("stages", "choices", "source")
+            same = ("stages", "choices", "rewrites", "source")
             vars(self).update({name: value for name, value in vars(faster).items() if name not in same})
         return result
 
@@ -162,6 +164,7 @@ class CompiledNetwork:
         ]
         lines += [f"left out: {', '.join(off)}"] if off else []
         lines += [] if self.agreement is None else [f"agreement: {self.agreement}"]
+        lines += told(self.rewrites)
         chosen = {choice.value: choice for choice in self.choices}
         for number, step in enumerate(self.steps):
             name = step.group.results[0]

@@ -63,6 +63,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
         "integer_layers",
         "fold_weights",
         "fold_norms",
+        "rewrite",
         "point_convolutions",
         "choose_algorithms",
     ]
@@ -73,7 +74,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert "conv2d_point_bias" in [call.function for call in net.network.calls]
 
 
-ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers"}
+ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers", "rewrite"}
 """Passes that have tests of their own."""
 
 

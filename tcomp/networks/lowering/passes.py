@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.integers import integer_layers
+from tcomp.networks.rewriting.applying import Rewrite, rewrite
 from tcomp.networks.texts import layers
 from tcomp.networks.views import applied
 
@@ -127,17 +128,31 @@ PASSES: Mapping[str, Callable[[Network], Network]] = {
     "integer_layers": integer_layers,
     "fold_weights": fold_weights,
     "fold_norms": fold_norms,
-    "point_convolutions": point_convolutions,
 }
-"""The passes by the names that they have in ``NetworkOptions``."""
+"""The first passes by the names that they have in ``NetworkOptions``."""
 
 
-def lower(network: Network, options: NetworkOptions) -> tuple[dict[str, Network], tuple[Choice, ...]]:
-    """The network after each pass that is on, by its name, first it as it was, as ``source``; what was chosen."""
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The network after each pass that is on, by its name, first it as it was, as ``source``; what passes decided."""
+
+    stages: dict[str, Network]
+    choices: tuple[Choice, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+
+
+def lower(network: Network, options: NetworkOptions) -> Lowered:
+    """All passes that are on.  Raises NetworkError."""
     stages = {"source": network.checked()}
     for name, run in PASSES.items():
         if getattr(options, name):
             network = stages[name] = run(network)
+    rewrites: tuple[Rewrite, ...] = ()
+    if options.rewrite:
+        network, rewrites = rewrite(network, leave=options.leave_rules, exact=options.exact)
+        stages["rewrite"] = network
+    if options.point_convolutions:
+        network = stages["point_convolutions"] = point_convolutions(network)
     choices: tuple[Choice, ...] = ()
     if options.choose_algorithms or options.choose_layouts:
         name = "choose_algorithms" if options.choose_algorithms else "choose_layouts"
@@ -148,4 +163,4 @@ def lower(network: Network, options: NetworkOptions) -> tuple[dict[str, Network]
             algorithms=options.choose_algorithms,
             innermost=options.choose_layouts,
         )
-    return stages, choices
+    return Lowered(stages, choices, rewrites)

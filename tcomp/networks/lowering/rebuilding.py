@@ -41,6 +41,13 @@ class Parts:
             self.weights[free] = array
         return self._made[name]
 
+    def another_weight(self, name: str, array: Array) -> str:
+        """A weight that was made of the one of this name; the name that it got."""
+        free = self._free(f"{name.partition('_folded')[0]}_folded")
+        self.values[free] = Value(free, array.dtype.name, array.shape, "weight")
+        self.weights[free] = np.asarray(array, order="C")
+        return free
+
     def call(self, definition: Definition, call: Call) -> None:
         """Add a call of a def, under another name where the network has another def of that name."""
         name, number, text = definition.name, 2, definition.text

@@ -1,0 +1,140 @@
+"""Rules of rewriting: each is proved, wrong ones are refuted, and networks compute the same after them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.networks.rewriting.applying import rewrite
+from tcomp.networks.rewriting.proving import pairs, prove
+from tcomp.networks.rewriting.rules import Rule
+from tcomp.networks.rewriting.table import RULES
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+ROWS = {rule.name: rule for rule in RULES}
+
+
+def test_names_are_told_apart() -> None:
+    assert len(ROWS) == len(RULES)
+    assert "where y = 1" in str(ROWS["times_one"]) and "rounded otherwise" in str(ROWS["two_scales"])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_rule_holds(name: str) -> None:
+    """Exactly, by proof, and in floats for numbers at random."""
+    rule = ROWS[name]
+    proof = prove(rule)
+    assert proof.instances and (proof.how == "moves") == (name.startswith(("permute", "reshape")))
+    pair, random = pairs(rule)[-1], np.random.default_rng(1)
+    before, after = (tc.define(text)[side] for text, side in ((pair.before, "before"), (pair.after, "after")))
+    given = []
+    for tensor, shape in zip(before.function.inputs, pair.shapes, strict=True):
+        given.append(np.float32(rule.when.get(tensor.name, 0)) if tensor.name in rule.when
+                     else random.uniform(0.5, 2, shape).astype("f4"))  # fmt: skip
+    np.testing.assert_allclose(after.reference(*given), before.reference(*given), rtol=1e-5, atol=1e-6)
+
+
+WRONG = {
+    "the bias is not scaled": replace(ROWS["scale_into_convolution_with_bias"],
+        after="L(f,j) = Z(f,j) * s(f)\nd(f) = b(f)\nY = $layer(X, L, d)"),
+    "another function": replace(ROWS["silu"], after="Y(i) = X(i) * tanh(X(i))"),
+    "a negative argument": replace(ROWS["abs_of_relu"], after="Y(i) = X(i)"),
+    "the other order": replace(ROWS["permute_of_permute"],
+        derived={"both": lambda choice, _: choice["first"]}),
+    "a factor too much": replace(ROWS["attention"], after=ROWS["attention"].after.replace("scale=y", "scale=1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_rule_is_refuted(what: str) -> None:
+    with pytest.raises(tc.NetworkError, match=r"the two sides of the rule .* differ"):
+        prove(WRONG[what])
+
+
+class Written(nn.Module):  # type: ignore[misc]
+    """What exporters write as many operators, and what does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.norm, self.c = nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Conv2d(3, 4, 3, padding=1)
+        self.k = nn.Linear(16, 16, bias=False)
+        self.channels, self.q = nn.Parameter(torch.rand(4, 1, 1)), nn.Parameter(torch.rand(16))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        a = torch.neg(torch.neg(self.norm(self.l(x)) * 0.5))
+        b = self.k(a * self.q)
+        b = b * torch.sigmoid(b)
+        c = torch.relu(torch.relu(self.c(y) * self.channels + self.channels)) * 1.0
+        q = a.view(4, 1, 8, 2).permute(0, 2, 1, 3).permute(0, 2, 1, 3)
+        k = b.view(4, 1, 8, 2)
+        mixed = torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ (k + k * k)
+        d = b - b.mean(-1, keepdim=True)
+        normed = d / torch.sqrt((d * d).mean(-1, keepdim=True) + 1e-5) * self.q + self.q
+        return c, mixed, b * ((b / 1.4142135).erf() + 1) * 0.5, normed
+
+
+@pytest.fixture(scope="module")
+def network() -> tc.networks.Network:
+    torch.manual_seed(0)
+    module = Written().eval()
+    module.norm.running_var.uniform_(0.5, 2)
+    return tc.networks.from_torch(module, X)
+
+
+X = (torch.randn(4, 16, generator=torch.Generator().manual_seed(1)), torch.rand(1, 3, 5, 6))
+
+
+def test_networks_compute_the_same_in_fewer_calls(network: tc.networks.Network) -> None:
+    net = tc.compile_network(network)
+    made = [call.function for call in net.stages["rewrite"].calls]
+    assert made.count("linear_2d") == 1 and {"silu_2d", "attention_4d", "gelu_2d", "layer_norm_2d"} <= {*made}
+    assert len(made) == 12 < len(network.calls)
+    plain, arrays = tc.compile_network(network, options={"rewrite": False}), [x.numpy() for x in X]
+    for expected, found, exact in zip(plain(*X), net(*X), net.stages["rewrite"].reference(*arrays), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(exact, expected, rtol=1e-4, atol=1e-5)
+    assert len(net.steps) < len(plain.steps)
+    saved = sum(one.bytes for one in net.rewrites if one.rule == "silu")
+    assert f"rewritten by silu: 1 times, {saved:,} bytes less" in net.explain()
+
+
+def test_rules_are_left_out(network: tc.networks.Network) -> None:
+    _, every = rewrite(network)
+    _, without = rewrite(network, leave={"gelu"})
+    assert {one.rule for one in every} - {one.rule for one in without} == {"gelu"}
+    _, exact = rewrite(network, exact=True)
+    assert {"silu", "gelu", "relu_of_relu"} <= {one.rule for one in exact}
+    assert not any(ROWS[one.rule].reassociates for one in exact)
+    net = tc.compile_network(nn.SiLU().eval(), X[0], options={"leave_rules": "silu", "exact": True})
+    assert net.options.exact and net.options.leave_rules == {"silu"}
+    with pytest.raises(tc.NetworkError, match="nothing is no rule of rewriting"):
+        tc.compile_network(network, options={"leave_rules": ["nothing"]})
+
+
+class Shared(nn.Module):  # type: ignore[misc]
+    """What a rule would take, though something else reads it, or it is an output."""
+
+    def forward(self, x: Any) -> Any:
+        a = torch.relu(x)
+        return torch.relu(a) + a, torch.neg(torch.neg(x)), x * 1.0
+
+
+def test_what_others_read_stays() -> None:
+    x = X[0]
+    network = tc.networks.from_torch(Shared().eval(), x)
+    after, made = rewrite(network)
+    assert [one.rule for one in made] == []
+    for found, expected in zip(after.reference(x.numpy()), Shared()(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_laws_of_functions_are_not_assumed() -> None:
+    rule = Rule("tanh_of_negated", "float(I) X", "T(i) = -X(i)\nY(i) = tanh(T(i))", "Y(i) = -tanh(X(i))")
+    with pytest.raises(tc.NetworkError, match="differ"):
+        prove(rule)
+    assert prove(Rule("doubled", "float(I) X", "Y(i) = X(i) + X(i)", "Y(i) = 2.0 * X(i)")).how == "algebra"
