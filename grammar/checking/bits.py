@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from tcomp.errors import Span
 from tcomp.grammar.tree.conversions import Typed, convert
 from tcomp.grammar.tree.diagnostics import Report
-from tcomp.grammar.tree.function import Binary, Call, Constant, Expr, Select, Unary
+from tcomp.grammar.tree.function import (
+    Binary,
+    Call,
+    Cast,
+    Constant,
+    Expr,
+    Index,
+    Select,
+    Unary,
+    depends_on_data,
+    map_children,
+    walk,
+)
 from tcomp.values.operators import BOOL, INT32, DType, promote
 
 BITWISE: dict[str, str] = {
@@ -62,3 +77,96 @@ def _amount(amount: Expr, dtype: DType) -> Expr:
     if kind.kind == "int":
         outside = Binary("||", Binary("<", amount, Constant(0, kind, span), BOOL, span), outside, BOOL, span)
     return convert(Select(outside, Constant(_FAR, kind, span), amount, kind, span), dtype)
+
+
+def in_arithmetic(expr: Expr) -> Expr:
+    """A subscript in which bits of indices are told by divisions, which ranges and proofs know: ``i ^ 1`` is
+    ``i + 1 - 2 * (i % 2)``.  One operand is a number; what depends on data stays as it is."""
+    if not isinstance(expr, Call | Binary | Unary | Cast):
+        return expr
+    found = map_children(expr, in_arithmetic)
+    if not isinstance(found, Call) or found.dtype.kind != "int":
+        return found
+    made = _Integers(found.dtype, found.span)
+    if found.intrinsic == "bit_not" and _is_of_indices(found.arguments[0], found.dtype):
+        return made.of("-", made.number(-1), found.arguments[0])
+    if found.intrinsic not in _ARITHMETIC:
+        return found
+    sides = [_number(side) for side in found.arguments]
+    if found.intrinsic in _SHIFTS:
+        operand, number = found.arguments[0], sides[1]
+    else:
+        operand, number = found.arguments[sides[0] is not None], sides[0] if sides[0] is not None else sides[1]
+    if number is None or not _is_of_indices(operand, found.dtype):
+        return found
+    return _ARITHMETIC[found.intrinsic](made, operand, number) or found
+
+
+@dataclass(frozen=True, slots=True)
+class _Integers:
+    """Arithmetic of one type at one place."""
+
+    dtype: DType
+    span: Span
+
+    def number(self, value: int) -> Expr:
+        return Constant(value, self.dtype, self.span)
+
+    def of(self, op: str, lhs: Expr, rhs: Expr | int) -> Expr:
+        other = self.number(rhs) if isinstance(rhs, int) else rhs
+        return Binary(op, lhs, other, self.dtype, self.span)
+
+    def both(self, x: Expr, number: int) -> Expr:
+        """The bits that ``x`` and a number have: for each run of these, a remainder of a quotient."""
+        if number < 0:
+            return self.of("-", x, self.both(x, ~number))
+        total: Expr | None = None
+        for low, high in _runs(number):
+            part = self.of("%", x if not low else self.of("/", x, 1 << low), 1 << (high - low))
+            part = part if not low else self.of("*", part, 1 << low)
+            total = part if total is None else self.of("+", total, part)
+        return self.number(0) if total is None else total
+
+    def either(self, x: Expr, number: int) -> Expr:
+        """The bits that one of them has."""
+        return self.of("-", self.of("+", x, number), self.both(x, number))
+
+    def unlike(self, x: Expr, number: int) -> Expr:
+        """The bits that one alone of them has."""
+        return self.of("-", self.of("+", x, number), self.of("*", self.both(x, number), 2))
+
+    def right(self, x: Expr, number: int) -> Expr | None:
+        """Shifted to the right; where all bits leave, or the shift is none, it stays what it is."""
+        return self.of("/", x, 1 << number) if 0 <= number < INT32.bits - 1 else None
+
+
+_ARITHMETIC = {
+    "bit_and": _Integers.both, "bit_or": _Integers.either, "bit_xor": _Integers.unlike, "shift_right": _Integers.right,
+}  # fmt: skip
+
+
+def _runs(number: int) -> Iterator[tuple[int, int]]:
+    """The runs of bits that are 1, each from one to before another."""
+    low = 0
+    while number >> low:
+        if number >> low & 1:
+            high = low
+            while number >> high & 1:
+                high += 1
+            yield low, high
+            low = high
+        else:
+            low += 1
+
+
+def _number(expr: Expr) -> int | None:
+    found = expr.operand if isinstance(expr, Cast) else expr
+    if isinstance(found, Unary) and found.op == "-":
+        number = _number(found.operand)
+        return None if number is None else -number
+    return int(found.value) if isinstance(found, Constant) and found.dtype.is_integer else None
+
+
+def _is_of_indices(expr: Expr, dtype: DType) -> bool:
+    """Whether an operand is made of indices, whose values the type always holds."""
+    return dtype.bits >= INT32.bits and not depends_on_data(expr) and any(isinstance(e, Index) for e in walk(expr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from tcomp.errors import Span
-from tcomp.grammar.checking.bits import BITWISE, bits
+from tcomp.grammar.checking.bits import BITWISE, bits, in_arithmetic
 from tcomp.grammar.checking.names import BOUNDARIES, REWRITTEN, Environment, Scope, TensorEntry, is_function
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import Typed, convert, flexible, literal
@@ -73,7 +73,7 @@ class ExpressionChecker:
         typed = self.check(expr, place)
         if typed.nominal is not None and not typed.nominal.is_integer:
             self.report.error(f"expected integral type but found {typed.nominal}", expr.span)
-        return typed.expr
+        return in_arithmetic(typed.expr)
 
     def check(self, expr: syntax.Expr, place: Place = Place.VALUE) -> Typed:
         """The typed form of any expression."""

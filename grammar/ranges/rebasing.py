@@ -39,6 +39,8 @@ def _moved_index(subscript: Expr) -> str | None:
             return next((_moved_index(one) for one, other in sides if _is_fixed(other)), None)
         case Binary(op="-") if _is_fixed(subscript.rhs):
             return _moved_index(subscript.lhs)
+        case Binary(op="-") if _is_fixed(subscript.lhs):
+            return _moved_index(subscript.rhs)
         case _:
             return None
 
