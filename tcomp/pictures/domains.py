@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -36,15 +37,23 @@ def sides_of(statement: ScopStatement) -> tuple[int, int]:
 
 def _panels(compilation: Compilation) -> list[Shown]:
     plan = compilation.plan
-    return [shown(plan, s, sides_of(s)) for s in statements_of(plan)]
+    panels = [shown(plan, s, sides_of(s)) for s in statements_of(plan)]
+    # Boxes say something where there are several in one panel.
+    return panels if any(len(p.boxes) > 1 for p in panels) else [replace(p, boxes=()) for p in panels]
 
 
 def draw_domain(compilation: Compilation) -> Picture:
     """A panel for each statement: a square for an instance, a colour for a tile, numbers for the order of tiles, and
-    arrows to one instance from those that it needs."""
+    arrows to one instance from those that it needs.
+
+    Of a domain that is too large for squares the tiles are drawn, without arrows.
+    """
     panels = _panels(compilation)
     made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
     for panel, place in zip(panels, axes, strict=False):
+        if panel.boxes:
+            _boxes(place, panel, [COLOURS[n % len(COLOURS)] for n in range(len(panel.boxes))], len(panel.boxes) <= 64)
+            continue
         order = {tile: n for n, tile in enumerate(dict.fromkeys(p.tile for p in panel.points))}
         _squares(place, panel, [COLOURS[order[p.tile] % len(COLOURS)] for p in panel.points])
         for tile, number in order.items() if 1 < len(order) <= 64 else ():
@@ -54,7 +63,11 @@ def draw_domain(compilation: Compilation) -> Picture:
         grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
     places = {panel.statement: place for panel, place in zip(panels, axes, strict=False)}
     for panel in panels:
-        _arrows(made, places, compilation.plan, panel)
+        if not any(p.boxes for p in panels):
+            _arrows(made, places, compilation.plan, panel)
+    if any(panel.boxes for panel in panels):
+        made.suptitle("Colours and numbers are tiles, in the order\nin which they begin", fontsize=8)
+        return finished(made)
     between = "\n" if len(panels) < 2 else " "
     made.suptitle(f"Colours and numbers are tiles;{between}arrows lead to one iteration from what it needs", fontsize=8)
     return finished(made)
@@ -92,10 +105,32 @@ def draw_dates(compilation: Compilation) -> Picture:
     made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
     dates = _ranks(panels)
     for panel, place in zip(panels, axes, strict=False):
+        if panel.boxes:
+            last = max(1, len(panel.boxes) - 1)
+            _boxes(place, panel, [shade(n / last) for n in range(len(panel.boxes))], False)
+            continue
         _squares(place, panel, [shade(dates[p] / max(1, len(dates) - 1)) for p in panel.points])
         grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
     made.suptitle("Iterations: the darker, the later", fontsize=8, color=INK)
     return finished(made)
+
+
+def _boxes(place: Any, panel: Shown, colours: Sequence[Any], numbered: bool) -> None:
+    """The tiles of a panel as boxes, with their numbers."""
+    patches = importlib.import_module("matplotlib.patches")
+    flat = not panel.axes[1]
+    for number, (box, colour) in enumerate(zip(panel.boxes, colours, strict=True)):
+        (top, left), (bottom, right) = ((0, box.low[0]), (0, box.high[0])) if flat else (box.low, box.high)
+        corner, size = (left - 0.5, top - 0.5), (right - left + 1, bottom - top + 1)
+        place.add_patch(patches.Rectangle(corner, *size, facecolor=colour, edgecolor=PAPER, linewidth=0.6, alpha=0.85))
+        if numbered and len(colours) > 1:
+            middle = ((left + right) / 2, (top + bottom) / 2)
+            place.text(*middle, str(number), ha="center", va="center", fontsize=5, color=PAPER)
+    place.autoscale_view()
+    grid(place, f"{panel.target} ({panel.statement})", panel.axes[1], panel.axes[0])
+    if flat:
+        place.set_aspect("auto")
+        place.set_yticks([])
 
 
 def _more(panel: Shown) -> str:

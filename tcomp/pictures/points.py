@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.mapping.memory.owners import home_of
-from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.scop import ScopStatement, maps_of
+from tcomp.model.scop import ScopStatement
+from tcomp.pictures.tiles import Box, boxes_of, dates_of, tiles_of
 
 MOST = 24
 """Points along each side of a picture."""
@@ -28,13 +28,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The instances of a statement in a part of its domain; ``axes`` are the names of the indices that are drawn."""
+    """The instances of a statement in a part of its domain; ``axes`` are the names of the indices that are drawn.
+
+    Where that is not the ``whole`` domain, ``boxes`` are its tiles.
+    """
 
     statement: str
     target: str
     axes: tuple[str, str]
     points: tuple[Point, ...]
     whole: bool
+    boxes: tuple[Box, ...] = ()
 
 
 def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = None) -> Shown:
@@ -45,12 +49,10 @@ def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = 
     chosen = sides or (0, 1 if own > 1 else 0)
     positions = [rank + d for d in chosen]
     part = _part(statement, positions, set(range(rank, rank + own)) - {*positions})
-    dates = {m.get_tuple_name(isl.dim_type.in_): m for m in maps_of(plan.tree.get_map())}
-    tiles = next((p.prefixes[statement.name] for p in places(plan.tree)
-                  if p.mark.startswith("group") and statement.name in p.prefixes), None)  # fmt: skip
+    tiles = tiles_of(plan, statement)
     found: list[Point] = []
     if own and not part.is_empty():
-        both = dates[statement.name].intersect_domain(part)
+        both = dates_of(plan, statement).intersect_domain(part)
         date = both.dim(isl.dim_type.out)
         if tiles is not None:
             both = tiles.intersect_domain(part).flat_range_product(both)
@@ -64,7 +66,11 @@ def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = 
     axes = (names[chosen[0]], names[chosen[1]] if own > 1 else "") if own else ("", "")
     extents = statement.extents
     whole = all(extents[p] <= MOST for p in positions) if own else True
-    return Shown(statement.name, statement.target, axes, tuple(sorted(found, key=lambda p: p.date)), whole)
+    others = set(range(rank, rank + own)) - {*positions}
+    boxes = (
+        () if whole else boxes_of(plan, statement, (positions[0], positions[-1]), _at_least(statement.domain, others))
+    )
+    return Shown(statement.name, statement.target, axes, tuple(sorted(found, key=lambda p: p.date)), whole, boxes)
 
 
 def threads_of(plan: Plan, panel: Shown, sides: tuple[int, int]) -> list[int]:
@@ -98,7 +104,12 @@ def _part(statement: ScopStatement, positions: list[int], others: set[int]) -> i
     for position in {*positions}:
         low = part.dim_min_val(position).to_python()
         part = part.upper_bound_val(isl.dim_type.set, position, isl.Val(low + MOST - 1))
-    for position in sorted(others):
+    return _at_least(part, others)
+
+
+def _at_least(part: isl.Set, positions: set[int]) -> isl.Set:
+    """The part in which some indices have their least value."""
+    for position in sorted(positions):
         part = part.fix_val(isl.dim_type.set, position, part.dim_min_val(position))
     return part
 

@@ -131,3 +131,17 @@ def test_arrows_come_from_what_is_needed_where_it_is_drawn(tiled: Schedule) -> N
     statement = plan.scop.by_name["S1"]
     point = next(p for p in shown(plan, statement).points if p.at == (2, 3))
     assert needs(plan, point, statement, sides_of) == [("S0", (2, 3)), ("S0", (3, 3))]
+
+
+def test_of_a_large_domain_tiles_are_drawn() -> None:
+    called = tc.define("def add(float(N,M) A) -> (B) { B(i,j) = A(i,j) + 1 }").add
+    made = called.schedule(sizes={"N": 60, "M": 100})
+    tiles = made["B"].tile("i", "j", 32, 40)
+    plan = tiles.compilation.plan
+    boxes = shown(plan, plan.scop.by_name["S0"]).boxes
+    assert [(b.low, b.high) for b in boxes[1:4]] == [((0, 40), (31, 79)), ((0, 80), (31, 99)), ((32, 0), (59, 39))]
+    text = tiles.draw("domain").svg
+    assert "in which they begin" in text and ">5<" in text and "a part" not in text
+    assert "a part" in made.draw("domain").svg
+    skewed = made["B"].skew("j", "i").tile("i", "j", 32, 40).draw("dates").svg
+    assert "a part" not in skewed
