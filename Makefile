@@ -21,8 +21,8 @@ demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, r
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five to ten minutes on two cores
-	$(PYTEST) -m "not long"
+test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five to eight minutes on two cores
+	$(PYTEST) -m "not long and not exhaustive"
 
 test-long: $(VENV)/.dev ## run the tests that `make test` leaves out
 	$(PYTEST) -m long

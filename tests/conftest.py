@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a sweep, one case in so many of each test is for everybody; the others are long, or the ``rest``-th of them.
+    """Of a sweep, one case in so many of each test is for everybody; the ``rest``-th of the others is long.
 
     Those left over are exhaustive: only those who ask for them run them.
     """
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             test = item.nodeid.partition("[")[0]
             number, keep = seen[test], sweep.args[0]
             if number % keep:
-                left_over = (number - number // keep) % sweep.kwargs.get("rest", 1)
+                left_over = (number - number // keep) % sweep.kwargs.get("rest", 2)
                 item.add_marker("exhaustive" if left_over else "long")
             seen[test] += 1
 

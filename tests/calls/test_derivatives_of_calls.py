@@ -58,6 +58,7 @@ def test_values() -> None:
         np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_in_torch() -> None:
     torch = pytest.importorskip("torch")
     operation = tc.define(CALLS).f

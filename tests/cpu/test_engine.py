@@ -18,6 +18,8 @@ import tcomp as tc
 from tcomp.backends.host import toolchain
 from tcomp.runtime.kernel import Kernel
 
+pytestmark = pytest.mark.sweep(2)
+
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 PAIR = "def pair(float(N) A) -> (S, D) { S(i) = A(i) + A(i) D(i) = A(i) - 1 }"
 SCALE = "def scale(float(N) A, float s) -> (B) { B(i) = s * A(i) }"

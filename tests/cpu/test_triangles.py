@@ -10,6 +10,8 @@ import pytest
 import tcomp as tc
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(3)
+
 PROGRAMS = {
     "from the row on": "C(i,j) +=! A(k,i) * B(k,j) where i in 0:M, k in i:M",
     "up to the row": "C(i,j) +=! A(i,k) * B(k,j) where i in 0:M, k in 0:i+1",

@@ -25,6 +25,8 @@ from tests.cuda.machine_code import busiest_loop, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.texts import Text
 
+pytestmark = pytest.mark.sweep(4)
+
 Shapes = Callable[[int, int, int], list[tuple[int, ...]]]
 
 TEXTS: dict[str, tuple[str, Shapes]] = {

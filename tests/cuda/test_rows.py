@@ -19,6 +19,8 @@ from tests.cuda.compiled import UNSET, compiled
 from tests.cuda.machine_code import instructions_of
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(3)
+
 SOFTMAX = """def f(float(N,D) X) -> (Y) {
   M(n) max=! X(n,d)
   E(n,d) = exp(X(n,d) - M(n))

@@ -33,6 +33,7 @@ def shifted(float(N) A) -> (s) { s(i) +=! A(j) where i in 0:3, j in 5:40 }
 """
 
 pytestmark = [
+    pytest.mark.sweep(3),
     pytest.mark.skipif(why_not() is not None, reason="kernels cannot be simulated here"),
     pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning"),
 ]

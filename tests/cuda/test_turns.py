@@ -30,6 +30,8 @@ from tests.cuda.machine_code import loops_of
 from tests.cuda.mutations import mutants
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(3)
+
 ATTENTION = """def f(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O) {
   s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
   m(b,i) max=! s(b,i,j)

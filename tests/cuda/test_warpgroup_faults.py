@@ -12,7 +12,7 @@ from tcomp.backends.simulator.simulation import Order, Settings
 from tests.cuda.simulated import NEEDS_COMPILER, Example
 from tests.cuda.warpgroups import IN_STAGES, STORED
 
-pytestmark = NEEDS_COMPILER
+pytestmark = [NEEDS_COMPILER, pytest.mark.sweep(3)]
 
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 

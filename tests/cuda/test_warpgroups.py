@@ -29,6 +29,8 @@ from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.test_matrices import TEXTS, arrays_for, multiplied, plan_of
 from tests.cuda.texts import Text
 
+pytestmark = pytest.mark.sweep(3)
+
 SIMULATOR, DEVICE = "simulator:sm_90a", "cuda:sm_90a"
 
 WHOLE = tc.MappingOptions(split_reduction=1)

@@ -10,6 +10,8 @@ import pytest
 import tcomp as tc
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(3)
+
 torch: Any = pytest.importorskip("torch")
 
 Array = np.ndarray[Any, np.dtype[Any]]

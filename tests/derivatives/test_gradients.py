@@ -15,6 +15,8 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.values.operators import INTRINSICS
 
+pytestmark = pytest.mark.sweep(2)
+
 SIZES = {
     "N": 5,
     "M": 4,

@@ -12,6 +12,8 @@ from tcomp.derivatives.text import partials
 from tcomp.fuzzing import gradients
 from tcomp.values.operators import INTRINSICS
 
+pytestmark = pytest.mark.sweep(3)
+
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed: int) -> None:

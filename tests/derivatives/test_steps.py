@@ -11,6 +11,8 @@ import pytest
 import tcomp as tc
 from tcomp.fuzzing.gradients import check, in_doubles
 
+pytestmark = pytest.mark.sweep(3)
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "recurrences"
 
 SIZES: Mapping[str, Mapping[str, int]] = {

@@ -19,7 +19,7 @@ import tcomp as tc
 from tcomp.backends.host import processes, toolchain
 from tests.hostile.subprocesses import PRELUDE, ROOT, environment, run
 
-pytestmark = pytest.mark.sweep(8)
+pytestmark = pytest.mark.sweep(8, rest=4)
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

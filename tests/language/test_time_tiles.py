@@ -20,6 +20,8 @@ from tcomp.stepwise import StepwiseCompilation, lower_stepwise
 from tests.language import polybench
 from tests.language.test_recurrences import IN_PLACE, JACOBI, TWO_BACK
 
+pytestmark = pytest.mark.sweep(2)
+
 FOLDER = Path(__file__).parents[2] / "examples" / "polybench" / "stencils"
 STENCILS = {
     name: (FOLDER / f"{name}.tc").read_text("utf-8") for name in ("jacobi-1d", "jacobi-2d", "fdtd-2d", "heat-3d")

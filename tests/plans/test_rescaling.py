@@ -22,6 +22,8 @@ from tcomp.mapping.text.writer import plan_text
 from tcomp.model.scop import Scop, Sizes
 from tcomp.runtime.registry import backend_of
 
+pytestmark = pytest.mark.sweep(3)
+
 ATTENTION = """def f(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O) {
   s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
   m(b,i) max=! s(b,i,j)

@@ -16,6 +16,8 @@ from tcomp.autograd.fake import Fake
 from tcomp.autograd.operators import operator_of
 from tests.torch.test_autograd import TEXT, doubles
 
+pytestmark = pytest.mark.sweep(3)
+
 
 @pytest.fixture(scope="module")
 def ops() -> tc.Module:

@@ -14,6 +14,8 @@ import tcomp.torch as tct
 from tcomp.autograd.operators import operator_of
 from tests.torch.test_autograd import TEXT, doubles
 
+pytestmark = pytest.mark.sweep(3)
+
 X, V = (t.detach() for t in doubles((3, 4), (3, 4)))
 
 Function = Callable[..., torch.Tensor]
