@@ -14,7 +14,7 @@ from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.domains import draw_dates, draw_domain, draw_order, draw_threads
 from tcomp.pictures.memories import draw_footprint, draw_memory
-from tcomp.pictures.profiles import made_up_arrays, profile
+from tcomp.pictures.profiles import made_up_arrays, names_of, profile
 from tcomp.pictures.rates import draw_banks, draw_loops
 from tcomp.pictures.trees import draw_tree
 
@@ -41,7 +41,7 @@ def draw(compilation: Compilation, what: str, sizes: Sizes) -> Picture:
     if what == BANKS:
         return draw_banks(_counted(compilation, sizes))
     if what == PROFILE:
-        return profile(compilation.source, compilation.function, sizes).draw()
+        return profile(compilation.source, compilation.function, sizes, names=names_of(compilation)).draw()
     if what not in KINDS:
         raise TcompError(f"there is no picture {what!r}; there are {', '.join((*KINDS, BANKS, PROFILE))}")
     return KINDS[what](compilation)

@@ -12,6 +12,7 @@ import numpy as np
 from tcomp.backends.host.runtime import workspace
 from tcomp.backends.host.sampling import sample_lines
 from tcomp.backends.source import Source
+from tcomp.driver import Compilation
 from tcomp.errors import TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
@@ -19,6 +20,7 @@ from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.madeup import Array, random_arguments
 from tcomp.model.scop import Sizes
 from tcomp.pictures.canvas import Picture
+from tcomp.pictures.loopnames import LoopNames
 from tcomp.pictures.rates import draw_shares
 
 _SHOWN, _SHOWN_ALONE, _FEWEST = 0.005, 0.02, 100
@@ -29,12 +31,16 @@ _LOOP = re.compile(r"\s*for \(")
 @dataclass(frozen=True, slots=True)
 class ProfiledLine:
     """A line of a kernel's text, counted from 1: a loop with the share of the time that it takes with all that is in
-    it, or a line outside of the innermost loops with its own.  ``depth`` counts the loops around it."""
+    it, or a line outside of the innermost loops with its own.  ``depth`` counts the loops around it.
+
+    ``name`` is what a loop is in the program: ``k of C``, ``tiles of m of C``; empty where that is not known.
+    """
 
     number: int
     depth: int
     text: str
     share: float
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +54,23 @@ class Profile:
 
     def draw(self) -> Picture:
         """The loops, and beside each line its share."""
-        return draw_shares([(line.depth, line.text, line.share) for line in self.lines], "share of the time")
+        return draw_shares([(line.depth, _named(line), line.share) for line in self.lines], "share of the time")
 
     def __str__(self) -> str:
-        return "".join(f"{100 * line.share:5.1f} %  {'  ' * line.depth}{line.text}\n" for line in self.lines)
+        return "".join(f"{100 * line.share:5.1f} %  {'  ' * line.depth}{_named(line)}\n" for line in self.lines)
 
 
-def profile(source: Source, function: Function, sizes: Sizes, seconds: float = _SECONDS) -> Profile:
+def _named(line: ProfiledLine) -> str:
+    return f"{line.name}: {line.text}" if line.name else line.text
+
+
+def profile(
+    source: Source, function: Function, sizes: Sizes, seconds: float = _SECONDS, names: LoopNames | None = None
+) -> Profile:
     """Where the time of a kernel for a processor goes, as its calling thread has it.
 
     It runs on random arguments, for two seconds at most.  Raises TcompError for other targets, for a kernel that is too
-    short, and where the system cannot tell.
+    short, and where the system cannot tell.  ``names`` knows what loops are in the program.
     """
     if source.launches:
         raise TcompError('lines are timed on a processor; "banks" has what accesses cost on a GPU')
@@ -68,7 +80,12 @@ def profile(source: Source, function: Function, sizes: Sizes, seconds: float = _
     del kept
     if sum(counts.values()) < _FEWEST:
         raise TcompError("the kernel is too short: Python around it takes nearly all of the time")
-    return Profile(profiled(source.text, counts), sum(counts.values()))
+    return Profile(profiled(source.text, counts, names), sum(counts.values()))
+
+
+def names_of(compilation: object) -> LoopNames | None:
+    """What names the loops of a compilation; None for a program in pieces."""
+    return LoopNames(compilation) if isinstance(compilation, Compilation) else None
 
 
 def made_up_arrays(source: Source, function: Function, sizes: Sizes) -> list[Array]:
@@ -83,14 +100,15 @@ def made_up_arrays(source: Source, function: Function, sizes: Sizes) -> list[Arr
     return found
 
 
-def profiled(text: str, counts: Counter[int]) -> tuple[ProfiledLine, ...]:
+def profiled(text: str, counts: Counter[int], names: LoopNames | None = None) -> tuple[ProfiledLine, ...]:
     """The lines worth a look, given how often each was met."""
     lines, total = text.splitlines(), max(1, sum(counts.values()))
     found = []
     for number, end, depth in _blocks(lines):
         share = sum(counts[place] for place in range(number, end + 1)) / total
         if share >= (_SHOWN if end > number else _SHOWN_ALONE):
-            found.append(ProfiledLine(number, depth, lines[number - 1].strip().removesuffix(" {"), share))
+            name = names.of(lines[number - 1 : end]) if names is not None else ""
+            found.append(ProfiledLine(number, depth, lines[number - 1].strip().removesuffix(" {"), share, name))
     return tuple(found)
 
 

@@ -165,9 +165,10 @@ class Kernel:
         Raises:
             TcompError: the kernel is for a GPU, or too short to tell, or the system has no timers for it.
         """
-        from tcomp.pictures.profiles import profile  # noqa: PLC0415  (few processes ask)
+        from tcomp.pictures.profiles import names_of, profile  # noqa: PLC0415  (few processes ask)
 
-        return profile(self._source, self._function, self.specialisation.sizes, seconds)
+        names = names_of(self.compilation)
+        return profile(self._source, self._function, self.specialisation.sizes, seconds, names)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.explain())}</pre>"

@@ -52,6 +52,9 @@ def test_the_loop_that_computes_most_takes_most() -> None:
     deepest = max(line.depth for line in found.lines)
     assert max(line.share for line in found.lines if line.depth == deepest) > 0.5, str(found)
     assert all("v_x" not in line.text for line in found.lines) and "%  for (" in str(found)
+    assert "k of C: for (" in str(found) and {line.name for line in found.lines} <= {
+        "", "k of C", "i of C", "j of C", "tiles of i of C", "tiles of j of C", "i of y", "tiles of k of C",
+    }  # fmt: skip
     assert found.samples >= 100
 
 
