@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.c.loops.blockscans import BlockedValue, running_value
+from tcomp.backends.c.loops.scans import scan_below
+from tcomp.loops.ir import Block, Execute, For, Variable, walk
 from tcomp.mapping.tiles.scans import is_independent
 
 pytestmark = pytest.mark.sweep(2)
@@ -56,6 +60,10 @@ SCANS: dict[str, tuple[str, Any]] = {
         lambda X: X[:, ::-1].cumsum(1),
     ),
     "up the columns": ("Y(i,d) +=! X(j,d) where i in 0:N, j in i:N", lambda X: X[::-1].cumsum(0)[::-1]),
+    "sums of what is made beside them": (
+        "P(n,i) = X(n,i) * 2  Y(n,i) +=! P(n,j) where i in 0:D, j in 0:i+1",
+        lambda X: (2 * X).cumsum(1),
+    ),
     "means of those behind": (
         "S(n,i) +=! X(n,j) where i in 0:D, j in i:D  Y(n,i) = S(n,i) / (D - i)",
         lambda X: (backwards(X) / np.arange(X.shape[1], 0, -1)).astype(np.float32),
@@ -97,12 +105,34 @@ def test_scans_of_all_types(dtype: str) -> None:
           low(n,i) min=! X(n,j) where i in 0:D, j in 0:i+1
         }}"""
     )["f"]
-    X = integers(3, 40, dtype={"float16": "f2", "double": "f8"}.get(dtype, dtype))
+    X = integers(3, 530, dtype={"float16": "f2", "double": "f8"}.get(dtype, dtype))
     kernel = f.compile(X, options=SERIAL)
     assert scans(kernel)
     s, low = kernel(X)
     np.testing.assert_array_equal(s, X.cumsum(1, dtype=s.dtype))
     np.testing.assert_array_equal(low, np.minimum.accumulate(X, 1))
+
+
+def test_values_of_a_block_are_combined_in_vectors_only_where_all_terms_are_there() -> None:
+    """Not where some elements have no new step, nor for few elements, nor where the loop makes terms as it goes."""
+    texts = {
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1": True,
+        "Y(n,i) max=! X(n,j) where i in 0:D, j in i:D": True,
+        "Y(n,i) +=! X(n,j) where i in 0:D, j in 0:min(i+1,9)": False,
+        "Y(n,i) +=! X(n,j) where i in 0:3, j in 0:i+1": False,
+    }
+    for text, expected in texts.items():
+        kernel = tc.define(f"def f(float(N,D) X) -> (Y) {{ {text} }}")["f"].compile(sizes={"N": 4, "D": 80})
+        assert scans(kernel) and ("tc_block" in kernel.source) is expected, text
+    text = "def f(float(N,D) X) -> (P, Y) { P(n,i) = exp(X(n,i))  Y(n,i) +=! P(n,j) where i in 0:D, j in 0:i+1 }"
+    plan = (made := tc.define(text)["f"].compile(sizes={"N": 4, "D": 80}).compilation).plan
+    loop = next(n for n in walk(made.loops) if isinstance(n, For) and scan_below(n, plan))
+    scan = scan_below(loop, plan)
+    assert scan is not None
+    beside = Execute("S0", (Variable("c0"), Variable(loop.iterator)))
+    for body, expected in ((loop.body, True), (Block((beside, loop.body)), False)):
+        value = running_value(scan, replace(loop, body=body), plan, lambda _: pytest.fail("not spelled"), 64)
+        assert isinstance(value, BlockedValue) is expected
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ class VectorRows:
             "2.83; how the number was found: not recorded"
         ),
     )
+    scanned: int = fitted(
+        16,
+        "vectors",
+        "Terms of a cumulative reduction that are computed before they are combined: they stay in the nearest cache.",
+        machine="Emerald Rapids",
+        how="chosen, not measured",
+    )
     least_lanes: int = fitted(
         4,
         "lanes",

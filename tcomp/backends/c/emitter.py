@@ -19,6 +19,7 @@ from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.contractions.registertiles import Contraction
 from tcomp.backends.c.contractions.resultlines import are_far
 from tcomp.backends.c.frame import KernelFrame
+from tcomp.backends.c.loops.blockscans import running_value
 from tcomp.backends.c.loops.joined import joined
 from tcomp.backends.c.loops.nests import nest_of
 from tcomp.backends.c.loops.scans import RunningValue, Scan, scan_below
@@ -339,21 +340,11 @@ class Emitter:
 
     def _scan(self, scan: Scan, loop: For, depth: int) -> None:
         """A loop over elements that hand on what they have reduced."""
-        running = RunningValue(scan, self.plan, functools.partial(self._speller, scan.call.statement))
-        self.scans[scan.mark] = running
-        self._put(depth, "{")
-        for line in running.declared():
-            self._put(depth + 1, line)
-        if scan.backwards:
-            first, end = loop_text(loop.lower), loop_text(loop.upper)
-            self._put(
-                depth + 1, f"for (long {loop.iterator} = {end} - 1; {loop.iterator} >= {first}; {loop.iterator}--) {{"
-            )
-            self._node(loop.body, depth + 2)
-            self._put(depth + 1, "}")
-        else:
-            self._loop(loop, depth + 1, self._node)
-        self._put(depth, "}")
+        speller = functools.partial(self._speller, scan.call.statement)
+        self.scans[scan.mark] = running = running_value(scan, loop, self.plan, speller, self.machine.vector_bytes)
+        body = ["  " + line for line in self._captured(loop.body)]
+        for line in ("{", *("  " + line for line in running.around(loop, body)), "}"):
+            self._put(depth, line)
         del self.scans[scan.mark]
 
     def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:

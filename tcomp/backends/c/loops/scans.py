@@ -6,17 +6,17 @@ combined with the value, and the value with the element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.loops.ir import Block, Execute, For, If, LoopNode, Scope, Variable, substitute, variables, walk
+from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Scope, Variable, substitute, variables, walk
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.scans import is_backwards, is_independent, scanned_position
 from tcomp.model.scop import ScopStatement
-from tcomp.values.operators import REDUCTIONS
+from tcomp.values.operators import REDUCTIONS, DType
 
 VALUE, NEXT = "tc_running", "tc_next"
 """The C names of what is combined so far, and of the first step that is not; going down, of the last that is."""
@@ -105,30 +105,55 @@ class RunningValue:
     speller: Callable[[Mapping[str, str]], Speller]
 
     @property
-    def _statement(self) -> ScopStatement:
+    def statement(self) -> ScopStatement:
+        """The update."""
         return self.plan.scop.by_name[self.scan.call.statement]
 
     @property
-    def _reduction(self) -> str:
-        assert self._statement.reduction is not None
-        return self._statement.reduction
+    def dtype(self) -> DType:
+        """What is combined."""
+        return self.plan.scop.storages[self.statement.target].dtype
+
+    @property
+    def reduction(self) -> str:
+        """How it is combined."""
+        assert self.statement.reduction is not None
+        return self.statement.reduction
 
     def declared(self) -> list[str]:
         """What stands in front of the loop over elements."""
-        dtype = self.plan.scop.storages[self._statement.target].dtype
-        identity = constant_text(REDUCTIONS[self._reduction].identity(dtype), dtype)
+        identity = constant_text(REDUCTIONS[self.reduction].identity(self.dtype), self.dtype)
         begin = self.scan.steps.upper if self.scan.down else self.scan.steps.lower
-        return [f"{C_VALUE_TYPES[dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {loop_text(begin)};"]
+        return [f"{C_VALUE_TYPES[self.dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {loop_text(begin)};"]
+
+    def around(self, loop: For, body: Sequence[str]) -> Iterator[str]:
+        """The loop over elements, from the lines of its body."""
+        i, first, end = loop.iterator, loop_text(loop.lower), loop_text(loop.upper)
+        yield from self.declared()
+        if self.scan.backwards:
+            yield f"for (long {i} = {end} - 1; {i} >= {first}; {i}--) {{"
+        else:
+            yield f"for (long {i} = {first}; {i} < {end}; {i}++) {{"
+        yield from body
+        yield "}"
+
+    def term(self, step: LoopExpr) -> str:
+        """What a step adds."""
+        return self._spelled(step).value(self.statement.value)
+
+    def target(self) -> str:
+        """The element that is written, by the iterators around it."""
+        return self._spelled(Variable(NEXT)).written(self.statement.target, self.statement.subscripts)
+
+    def _spelled(self, step: LoopExpr) -> Speller:
+        arguments = [substitute(a, self.scan.steps.iterator, step) for a in self.scan.call.arguments]
+        return self.speller({n: loop_text(a) for n, a in zip(self.statement.indices, arguments, strict=True)})
 
     def steps(self) -> list[str]:
         """What runs at one element: most often a single step, which compilers would take for a long loop."""
-        statement, steps = self._statement, self.scan.steps
-        dtype = self.plan.scop.storages[statement.target].dtype
-        arguments = [substitute(a, steps.iterator, Variable(NEXT)) for a in self.scan.call.arguments]
-        speller = self.speller({n: loop_text(a) for n, a in zip(statement.indices, arguments, strict=True)})
-        target = speller.written(statement.target, statement.subscripts)
-        term = combine(self._reduction, VALUE, speller.value(statement.value), dtype)
-        result = combine(self._reduction, load(target, dtype), VALUE, dtype)
+        steps, dtype, target = self.scan.steps, self.dtype, self.target()
+        term = combine(self.reduction, VALUE, self.term(Variable(NEXT)), dtype)
+        result = combine(self.reduction, load(target, dtype), VALUE, dtype)
         stored = f"{target} = {store(result, dtype)};"
         if self.scan.down:
             lower = loop_text(steps.lower)
