@@ -52,6 +52,11 @@ class VectorSpeller:
                 if expr.dtype != dtype:
                     return widened(f"&{element}", expr.dtype, self.lanes)
                 return f"*(const {vector_type(dtype, self.lanes)} *)&{element}"
+            case Read(dtype=own) if own == dtype and (element := self.first(expr, -1)) is not None:
+                # What the first lane reads is the last of these.
+                loaded = f"*(const {vector_type(dtype, self.lanes)} *)(&{element} - {self.lanes - 1})"
+                order = ", ".join(map(str, reversed(range(self.lanes))))
+                return f"__builtin_shufflevector({loaded}, {loaded}, {order})"
             case Cast() if expr.dtype == dtype:
                 return self._text(expr.operand, dtype)
             case Unary(op="-"):
@@ -79,13 +84,16 @@ class VectorSpeller:
         wide = (t if self.moves(a) else f"({t} - {zeros})" for a, t in zip(arguments, texts, strict=True))
         return function(*wide)
 
-    def first(self, read: Read) -> str | None:
-        """The C text of the element that the first lane reads, if the other lanes read its neighbours."""
+    def first(self, read: Read, step: int = 1) -> str | None:
+        """The C text of the element that the first lane reads, if the other lanes read its neighbours, each ``step``
+        behind the one before: -1 where they go backwards."""
         panel = self.scalar.panels.get(read)
         if panel is not None:
-            neighbour = panel.stride([coefficient(s, self.along, self.scalar.scop.sizes) for s in read.subscripts]) == 1
+            neighbour = (
+                panel.stride([coefficient(s, self.along, self.scalar.scop.sizes) for s in read.subscripts]) == step
+            )
             return panel.element([self.scalar.subscript(s) for s in read.subscripts]) if neighbour else None
-        if read.boundary is not None or self._stride(read.tensor, read.subscripts) != 1:
+        if read.boundary is not None or self._stride(read.tensor, read.subscripts) != step:
             return None
         if any(depends_on_data(s) and self.moves(s) for s in read.subscripts):
             return None  # each of them is checked
