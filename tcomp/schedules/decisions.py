@@ -83,6 +83,8 @@ def _tile(found: _Decisions, step: Step) -> None:
 
 def _split(found: _Decisions, step: Step) -> None:
     loop, size = step.given[:2]
+    if step.named:
+        raise ScheduleError(f"{step.stage}.{step}: loops of a GPU's passes have no names to be given")
     if not found.gpu or loop not in found.stage(step).reduced:
         raise ScheduleError(
             f"{step.stage}.{step}: the passes split loops over what is reduced, on a GPU; others are tiled"

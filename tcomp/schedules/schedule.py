@@ -300,6 +300,9 @@ class Schedule:
         unknown = next((name for name in values if name not in self.choices), None)
         if unknown is not None:
             raise ScheduleError(f"there is no choice {unknown!r}; there are {', '.join(self.choices) or 'none'}")
+        for name, value in values.items():
+            if value not in self.choices[name].values:
+                raise ScheduleError(f"{value!r} is none of the values of {self.choices[name]!r}")
         made = replace_chosen(self, {**self._chosen, **values})
         made._check("the chosen values")
         return made

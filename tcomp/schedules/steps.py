@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tcomp.loops.unrolling import MOST_COPIES
@@ -13,6 +13,10 @@ from tcomp.schedules.placing import reads_in
 from tcomp.schedules.stages import COPIES, PARALLEL, SERIAL, VECTORS, Loop, Place, Stage, main_of, range_of
 from tcomp.schedules.state import State
 
+_IN_STEP = (
+    "what runs in step with a shift is computed once and kept as long as it is needed: store_at says nothing there"
+)
+
 ROOT = "root"
 """What stands for no loop: outside of all."""
 
@@ -21,7 +25,7 @@ def split(state: State, stage: Stage, loop: str, size: int, names: tuple[str, st
     """A loop as one over parts of so many iterations, and one inside each part."""
     old = stage.loop(loop)
     _positive(size, "the size of a part")
-    outer, inner = names or (f"{loop}_o", f"{loop}_i")
+    outer, inner = (f"{loop}_o", f"{loop}_i") if names is None else _named(names, 2)
     statement = main_of(state.scop, stage)
     parts, rest = Quotient(old.value, size), Rest(old.value, size)
     new = (Loop(outer, parts, *range_of(statement, parts), old.how), Loop(inner, rest, *range_of(statement, rest)))
@@ -63,7 +67,8 @@ def fuse(state: State, stage: Stage, first: str, second: str, name: str | None =
     if stage.depth(second) != stage.depth(first) + 1:
         raise ScheduleError(f"{second} of {stage.name} does not stand directly inside {first}")
     value = Sum(outer.value, max(1, inner.extent), inner.value, -inner.low)
-    new = Loop(name or f"{first}_{second}", value, *range_of(main_of(state.scop, stage), value), outer.how)
+    (joined,) = _named((f"{first}_{second}" if name is None else name,), 1)
+    new = Loop(joined, value, *range_of(main_of(state.scop, stage), value), outer.how)
     return _with(state, stage, [(new,) if item is outer else () if item is inner else (item,) for item in stage.loops])
 
 
@@ -72,6 +77,8 @@ def skew(state: State, stage: Stage, loop: str, by: str, factor: int = 1) -> Sta
     old, other = stage.loop(loop), stage.loop(by)
     if stage.depth(by) >= stage.depth(loop):
         raise ScheduleError(f"{by} of {stage.name} does not stand around {loop}")
+    if type(factor) is not int or not factor:
+        raise ScheduleError(f"a loop is skewed by a whole number of iterations that is not 0, not by {factor!r}")
     value = Sum(other.value, factor, old.value)
     new = replace(old, value=value, low=0, high=0)
     low, high = range_of(main_of(state.scop, stage), value)
@@ -132,6 +139,10 @@ def compute_at(
         raise ScheduleError(f"compute_at names a later stage, which reads this one; {wrong}")
     if any(item.how == PARALLEL for item in stage.loops):
         raise ScheduleError(f"loops of {stage.name} run in parallel, so it stays outside of others")
+    if shift is not None and type(shift) is not int:
+        raise ScheduleError(f"a shift is a whole number of iterations, not {shift!r}")
+    if shift is not None and store_at is not None:
+        raise ScheduleError(_IN_STEP)
     return state.with_stage(replace(stage, place=Place(consumer, loop, _kept(reader, loop, store_at), shift)))
 
 
@@ -144,6 +155,8 @@ def store_at(state: State, stage: Stage, loop: str) -> State:
     """Each element once in an iteration of a loop of its consumer, around that where it is computed; or once in all."""
     if stage.place is None:
         raise ScheduleError(f"{stage.name} is computed in loops of its own: say compute_at before store_at")
+    if stage.place.shift is not None:
+        raise ScheduleError(_IN_STEP)
     kept = _kept(state.stage(stage.place.consumer), stage.place.loop, loop)
     return state.with_stage(replace(stage, place=replace(stage.place, kept=kept)))
 
@@ -217,6 +230,13 @@ def _running(state: State, stage: Stage, how: str, names: tuple[str, ...]) -> St
 
 def _with(state: State, stage: Stage, parts: list[tuple[Loop, ...]]) -> State:
     return state.with_stage(stage.with_loops(tuple(loop for part in parts for loop in part)))
+
+
+def _named(names: Sequence[str], count: int) -> Sequence[str]:
+    """New names of loops."""
+    if isinstance(names, str) or len(names) != count or not all(isinstance(n, str) and n.isidentifier() for n in names):
+        raise ScheduleError(f"new loops have names like those of variables, {count} here, not {names!r}")
+    return names
 
 
 def _positive(size: int, what: str) -> None:

@@ -156,6 +156,15 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: blur["O"].split("y", 4, names=("x", "i")), "O has a loop 'x' already"),
         (lambda: blur["O"].tile("y", "x", 4), "tile takes names of loops"),
         (lambda: blur["O"].reorder("y", "y"), "different loops"),
+        (lambda: blur["O"].split("y", 4, names="ab"), "names like those of variables"),  # type: ignore[arg-type]
+        (lambda: blur["O"].split("y", 4, names=("a b", "c")), "names like those of variables"),
+        (lambda: blur["O"].fuse("y", "x", name="y x"), "names like those of variables"),
+        (lambda: blur["O"].skew("x", "y", 0), "that is not 0"),
+        (lambda: blur["O"].skew("x", "y", 0.5), "a whole number"),
+        (lambda: blur["B"].compute_at("O", "y", shift="1"), "a whole number"),  # type: ignore[arg-type]
+        (lambda: blur["B"].compute_at("O", "y", shift=-2, store_at="root"), "store_at says nothing there"),
+        (lambda: blur["B"].compute_at("O", "y", shift=-2).store_at("root"), "store_at says nothing there"),
+        (lambda: blur["O"].split("y", blur.choice("a", [2, 4])).chosen(a=3), "3 is none of the values of"),
         (lambda: blur["O"].fuse("x", "y"), "directly inside"),
         (lambda: blur["O"].skew("y", "x"), "does not stand around"),
         (lambda: blur["O"].vectorize("y"), "only the innermost loop"),
