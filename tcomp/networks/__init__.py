@@ -155,8 +155,8 @@ def compile_network(
         fallback: operators that run outside of tcomp, see ``from_torch`` and ``from_onnx``.
         options: passes to leave out, ``{"views": False}``, and mapping options of single kernels by what they make,
             ``{"conv2d": MappingOptions(...)}``.
-        precision: ``"int8"`` computes convolutions in integers, see ``quantize``; ``"float16"`` keeps the weights of
-            products of matrices in 16 bits, see ``narrow_weights``.
+        precision: ``"int8"`` computes convolutions in integers, see ``quantize``; ``"float16"`` and ``"bfloat16"``
+            keep the weights of products of matrices in 16 bits, see ``narrow_weights``.
         calibrate: inputs by which scales are chosen, and for which ``agreement`` of what comes back compares results.
 
     Raises:
@@ -166,9 +166,10 @@ def compile_network(
     if precision == "float32":
         return CompiledNetwork(network, options)
     data = list(calibrate)
-    if precision not in ("int8", "float16"):
-        raise NetworkError(f"a network is computed in float32, float16 or int8, not in {precision}")
-    found = CompiledNetwork(quantize(network, data) if precision == "int8" else narrow_weights(network), options)
+    if precision not in ("int8", "float16", "bfloat16"):
+        raise NetworkError(f"a network is computed in float32, float16, bfloat16 or int8, not in {precision}")
+    made = quantize(network, data) if precision == "int8" else narrow_weights(network, precision)
+    found = CompiledNetwork(made, options)
     if data:
         found.agreement = agreement(CompiledNetwork(network, options), found, data)
     return found

@@ -15,9 +15,11 @@ import numpy as np
 
 from tcomp.errors import NetworkError, TcompError
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.evaluation import Array, numpy_dtype
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.program import CompiledNetwork
+from tcomp.values.operators import BFLOAT16
 
 _FORMAT = 1
 
@@ -39,7 +41,7 @@ def save(net: CompiledNetwork, path: Path) -> None:
         "weights": list(network.weights),
         "kept": [],
     }
-    arrays: dict[str, Any] = {f"weight{k}": array for k, array in enumerate(network.weights.values())}
+    arrays: dict[str, Any] = {f"weight{k}": _plain(array) for k, array in enumerate(network.weights.values())}
     for kind, key, label, content in net.kept():
         plain["kept"].append([kind, key, label])
         arrays[f"kept{len(plain['kept']) - 1}"] = np.frombuffer(content, np.uint8)
@@ -69,6 +71,11 @@ def load(path: Path) -> CompiledNetwork:
     return CompiledNetwork(network, options, kept, passed=True)
 
 
+def _plain(array: Array) -> Array:
+    """An array as NumPy's files know it: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
 def _network(plain: Mapping[str, Any], arrays: Any) -> Network:
     """The network, checked."""
     values = tuple(Value(v["name"], v["dtype"], tuple(v["shape"]), v["role"]) for v in plain["values"])
@@ -80,7 +87,11 @@ def _network(plain: Mapping[str, Any], arrays: Any) -> Network:
         name: Definition(name, text, tuple(view), bool(pointwise))
         for name, text, view, pointwise in plain["definitions"]
     }
-    weights = {name: np.array(arrays[f"weight{k}"]) for k, name in enumerate(plain["weights"])}
+    types = {value.name: value.dtype for value in values}
+    weights = {}
+    for k, name in enumerate(plain["weights"]):
+        array = np.array(arrays[f"weight{k}"])
+        weights[name] = array.view(numpy_dtype(BFLOAT16)) if types.get(name) == "bfloat16" else array
     network = Network(str(plain["name"]), values, calls, definitions, weights).checked()
     for value in network.of_role("weight"):
         found = weights.get(value.name)

@@ -93,7 +93,7 @@ def test_compiled_at_once(network: Network, tmp_path: Any) -> None:
 def test_what_is_refused(network: Network) -> None:
     with pytest.raises(tc.NetworkError, match="there are no inputs to choose scales by"):
         tc.compile_network(network, precision="int8")
-    with pytest.raises(tc.NetworkError, match="float32, float16 or int8, not in int4"):
+    with pytest.raises(tc.NetworkError, match="float32, float16, bfloat16 or int8, not in int4"):
         tc.compile_network(network, precision="int4", calibrate=[X])
     with pytest.raises(tc.NetworkError, match="nothing makes nowhere"):
         quantize(network, [X], keep=["nowhere"])
@@ -101,11 +101,15 @@ def test_what_is_refused(network: Network) -> None:
         quantize(network, [X], percentile=200)
     with pytest.raises(tc.NetworkError, match="not finite"):
         quantize(network, [np.full_like(X, np.nan)])
+    with pytest.raises(tc.NetworkError, match="kept in float16 or bfloat16, not in int8"):
+        tc.networks.narrow_weights(network, "int8")
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_weights_of_16_bits(bias: bool, tmp_path: Any) -> None:
-    """Those of products of matrices, but for one that has a larger number than there is."""
+@pytest.mark.parametrize(("kind", "bias"), [("float16", False), ("bfloat16", True)])
+def test_weights_of_16_bits(kind: str, bias: bool, tmp_path: Any) -> None:
+    """Those of products of matrices, but for one that has a larger number than float16 has."""
+    if kind == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     torch.manual_seed(1)
     module = nn.Sequential(
         nn.Linear(40, 70, bias=bias), nn.ReLU(), nn.Linear(70, 33), nn.Linear(33, 9, bias=bias)
@@ -113,14 +117,14 @@ def test_weights_of_16_bits(bias: bool, tmp_path: Any) -> None:
     with torch.no_grad():
         module[3].weight[2, 3] = 1e5
     x = torch.randn(5, 40)
-    net = tc.compile_network(module, x, precision="float16", calibrate=[x])
-    assert sum("by_halves" in name for name in functions(net)) == 2
+    net = tc.compile_network(module, x, precision=kind, calibrate=[x])
+    assert sum("_by_" in name for name in functions(net)) == (2 if kind == "float16" else 3)
     kept = {v.dtype for v in net.network.values if v.role == "weight" and len(v.shape) == 2}
-    assert kept == {"float16", "float32"}
-    assert net.agreement is not None and 0 < net.agreement.error < 1e-3
+    assert kept == ({"float16", "float32"} if kind == "float16" else {"bfloat16"})
+    assert net.agreement is not None and 0 < net.agreement.error < 1e-2
     with torch.no_grad():
-        for layer in (module[0], module[2]):
-            layer.weight.copy_(layer.weight.half().float())
+        for layer in (module[0], module[2], *([module[3]] if kind == "bfloat16" else [])):
+            layer.weight.copy_(layer.weight.to(getattr(torch, kind)).float())
         np.testing.assert_allclose(net(x), module(x), rtol=1e-4, atol=1e-2)
     np.testing.assert_allclose(net.network.reference(x.numpy()), net(x.numpy()), rtol=1e-4, atol=1e-2)
     net.save(tmp_path / "net.tcn")
