@@ -191,3 +191,60 @@ def test_a_kernel_with_zero_points_stays_in_floats() -> None:
     kernel_zero.CopyFrom(onnx.numpy_helper.from_array(np.full(8, 3, "u1"), "kz"))
     net = tc.compile_network(made)
     assert not any("uint8" in name for name in functions(net) if name.startswith("conv2d"))
+
+
+class Products(nn.Module):  # type: ignore[misc]
+    """Rows by weights with a bias and without, two tensors, a product of few rows, and a kernel with dilation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.mix, self.leave = nn.Linear(8, 16), nn.Linear(16, 16, bias=False), nn.Linear(16, 8)
+        self.table, self.wide = nn.Parameter(torch.randn(16, 16)), nn.Conv2d(2, 3, 3, padding=2, dilation=2)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.enter(x))
+        y = (y @ self.table) @ self.mix(y).transpose(1, 2)
+        y = self.wide(y[:, None].expand(-1, 2, -1, -1) * 0.1)
+        return self.leave(y.mean((1, 2)) @ self.table[:10])
+
+
+def test_products_of_rounded_rows() -> None:
+    torch.manual_seed(2)
+    x = torch.randn(1, 10, 8)
+    network = tc.networks.from_torch(Products().eval(), x)
+    rounded = quantize(network, [x], ends=True)
+    net = tc.compile_network(rounded)
+    integers = [name for name in functions(net) if "int8" in name and not name.startswith(("quant", "dequant"))]
+    assert [name.partition("int8")[0].rstrip("_u") for name in integers if "permute" not in name] == [
+        "linear_3d", "matmul_amk_kn", "linear_3d", "matmul_3d", "conv2d_padded_dilated"
+    ]  # fmt: skip
+    assert 0 < tc.networks.agreement(tc.compile_network(network), net, [x]).error < 0.05
+    expected = rounded.reference(x.numpy())
+    for stage in net.stages.values():
+        np.testing.assert_allclose(stage.reference(x.numpy()), expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(net(x.numpy()), expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("operator", ["QLinearConv", "QLinearMatMul"])
+def test_operators_of_integers_are_layers_between_rounded_tensors(operator: str) -> None:
+    """What came as one operator runs by the same kernels, and is right to the last bit."""
+    onnx = pytest.importorskip("onnx")
+    helper, random, conv = onnx.helper, np.random.default_rng(0), operator == "QLinearConv"
+    kernel = random.integers(-127, 128, (6, 4, 3, 3) if conv else (20, 6)).astype("i1")
+    arrays = {
+        "xs": np.float32(0.02), "xz": np.uint8(128), "w": kernel, "ws": random.uniform(0.001, 0.003, 6).astype("f4"),
+        "wz": np.zeros(6, "i1"), "ys": np.float32(0.05), "yz": np.uint8(100),
+        "B": random.integers(-900, 900, 6).astype("i4"),
+    }  # fmt: skip
+    names = ["x", *arrays] if conv else ["x", *list(arrays)[:-1]]
+    node = helper.make_node(operator, names, ["y"], **({"pads": [1, 1, 1, 1]} if conv else {}))
+    shapes = ((1, 4, 7, 9), (1, 6, 7, 9)) if conv else ((9, 20), (9, 6))
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.UINT8, s) for n, s in zip("xy", shapes, strict=True)]
+    weights = [onnx.numpy_helper.from_array(np.asarray(arrays[n]), n) for n in names[1:]]
+    graph = helper.make_graph([node], "rounded", ends[:1], ends[1:], weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    net = tc.compile_network(made)
+    assert any("_uint8_int8" in name for name in functions(net))
+    x = random.integers(0, 256, shapes[0]).astype("u1")
+    (expected,) = pytest.importorskip("onnx.reference").ReferenceEvaluator(made).run(None, {"x": x})
+    assert (net(x) == expected).mean() > 0.99 and np.abs(net(x).astype(int) - expected).max() <= 1

@@ -26,7 +26,7 @@ _MOST_KNOWN = 4096
 _MOST_FOLDED = 1 << 28
 """Elements of the largest result that is computed when a network is read."""
 
-_KERNELS = (1, 4)
+_KERNELS = (1, 2, 4)
 """Axes of biases and of kernels: where these are rounded, layers may be computed in integers."""
 
 _NEVER_FOLDED = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")

@@ -133,6 +133,43 @@ def _requantised(
     return b.call(n, _quantised("requantize", value, point, operands, n.shape, n.dtype), operands)
 
 
+def _in_floats(
+    b: OnnxBuilder,
+    n: OnnxNode,
+    operator: str,
+    operands: Sequence[tuple[str, Operand, Operand, Operand, int]],
+    bias: Operand | None,
+    after: tuple[Operand, Operand],
+    **how: Any,
+) -> Value | None:
+    """A layer between a ``DequantizeLinear`` of each operand and a ``QuantizeLinear``: a pass makes integers of that.
+
+    None where that pass would leave it in floats: scales or zero points are not known, or the kernel's is not 0.
+    """
+    wide, scales = replace(n, dtype="float32"), []
+    kernel_zero, kernel = operands[1][3], operands[1][1]
+    if not isinstance(kernel_zero, Constant) or kernel_zero.array.any() or not isinstance(kernel, Constant):
+        return None
+    given: dict[str, Operand | None] = {}
+    for label, x, scale, zero, axis in operands:
+        if not isinstance(scale, Constant) or scale.dtype != "float32" or not isinstance(zero, Constant):
+            return None
+        scales.append(scale.array.astype(np.float64))
+        inner = replace(wide, name=f"{n.name}_{label}", shape=tuple(x.shape))
+        given[label] = dequantize(b, inner, x=x, x_scale=scale, x_zero_point=zero, axis=axis)
+    if scales[0].size != 1:
+        return None
+    if bias is not None:
+        array = n.known(bias, "the bias")
+        assert array is not None
+        given["B"] = Constant(f"{n.name}_bias", (array * scales[0].reshape(()) * scales[1]).astype(np.float32))
+    elif operator == "onnx.Conv":
+        given["B"] = None
+    found = RULES[operator](b, replace(wide, name=f"{n.name}_wide"), **given, **how)
+    scale, zero = after
+    return quantize(b, n, x=found, y_scale=scale, y_zero_point=zero)
+
+
 @rule("onnx.MatMulInteger")
 def matmul_integer(
     b: OnnxBuilder, n: OnnxNode, *, A: Operand, B: Operand, a_zero_point: Operand | None, b_zero_point: Operand | None
@@ -158,6 +195,11 @@ def qlinear_matmul(
     y_zero_point: Operand,
     right: Operand,
 ) -> Value:
+    if min(len(a.shape), len(right.shape)) >= 2:
+        both = [("A", a, a_scale, a_zero_point, 0), ("B", right, b_scale, b_zero_point, len(right.shape) - 1)]
+        found = _in_floats(b, n, "onnx.MatMul", both, None, (y_scale, y_zero_point))
+        if found is not None:
+            return found
     wide = replace(n, name=f"{n.name}_wide", dtype="int32")
     found = matmul_integer(b, wide, A=a, B=right, a_zero_point=a_zero_point, b_zero_point=b_zero_point)
     return _requantised(b, n, found, [a_scale, b_scale, y_scale], len(n.shape) - 1, y_zero_point, None)
@@ -195,6 +237,11 @@ def qlinear_conv(
     B: Operand | None,
     **how: Any,
 ) -> Value:
+    if len(x.shape) == 4:
+        both = [("X", x, x_scale, x_zero_point, 1), ("W", w, w_scale, w_zero_point, 0)]
+        found = _in_floats(b, n, "onnx.Conv", both, B, (y_scale, y_zero_point), **how)
+        if found is not None:
+            return found
     wide = replace(n, name=f"{n.name}_wide", dtype="int32")
     found = conv_integer(b, wide, x=x, w=w, x_zero_point=x_zero_point, w_zero_point=w_zero_point, **how)
     return _requantised(b, n, found, [x_scale, w_scale, y_scale], 1, y_zero_point, B)

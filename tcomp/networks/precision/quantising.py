@@ -1,10 +1,11 @@
-"""Scales by example: a network whose convolutions take images and kernels that are rounded to 8 bits.
+"""Scales by example: a network whose layers take images and kernels that are rounded to 8 bits.
 
 What comes out is a network as those of ONNX with ``QuantizeLinear`` are, and runs in integers by the same pass.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from tcomp.networks.lowering.passes import fold_weights, share_calls
 from tcomp.networks.lowering.rebuilding import Parts
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.precision.agreement import as_inputs
-from tcomp.networks.precision.integers import is_convolution
+from tcomp.networks.precision.integers import FEWEST_ROWS, is_convolution, is_product
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.texts.general import pointwise
 
@@ -34,10 +35,10 @@ def quantize(
     keep: Iterable[str] = (),
     ends: bool = False,
 ) -> Network:
-    """A network whose convolutions are computed in integers of 8 bits, with scales that fit some inputs.
+    """A network whose layers are computed in integers of 8 bits, with scales that fit some inputs.
 
-    Images that are never negative are rounded to ``uint8``, others to ``int8``, kernels to ``int8``; zero stays zero.
-    Convolutions of each channel by itself, and what is no convolution, stay in floats.
+    Tensors that are never negative are rounded to ``uint8``, others to ``int8``, kernels to ``int8``; zero stays zero.
+    Convolutions of each channel by itself, products of few rows, and what is no layer, stay in floats.
 
     Args:
         network: any; batch norms are folded first.
@@ -60,7 +61,8 @@ def quantize(
     if unknown:
         raise NetworkError(f"nothing makes {min(unknown)}, so it cannot stay in floats")
     chosen = [call for call in chosen if call.results[0] not in kept]
-    ranges = _observed(network, list(dict.fromkeys(call.arguments[0] for call in chosen)), data, percentile)
+    read = [name for call in chosen for name in call.arguments[:2] if name not in network.weights]
+    ranges = _observed(network, list(dict.fromkeys(read)), data, percentile)
     parts, values = Parts(network), network.by_name
     floats: dict[str, str] = {}
     kernels = {call.results[0] for call in chosen}
@@ -69,8 +71,9 @@ def quantize(
             floats[value.name] = _rounded(parts, value, ranges[value.name])
     for call in network.calls:
         arguments = [floats.get(name, name) for name in call.arguments]
-        if call.results[0] in kernels:
-            arguments[1] = _rounded_kernel(parts, values[call.arguments[1]], per_channel)
+        if call.results[0] in kernels and call.arguments[1] in network.weights:
+            axis = len(values[call.arguments[1]].shape) - 1 if call.function.startswith("matmul") else 0
+            arguments[1] = _rounded_kernel(parts, values[call.arguments[1]], axis if per_channel else None)
         parts.calls.append(replace(call, arguments=tuple(arguments)))
         for name in call.results:
             if name in ranges:
@@ -79,12 +82,18 @@ def quantize(
 
 
 def _layers(network: Network, ends: bool) -> list[Call]:
-    """The convolutions that may be computed in integers."""
+    """The layers that may be computed in integers."""
     layers = [c for c in network.calls if c.function.startswith(("conv", "linear", "matmul"))]
     left = set() if ends or not layers else {layers[0].results[0], layers[-1].results[0]}
     found = []
     for call in layers:
-        known = is_convolution(call) and all(name in network.weights for name in call.arguments[1:])
+        known = all(name in network.weights for name in call.arguments[1:])
+        if is_product(call):
+            rows = math.prod(network.by_name[call.results[0]].shape[:-1])
+            known = rows >= FEWEST_ROWS and (known or call.function.startswith("matmul_"))
+            known = known and call.arguments[0] not in network.weights
+        else:
+            known = known and is_convolution(call)
         if known and call.results[0] not in left:
             found.append(call)
     return found
@@ -150,11 +159,11 @@ def dequantizing(shape: Sequence[int], scales: Sequence[int], dtype: str) -> Def
     return pointwise("dequantize", "float({a}) * {b}", [(shape, dtype), (scales, "float32")], shape, "float32")
 
 
-def _rounded_kernel(parts: Parts, value: Value, per_channel: bool) -> str:
-    """The name of a kernel that is rounded, each filter by itself, and made floats again."""
+def _rounded_kernel(parts: Parts, value: Value, axis: int | None) -> str:
+    """The name of a kernel that is rounded, each filter by itself along an axis, and made floats again."""
     array = parts.weights[value.name].astype(np.float64)
-    axes = tuple(range(1, array.ndim)) if per_channel else None
-    largest = np.abs(array).max(axis=axes, keepdims=True) if per_channel else np.abs(array).max()
+    axes = None if axis is None else tuple(k for k in range(array.ndim) if k != axis)
+    largest = np.abs(array).max() if axes is None else np.abs(array).max(axis=axes, keepdims=True)
     scale = np.asarray(np.where(largest > 0, largest, 127.0) / 127.0)
     name = parts.weight(f"{value.name}_int8", lambda: np.rint(array / scale).astype(np.int8))
     return _floats(parts, name, f"{value.name}_scale", scale.astype(np.float32), value.shape, "int8")
