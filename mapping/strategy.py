@@ -23,7 +23,7 @@ from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.merging import merge_indices
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
-from tcomp.mapping.gpu.barriers import synchronise
+from tcomp.mapping.gpu.matrices.feeding import feed_by_tensor_copies
 from tcomp.mapping.gpu.matrices.units import use_matrix_units
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
@@ -121,5 +121,5 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("atoms", functools.partial(use_matrix_units, gpu)),
         Pass("pipelines", functools.partial(pipeline_fetches, gpu)),
         Pass("order", functools.partial(order_blocks, gpu)),
-        Pass("barriers", synchronise),
+        Pass("barriers", functools.partial(feed_by_tensor_copies, gpu)),
     )

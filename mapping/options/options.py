@@ -167,6 +167,14 @@ class MappingOptions:
         targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
     )
+    route: str = declare(
+        Choice(("async", "tensor")),
+        "async",
+        "how operands of warpgroups come to shared memory: all threads ask for parts of them (async), or one asks for"
+        " whole boxes, beside those that multiply (tensor, on sm_90a)",
+        targets=NVIDIA_TARGETS,
+        when=(Condition("matrix_units", (True,)), Condition("prefetch", (True,))),
+    )
     order: int | None = declare(
         Integer(1, 64),
         None,

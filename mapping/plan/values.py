@@ -25,6 +25,9 @@ from tcomp.values.operators import DType
 LARGEST = 1 << 40
 """No number in a plan is larger."""
 
+TENSOR, BARRIERS = "tensor", "barriers"
+"""The route of copies that the device makes box by box for one thread, and the kind of pipelines that they feed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -223,7 +226,8 @@ class Copy:
     whose distance from the corner divides by it, then those with a rest of 1, and so on.  On a CPU one thread makes the
     copy, in memory of its own; elements may be converted to a ``dtype`` that holds every value of theirs, and steps of
     a reduction may lie in ``groups``.  What is copied of a bound array may be there before the kernel is called, each
-    box in a place of its own: ``ahead``.  Elements that instructions fetch by themselves lie as ``swizzle`` says.
+    box in a place of its own: ``ahead``.  Elements that instructions fetch by themselves lie as ``swizzle`` says.  On
+    the ``route`` "tensor" one thread asks the device for whole boxes; otherwise all threads of a block fetch.
     """
 
     storage: str
@@ -240,6 +244,7 @@ class Copy:
     groups: StepGroups | None = None
     ahead: bool = False
     swizzle: Swizzle | None = None
+    route: str = ""
 
     @property
     def panel(self) -> str:
@@ -288,12 +293,14 @@ class Pipeline:
 
     Each copy has ``stages`` places in shared memory, which its tiles use in turn; tile t + ``distance`` is asked for
     when all threads are done with tile t - 1 - ``flight``: so many tiles' products may be under way when they go on.
-    They are asynchronous copies of the device.
+    They are asynchronous copies of the device.  Of the ``kind`` "barriers" a warp makes them that does nothing else: it
+    waits until the stage of a tile is empty, and those who multiply until it is full.
     """
 
     stages: int
     distance: int
     flight: int = 0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

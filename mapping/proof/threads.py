@@ -28,6 +28,7 @@ from tcomp.mapping.plan.values import Buffer, Group, Phase, Plan
 from tcomp.mapping.proof.atoms import Lanes
 from tcomp.mapping.proof.copies import prove_partners
 from tcomp.mapping.proof.dates import in_loop, phase_dates, phases_in_loop
+from tcomp.mapping.proof.feeding import prove_feeding
 from tcomp.mapping.proof.fetches import Fetches
 from tcomp.model.scop import ScopStatement, by_statements, maps_of, sets_of
 
@@ -66,6 +67,7 @@ def prove_barriers(plan: Plan, step: str) -> None:
         fetches = Fetches(plan, proof.marks, proof.maps)
         for copy in plan.copies:
             fetches.fenced(copy, step)
+        prove_feeding(plan, step)
         for phase in plan.phases.values():
             proof.scratch(phase, step)
         proof.ordered(step)

@@ -22,7 +22,9 @@ from tcomp.mapping.plan.layouts import StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import (
+    BARRIERS,
     LARGEST,
+    TENSOR,
     Buffer,
     Cluster,
     Copy,
@@ -307,11 +309,21 @@ def _copy(scop: Scop, row: Row) -> Copy:
         raise PlanError(f"{row.where}: dtype must be an element type")
     return Copy(storage.name, DTYPES[dtype], mark, name, reads, shape, lower, order, row.number("padding"),
                 _some(row, "vector"), _some(row, "step", 1), _groups(row.table("groups")),
-                row.number("ahead", 0) > 0, _swizzle(row.table("swizzle")))  # fmt: skip
+                row.number("ahead", 0) > 0, _swizzle(row.table("swizzle")), _one_of(row, "route", TENSOR))  # fmt: skip
 
 
 def _pipeline(row: Row) -> Pipeline:
-    return Pipeline(_some(row, "stages"), _some(row, "distance"), row.number("flight", 0))
+    return Pipeline(
+        _some(row, "stages"), _some(row, "distance"), row.number("flight", 0), _one_of(row, "kind", BARRIERS)
+    )
+
+
+def _one_of(row: Row, key: str, word: str) -> str:
+    """The word, or nothing."""
+    found = row.text(key, "")
+    if found not in ("", word):
+        raise PlanError(f"{row.where}: {key} is {word}, or left out")
+    return found
 
 
 def _swizzle(row: Row) -> Swizzle | None:

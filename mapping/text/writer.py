@@ -170,6 +170,8 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
         row["groups"] = _groups(copy.groups)
     if copy.swizzle is not None:
         row["swizzle"] = _swizzle(copy.swizzle)
+    if copy.route:
+        row["route"] = copy.route
     return row
 
 
@@ -180,7 +182,9 @@ def _swizzle(swizzle: Swizzle) -> dict[str, Value]:
 
 def _pipeline(mark: str, pipeline: Pipeline) -> dict[str, Value]:
     row: dict[str, Value] = {"phase": mark, "stages": pipeline.stages, "distance": pipeline.distance}
-    return row | {"flight": pipeline.flight} if pipeline.flight else row
+    if pipeline.flight:
+        row["flight"] = pipeline.flight
+    return row | {"kind": pipeline.kind} if pipeline.kind else row
 
 
 def _groups(groups: StepGroups) -> dict[str, Value]:

@@ -150,6 +150,9 @@ class Source:
     multiples of ``ALIGNMENT`` bytes; where one does not, the source ``anywhere`` is the one to compile.  What runs step
     by step says in ``turns`` what is launched when; otherwise each is launched once.
 
+    Where launches take maps of tensors, ``otherwise`` is the same without: for devices whose driver makes none, and for
+    arrays that begin elsewhere.
+
     ``warnings`` are what whoever makes a kernel of it is told of the program.
     """
 
@@ -165,6 +168,7 @@ class Source:
     packing: str | None = None
     warnings: tuple[str, ...] = ()
     turns: tuple[Turn, ...] | None = None
+    otherwise: Source | None = None
 
     @property
     def order(self) -> Iterator[Turn]:
@@ -186,7 +190,8 @@ class Source:
     @property
     def anywhere(self) -> Source:
         """The same for arguments that begin at any address."""
-        return replace(self, flags=(*self.flags, ANYWHERE), aligned=())
+        own = self.otherwise or self
+        return replace(own, flags=(*own.flags, ANYWHERE), aligned=())
 
     def fits(self, addresses: Sequence[int]) -> bool:
         """Whether arguments at these addresses begin where they must."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tcomp.backends.cuda.tools.images import compile_image
@@ -41,6 +42,8 @@ def export(
         raise TcompError("architectures are for kernels of a GPU")
     if any(variant.source.turns is not None for variant in variants):
         raise TcompError(f"{function.name} runs step by step, and kernels for GPUs that do are not exported")
+    # A launcher makes no maps of tensors: threads fetch by themselves.
+    variants = [replace(v, source=v.source.otherwise or v.source) for v in variants]
     interface = interface_of(function, variants, name, opencltext.OWN if kind == OPENCL else ())
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ PRESCRIBED = {
     "_MOST_ROWS MOST_PIECES",
     "the fewest for which a form exists": "LEAST_COLUMNS LEAST_LANES _LEAST_LANES LEAST_STEPS LEAST_PASSES "
     "SHORTEST_RUN PART_MULTIPLE VALUE_BYTES FOLDED TOGETHER _ALIGNMENT",
-    "the only one for which a form exists": "PARTS",
+    "the only one for which a form exists": "PARTS MOST_IN_FLIGHT",
     "formats of numbers and of text": "_EXPONENTS LONGEST_COMMENT LONGEST_LINE",
     "workarounds for gcc": "_DEEP",
     "what CUDA promises": "BLOCKS_RESIDENT",

@@ -248,7 +248,7 @@ PROGRAMS = {
     "window": (CONV, {"N": 1, "C": 2, "H": 20, "W": 20, "F": 4, "KH": 3, "KW": 3}),
     "halves": (
         "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
-        {"M": 64, "N": 64, "K": 64},
+        {"M": 2048, "N": 2048, "K": 256},
     ),
     "many tiles": (LAYER, {"M": 2000, "N": 2000, "K": 8}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
@@ -267,6 +267,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "reduction_tile": (4,),
     "prefetch": (False,),
     "stages": (1, 2),
+    "route": ("tensor",),
     "order": (1, 2),
     "matrix_units": (False,),
     "math": ("tf32", "tf32x3"),
@@ -284,7 +285,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
 }
 """For each option, values that are not its default."""
 
-BACKENDS = {"cpu": CPU, "cuda": CudaBackend(gpu_of("sm_90"))}
+BACKENDS = {"cpu": CPU, "cuda": CudaBackend(gpu_of("sm_90a"))}
 
 
 def code(program: str, target: str, options: MappingOptions) -> tuple[str, Sequence[str], object]:

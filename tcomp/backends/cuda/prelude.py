@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.backends.cuda.atomics import ATOMICS
+from tcomp.backends.cuda.tensorcopies import TENSOR_COPIES
 from tcomp.backends.cuda.warpgroups import WARPGROUPS
 from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE, definitions
@@ -254,6 +255,7 @@ $D void tc_mma_three(float &c0, float &c1, float &c2, float &c3, const unsigned 
 }""",
     "tc_mma_f64": _MULTIPLY_DOUBLES,
     **WARPGROUPS,
+    **TENSOR_COPIES,
     "tc_get4": _get(4, "unsigned int"),
     "tc_get8": _get(8, "uint2"),
     "tc_get16": _get(16, "uint4"),

@@ -7,6 +7,7 @@ it is the same in CuPy 13 and 14.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ from tcomp.arrays.devices import (
 )
 from tcomp.arrays.late import WATCHED, LateReport, raise_found
 from tcomp.backends.alignment import ProgramForAddresses
+from tcomp.backends.cuda import tensormaps
+from tcomp.backends.cuda.tensormaps import MAP_BYTES, Maps
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
 from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
@@ -89,6 +92,8 @@ class CudaRuntime:
     def load(self, source: Source) -> Program:
         """Raises TargetError if there is no NVRTC, or it fails on the text."""
         version = driver_version()
+        if source.otherwise is not None and version and not tensormaps.are_made():
+            source = source.otherwise
         newest = version[0] if version else None
         program = CudaProgram(source, compile_image(source, self.architecture, newest))
         if not source.aligned:
@@ -160,18 +165,25 @@ class _Frame(threading.local):
     """What one thread hands to the driver for a call.
 
     ``slots`` holds the value of every argument of the launch sequence.  ``parameters`` has, for each launch, the
-    address of an array of pointers to its own.  Each thread needs a frame because the driver reads it while other
-    threads run.
+    address of an array of pointers to its own; behind these come pointers to its ``maps``.  Each thread needs a frame
+    because the driver reads it while other threads run.
     """
 
-    def __init__(self, count: int, launches: tuple[tuple[int, ...], ...], open_context: Callable[[], Any]) -> None:
+    def __init__(
+        self, count: int, launches: tuple[tuple[int, ...], ...], maps: Maps, own: tuple[range, ...],
+        open_context: Callable[[], Any],
+    ) -> None:  # fmt: skip
         # The driver launches in the thread's current context, which a new thread lacks until it calls the runtime.
         open_context()
         self.slots = (ctypes.c_uint64 * count)()
         base = ctypes.addressof(self.slots)
+        self._memory, self.maps = maps.room()
+        self.written = [0] * sum(map(len, own))
         self._pointers = tuple(
-            (ctypes.c_void_p * len(positions))(*(base + 8 * position for position in positions))
-            for positions in launches
+            (ctypes.c_void_p * (len(positions) + len(numbers)))(
+                *(base + 8 * position for position in positions), *(self.maps + MAP_BYTES * n for n in numbers)
+            )
+            for positions, numbers in zip(launches, own, strict=True)
         )
         self.parameters = tuple(ctypes.addressof(pointers) for pointers in self._pointers)
         self.ready = self.slots, self.parameters
@@ -189,6 +201,7 @@ class CudaRun:
         "_heads",
         "_launch_kernel",
         "_launches",
+        "_maps",
         "_names",
         "_offsets",
         "_pack",
@@ -227,13 +240,16 @@ class CudaRun:
         )
         self._names = names
         self._turns = _turns_of(source)
-        self._plain = not self._room and self._turns is None
+        self._maps = Maps([(slots[m.storage], m) for launch in self._launches for m in launch.maps])
+        ends = list(itertools.accumulate((len(launch.maps) for launch in self._launches), initial=0))
+        own = tuple(range(a, b) for a, b in itertools.pairwise(ends))
+        self._plain = not self._room and self._turns is None and not ends[-1]
         positions = tuple(tuple(slots[name] for name in launch.arguments) for launch in self._launches)
         if self._turns is not None:
             # Each launch has its own values, one behind another.
             most = max((len(launch.arguments) + len(launch.steps) for launch in self._launches), default=0)
-            names, positions = [""] * max(most, len(names)), (tuple(range(most)),)
-        self._frame = _Frame(len(names), positions, self._cuda.runtime.memGetInfo)
+            names, positions, own = [""] * max(most, len(names)), (tuple(range(most)),), (range(0),)
+        self._frame = _Frame(len(names), positions, self._maps, own, self._cuda.runtime.memGetInfo)
 
     def _new_report(self) -> LateReport:
         """Memory of the host that kernels write, too: the driver gives it one address for both."""
@@ -273,6 +289,7 @@ class CudaRun:
             values = (*addresses, *[base + offset for offset in self._offsets], self._report_address)
             if self._turns is None:
                 self._pack(slots, 0, *values)
+                self._maps.fill(self._frame.maps, values, self._frame.written)
             else:
                 self._in_turn(self._turns, dict(zip(self._names, values, strict=True)), stream)
         if self._turns is None:

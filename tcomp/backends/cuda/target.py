@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.backends.cuda.dialect import CUDA_C
 from tcomp.backends.gpu.program import write_program
@@ -11,6 +11,7 @@ from tcomp.backends.gpu.stepwise import write_pieces
 from tcomp.backends.source import Source
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.ir import LoopNode
+from tcomp.mapping.gpu.matrices.feeding import fed_by_threads
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
@@ -37,7 +38,12 @@ class CudaBackend:
         Raises PlanError where the device cannot run the plan.
         """
         check_device(plan, self.gpu)
-        return write_program(CUDA_C, function, plan, loops, options, checked, cuda_flags)
+        source = write_program(CUDA_C, function, plan, loops, options, checked, cuda_flags)
+        by_threads = fed_by_threads(plan, options)
+        if by_threads is plan:
+            return source
+        otherwise = write_program(CUDA_C, function, by_threads, loops, options, checked, cuda_flags)
+        return replace(source, otherwise=otherwise)
 
     @property
     def machine(self) -> None:
@@ -52,6 +58,7 @@ class CudaBackend:
 
         Raises PlanError as ``emit`` does, CompileError for too many launches.
         """
+        made = [(fed_by_threads(plan, options), loops) for plan, loops in made]
         for plan, _ in made:
             check_device(plan, self.gpu)
         return write_pieces(CUDA_C, function, pieces, made, options, checked, cuda_flags)

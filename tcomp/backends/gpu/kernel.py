@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import islpy as isl
 
 from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of, in_rows
+from tcomp.backends.gpu.fetches.feeding import Feeding
 from tcomp.backends.gpu.matrices.warps import sums_in_registers
 from tcomp.backends.gpu.memory import registers_of
 from tcomp.backends.gpu.phases import PhaseWriter
@@ -24,6 +26,7 @@ from tcomp.backends.source import REPORT, Launch, elements_before
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopNode, Scope, walk
+from tcomp.mapping.gpu.matrices.feeding import FETCHING_THREADS
 from tcomp.mapping.machines.fitted.gpu import DEVICE
 from tcomp.mapping.machines.gpu import WARP, is_wide
 from tcomp.mapping.plan.values import Plan
@@ -65,16 +68,51 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     ordered, mapped = in_rows(mapped, program.dialect, plan.orders.get(number, 1), writer.fresh)
     for line in ordered:
         writer.put(depth, line)
+    feeding = Feeding.of(writer, inside)
+    if feeding is None:
+        inner, known = _open(writer, mapped, depth, ranges)
+        PhaseWriter(writer).uniform(inside, inner, known)
+        _close(writer, mapped, inner)
+    else:
+        _write_fed(feeding, mapped, inside, depth, ranges)
+    return _framed(writer, number, name, grid, feeding)
+
+
+def _open(writer: KernelWriter, mapped: list[MappedLoop], depth: int, ranges: Ranges) -> tuple[int, Ranges]:
+    """The coordinates of the tiles of a block, in loops where it has several; the depth inside and what is known."""
     for loop in mapped:
-        for line in loop.lines(program.dialect.index):
+        for line in loop.lines(writer.dialect.index):
             writer.put(depth, line)
-        if loop.repeats and program.dialect.meets_first:
+        if loop.repeats and writer.dialect.meets_first:
             writer.put(depth + 1, writer.barrier("block"))
         ranges = ranges.knowing(loop.iterator, loop.low, loop.high)
         depth += loop.opens
-    PhaseWriter(writer).uniform(inside, depth, ranges)
-    _close(writer, mapped, depth)
-    return _framed(writer, number, name, grid)
+    return depth, ranges
+
+
+def _write_fed(
+    feeding: Feeding, mapped: list[MappedLoop], inside: LoopNode, depth: int, ranges: Ranges
+) -> None:  # fmt: skip
+    """A warpgroup of which one thread fetches, and those that multiply; both go through the same tiles."""
+    writer, registers = feeding.writer, feeding.registers
+    feeding.begin(depth)
+    writer.put(depth, f"if (thread >= {writer.threads}) {{  // a warpgroup that fetches")
+    if registers:
+        writer.put(depth + 1, f"tc_registers_down<{registers[0]}>();")
+    writer.put(depth + 1, f"if (thread == {writer.threads}) {{")
+    writer.put(depth + 2, f"int {feeding.stage} = 0, {feeding.parity} = 1;")
+    inner, known = _open(writer, mapped, depth + 2, ranges)
+    feeding.fetch(inside, inner, known)
+    _close(writer, mapped, inner, meets=False)
+    writer.put(depth + 1, "}")
+    writer.put(depth, "} else {")
+    if registers:
+        writer.put(depth + 1, f"tc_registers_up<{registers[1]}>();")
+    writer.put(depth + 1, f"int {feeding.stage} = 0, {feeding.parity} = 0;")
+    inner, known = _open(writer, mapped, depth + 1, ranges)
+    PhaseWriter(writer, feeding).uniform(inside, inner, known)
+    _close(writer, mapped, inner, meets=False)
+    writer.put(depth, "}")
 
 
 def _resident(writer: KernelWriter) -> int:
@@ -87,23 +125,30 @@ def _resident(writer: KernelWriter) -> int:
     return min(BLOCKS_RESIDENT, max(1, DEVICE.threads_resident // (-(-writer.threads // WARP) * WARP)))
 
 
-def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int) -> None:
-    """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other."""
+def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int, meets: bool = True) -> None:
+    """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other if it
+    ``meets``."""
     for loop in reversed(mapped):
         if loop.opens:
             waits = bool(writer.shared or writer.plan.barriers) and not writer.dialect.meets_first
-            if loop.repeats and waits:
+            if loop.repeats and waits and meets:
                 writer.put(depth, writer.barrier("block"))
             depth -= 1
             writer.put(depth, "}")
 
 
-def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, int]) -> KernelText:
+def _framed(
+    writer: KernelWriter, number: int, name: str, grid: tuple[int, int, int], feeding: Feeding | None
+) -> KernelText:  # fmt: skip
     storages = _in_program_order(writer)
-    x, y, z, *_ = (*reversed(writer.shape), 1, 1, 1)
+    outermost = writer.shape[0]
+    if feeding is not None:
+        outermost += FETCHING_THREADS // math.prod(writer.shape[1:])
+    x, y, z, *_ = (*reversed((outermost, *writer.shape[1:])), 1, 1, 1)
+    fed = [] if feeding is None else feeding.parameters
     shared_bytes = sum(a.bytes for a in writer.shared)
     dynamic = shared_bytes > writer.dialect.most_declared or any(a.swizzled for a in writer.shared)
-    head = [writer.dialect.head((x, y, z), _resident(writer)), *_signature(writer, number, name), "{"]
+    head = [writer.dialect.head((x, y, z), _resident(writer)), *_signature(writer, number, name, fed), "{"]
     if writer.uses_thread:
         head.append(f"  const int thread = {_linear_thread(writer.dialect, writer.shape)};")
     index = writer.program.dialect.index
@@ -114,14 +159,16 @@ def _framed(writer: KernelWriter, number: int, name: str, grid: tuple[int, int, 
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
     steps = _steps(writer)
-    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where, steps)
+    maps = () if feeding is None else feeding.maps
+    launch = Launch(name, grid, (x, y, z), shared_bytes if dynamic else 0, arguments, where, steps, maps)
     return KernelText(lines, launch, tuple(storages), frozenset(writer.vectors), math.prod(grid))
 
 
-def _signature(writer: KernelWriter, number: int, name: str) -> list[str]:
+def _signature(writer: KernelWriter, number: int, name: str, maps: Sequence[str]) -> list[str]:
     parameters = [_parameter(writer, number, s, _pointer(writer, s)) for s in _in_program_order(writer)]
     if REPORT in writer.used:
         parameters.append(writer.dialect.parameter("long long", "report", written=True, restricted=True))
+    parameters += maps
     parameters += [f"const long long {step_parameter(step)}" for step in _steps(writer)]
     joined = f"{name}({', '.join(parameters)})"
     if len(joined) <= LONGEST_LINE:

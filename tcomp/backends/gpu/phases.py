@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcomp.backends.gpu.dataranges import range_loop
 from tcomp.backends.gpu.fetches.boxes import fetch
+from tcomp.backends.gpu.fetches.feeding import FedLoop, Feeding
 from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipelined_phases
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.gpu.lanes import deal_out, described
@@ -43,10 +44,11 @@ from tcomp.mapping.plan.values import Phase
 class PhaseWriter:
     """Writes everything below the tile of a block."""
 
-    def __init__(self, writer: KernelWriter) -> None:
+    def __init__(self, writer: KernelWriter, feeding: Feeding | None = None) -> None:
         self.writer = writer
+        self.feeding = feeding
         self.ahead: dict[str, Ahead] = {}
-        self.pipelined: dict[str, Pipelined] = {}
+        self.pipelined: dict[str, Pipelined | FedLoop] = {}
         self._whole: dict[str, Scope | None] = {}
 
     def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
@@ -97,8 +99,12 @@ class PhaseWriter:
         self.writer.put(depth, "#pragma unroll")
         return guarded(node, low[0], high[1], ranges)
 
-    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> list[Pipelined]:
+    def _prefetched(self, node: For, depth: int, ranges: Ranges) -> Sequence[Pipelined | FedLoop]:
         """In front of a loop whose iterations fetch: ask for what the first one needs.  The pipelines of its phases."""
+        fed = None if self.feeding is None else self.feeding.at(node, ranges)
+        if fed is not None:
+            self.pipelined[fed.feeding.mark] = fed
+            return [fed]
         phases, phase = pipelined_phases(self.writer, node), node.body
         copies = [] if phases else copies_ahead(self.writer, node, ranges)
         if phases:
@@ -157,7 +163,7 @@ class PhaseWriter:
                 else:
                     fetched = ahead.arrive(copy, depth, ranges)
                 self.writer.fetched = (*self.writer.fetched, fetched)
-        if in_groups(self.writer, phase):
+        if in_groups(self.writer, phase) and not isinstance(pipelined, FedLoop):
             self.writer.put(depth, "tc_proxy_fence();")
         self._barrier(phase.mark + COPIED, depth)
         for prefetch in (ahead, pipelined):
