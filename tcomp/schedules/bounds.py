@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import islpy as isl
 
 from tcomp.model.islbounds import attempted
 from tcomp.model.scop import map_from_text
-from tcomp.schedules.expressions import Expression, Name, Negative, Quotient, Rest, Sum
+from tcomp.schedules.expressions import Expression, Name, Negative, Quotient, Rest, Sum, as_counted
 from tcomp.schedules.placing import Placing, in_step
 from tcomp.schedules.stages import Loop, Stage, loop_map
 from tcomp.schedules.state import State
@@ -95,21 +96,9 @@ class Runs:
             values = [loop.value for loop in consumer.loops]
             for position in range(first, len(values)):
                 outer = {value: texts[base + d] for d, value in enumerate(values[:position])}
-                texts[base + position :] = [_recounted(values[position], f"o{base + position}", outer)]
+                texts[base + position :] = [as_counted(values[position], f"o{base + position}", outer)]
         inputs = ", ".join(f"o{d}" for d in range(depth))
         return map_from_text(f"{{ [{inputs}] -> [{', '.join(texts[:depth])}] }}")
-
-
-def _recounted(value: Expression, text: str, outer: dict[Expression, str]) -> str:
-    """The value of a loop from the one that ``expressions.within`` has in its place."""
-    match value:
-        case Rest(inner, size) if Quotient(inner, size) in outer:
-            return f"({_recounted(inner, text, outer)} - {size}*{outer[Quotient(inner, size)]})"
-        case Quotient(Rest(inner, size), part) if Quotient(inner, size) in outer and size % part == 0:
-            there = _recounted(Quotient(inner, part), text, outer)
-            return f"({there} - {size // part}*{outer[Quotient(inner, size)]})"
-        case _:
-            return text
 
 
 def bounds_of(run: isl.Set, around: isl.Set, names: Sequence[str], loop: Loop) -> Bounds:
@@ -265,7 +254,9 @@ def sum_text(terms: Iterable[tuple[int, str]]) -> str:
     text = ""
     for name in order:
         factor = by_name[name]
-        size = str(abs(factor)) if not name else name if abs(factor) == 1 else f"{abs(factor)}*{name}"
+        whole = name if not re.search(r"[/ ]", name) or name.startswith(("min(", "max(")) else f"({name})"
+        size = str(abs(factor)) if not name else name if abs(factor) == 1 else f"{abs(factor)}*{whole}"
+        size = whole if factor == -1 and name and not text else size
         sign = "-" if factor < 0 else "+"
         text = f"{text} {sign} {size}" if text else size if factor > 0 else f"-{size}"
     return text or "0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 
@@ -89,3 +89,30 @@ def within(expression: Expression, outer: Collection[Expression]) -> Expression:
             return within(Rest(value, size), outer) if Quotient(value, size) in outer else Rest(value, size)
         case _:
             return expression
+
+
+def as_counted(value: Expression, text: str, outer: Mapping[Expression, str]) -> str:
+    """The text of a loop's own value, from that of the one that ``within`` has in its place.
+
+    ``outer`` has the texts of the loops around, as they count.
+    """
+    match value:
+        case Rest(inner, size) if Quotient(inner, size) in outer:
+            return f"({as_counted(inner, text, outer)} - {size}*{outer[Quotient(inner, size)]})"
+        case Quotient(Rest(inner, size), part) if Quotient(inner, size) in outer and size % part == 0:
+            there = as_counted(Quotient(inner, part), text, outer)
+            return f"({there} - {size // part}*{outer[Quotient(inner, size)]})"
+        case _:
+            return text
+
+
+def as_within(value: Expression, text: str, outer: Mapping[Expression, str]) -> str:
+    """The other way round."""
+    match value:
+        case Rest(inner, size) if Quotient(inner, size) in outer:
+            return as_within(inner, f"({text} + {size}*{outer[Quotient(inner, size)]})", outer)
+        case Quotient(Rest(inner, size), part) if Quotient(inner, size) in outer and size % part == 0:
+            there = f"({text} + {size // part}*{outer[Quotient(inner, size)]})"
+            return as_within(Quotient(inner, part), there, outer)
+        case _:
+            return text

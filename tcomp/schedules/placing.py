@@ -9,7 +9,7 @@ import islpy as isl
 
 from tcomp.model.scop import Scop, ScopStatement, map_from_text
 from tcomp.schedules.errors import ScheduleError
-from tcomp.schedules.expressions import Expression, within
+from tcomp.schedules.expressions import Expression, as_within, within
 from tcomp.schedules.stages import PARALLEL, Place, Stage, loop_map
 from tcomp.schedules.state import State
 
@@ -84,6 +84,12 @@ class Placing:
                 f"{stage.name} is a result, of which each element is computed once, but several iterations of "
                 f'{place.loop} need it: say store_at="root", or compute it in loops of its own'
             )
+        others = (s for s in self.state.scop.statements if s.name not in stage.statements)
+        if any(s.target in written for s in others):
+            raise ScheduleError(
+                f"another statement writes {stage.name.partition('#')[0]}, too, so it is not computed again in each "
+                f'iteration of {place.loop}: say store_at="root", or compute it in loops of its own'
+            )
         rank = depth
         if place.kept is not None:
             rank = self._base(consumer) + consumer.depth(place.kept)
@@ -116,13 +122,15 @@ class Placing:
             known = ", ".join(loop.name for loop in stage.loops[: stage.shared])
             raise ScheduleError(f"{stage.name} has only the loops {known} that can be in step with {place.loop}")
         domains, around = {}, {}
-        values = values_of(stage)[:depth]
+        values = [loop.value for loop in stage.loops[:depth]]
+        there = [loop.value for loop in consumer.loops[:depth]]
+        counts = [f"o{d}" for d in range(depth)]
+        counts[-1] = f"(o{depth - 1} + {place.shift})"
+        outs = [as_within(v, counts[d], dict(zip(there[:d], counts, strict=False))) for d, v in enumerate(there)]
+        moved = map_from_text(f"{{ [{', '.join(f'o{d}' for d in range(depth))}] -> [{', '.join(outs)}] }}")
         for name in stage.statements:
             s = self.state.scop.by_name[name]
-            step = loop_map(s, values, s.domain, 0)
-            moved = ", ".join(f"o{d}" for d in range(depth))
-            last = f"{moved} + {place.shift}"
-            around[name] = step.apply_range(map_from_text(f"{{ [{moved}] -> [{last}] }}"))
+            around[name] = loop_map(s, values, s.domain, 0).apply_range(moved)
             domains[name] = s.domain
         return Placed(domains, around, 0, depth)
 

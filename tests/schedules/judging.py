@@ -112,8 +112,9 @@ class Dates:
             common = consumer.depth(stage.place.loop)
             values = self._values(stage, statement, at)[:common]
             values[-1] += stage.place.shift
-            root = self._root(consumer)
-            starts = {tuple((root if d == 0 else ITSELF, v) for d, v in enumerate(values))}
+            root, sums = self._root(consumer), len(consumer.statements) > 1
+            own = [root, *(ITSELF + (sums and d == consumer.shared) for d in range(1, common))]
+            starts = {tuple(zip(own, values, strict=True))}
         else:
             starts = self._needed(stage, name, at)
         return {self._inside(stage, statement, at, start, common) for start in starts}

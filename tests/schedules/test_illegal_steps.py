@@ -185,6 +185,7 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: mm["C"].reorder("k", "m", "n").vectorize("n").interchange("k", "n"), "vectors"),
         (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
         (lambda: schedule("sums")["s"].compute_at("B", "i"), "is a result, of which each element is computed once"),
+        (lambda: schedule("halves")["B"].compute_at("O", "i"), "another statement writes B, too"),
         (lambda: schedule("scatter")["O"].vectorize("n"), "have no lanes"),
         (
             lambda: schedule("mlp")["C"].compute_at("R", "m", store_at="root")["R"].compute_at("E", "p", shift=1),

@@ -116,6 +116,15 @@ MORE = {
         "blur",
         lambda s: s["O"].split("y", 6).split("y_i", 2)["B"].compute_at("O", "y_i_o", store_at="y_o"),
     ),
+    "in step with parts": (
+        "stencil",
+        lambda s: s["B"].split("i", 4)["C"].tile("i", "j", 4, 4)["B"].compute_at("C", "i_o", shift=-1),
+    ),
+    "quotients of fused loops": ("scan", lambda s: s["S"].reverse("i").unroll("j", 3).fuse("n", "i")),
+    "quotients taken off": (
+        "scatter",
+        lambda s: s["O"].interchange("n", "d").fuse("d", "n").reverse("d_n").split("d_n", 3).reorder("d_n_i", "d_n_o"),
+    ),
     "parts of parts outside": ("blur", lambda s: s["O"].split("y", 6).split("y_i", 2).interchange("y_i_o", "y_o")),
     "triangles": ("scan", lambda s: s["S"].reorder("j", "n", "i").skew("i", "j")),
     "a window downwards": ("blur", lambda s: s["O"].reverse("y")["B"].compute_at("O", "y", store_at="root")),
