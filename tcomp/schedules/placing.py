@@ -106,7 +106,8 @@ class Placing:
             )
         rank = there or rank
         self.bands[root] = rank
-        return self._expanded(stage, where, depth, rank, place.kept is not None)
+        kept = None if place.kept is None else self._base(consumer) + consumer.depth(place.kept)
+        return self._expanded(stage, where, depth, rank, kept)
 
     def _base(self, stage: Stage) -> int:
         """Loops of other stages around one that are not its own."""
@@ -180,8 +181,9 @@ class Placing:
             domains[name] = own.domain().coalesce()
         return Placed(domains, around, 0, depth)
 
-    def _expanded(self, stage: Stage, where: isl.Map, depth: int, rank: int, once: bool) -> Placed:
-        """In each iteration of the outermost ``rank`` loops what it needs, ``once`` in each if that is asked for."""
+    def _expanded(self, stage: Stage, where: isl.Map, depth: int, rank: int, kept: int | None) -> Placed:
+        """In each iteration of the outermost ``rank`` loops what it needs; each element once in one of
+        ``kept`` loops if that is asked for."""
         domains, around = {}, {}
         for name in stage.statements:
             s = self.state.scop.by_name[name]
@@ -195,10 +197,15 @@ class Placing:
             same = isl.Map(f"{{ {name}[{', '.join([*fronts, *inner])}] -> [{', '.join([*fronts, *rest])}] }}")
             full = behind.intersect_domain(domain).apply_range(own).intersect(same)
             if not full.is_single_valued():
-                if not once:
+                if kept is None:
                     raise ScheduleError(
                         f"{stage.name} would be computed again in loops inside the tiles; say store_at for the loop in "
                         f"which each of its elements is computed once"
+                    )
+                if kept > rank:
+                    raise ScheduleError(
+                        f"{stage.name} would be computed again in loops inside the tiles, which {rank} loops make; say "
+                        f"store_at for the last of these, in which each of its elements is computed once"
                     )
                 full = full.lexmin()
             domains[name], around[name] = domain, full

@@ -185,6 +185,10 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: mm["C"].reorder("k", "m", "n").vectorize("n").interchange("k", "n"), "vectors"),
         (lambda: blur["O"].split("y", 4).parallel("y_o")["B"].compute_at("O", "y_i"), "say store_at"),
         (lambda: schedule("sums")["s"].compute_at("B", "i"), "is a result, of which each element is computed once"),
+        (
+            lambda: schedule("edges")["B"].compute_at("O", "j", store_at="j")["O"].parallel("i"),
+            "store_at for the last of these",
+        ),
         (lambda: schedule("halves")["B"].compute_at("O", "i"), "another statement writes B, too"),
         (lambda: schedule("scatter")["O"].vectorize("n"), "have no lanes"),
         (

@@ -123,7 +123,7 @@ MORE = {
     "quotients of fused loops": ("scan", lambda s: s["S"].reverse("i").unroll("j", 3).fuse("n", "i")),
     "quotients taken off": (
         "scatter",
-        lambda s: s["O"].interchange("n", "d").fuse("d", "n").reverse("d_n").split("d_n", 3).reorder("d_n_i", "d_n_o"),
+        lambda s: s["O"].fuse("d", "n").reverse("d_n").split("d_n", 3).reorder("d_n_i", "d_n_o"),
     ),
     "parts of parts outside": ("blur", lambda s: s["O"].split("y", 6).split("y_i", 2).interchange("y_i_o", "y_o")),
     "triangles": ("scan", lambda s: s["S"].reorder("j", "n", "i").skew("i", "j")),
