@@ -114,7 +114,7 @@ def measure(name: str, batch: int, compiled: bool, rounds: int) -> dict[str, Any
     medians = {label: 1e3 * float(np.median(found)) for label, found in times.items()}
     lowest = {label: 1e3 * min(found) for label, found in times.items()}
     best = min(ms for label, ms in medians.items() if label != "tcomp")
-    kept = sum(array.nbytes for array in net.network.weights.values()) + net.panel_bytes
+    kept = net.weight_bytes + net.panel_bytes
     row = {"network": name, "batch": batch, "ms": medians, "lowest_ms": lowest, "ratio": best / medians["tcomp"]}
     row |= {"steps": len(net.steps), "kernels": net.kernels}
     row |= {"weights_and_panels_mb": kept / 1e6, "block_mb": net.places.bytes / 1e6} | firsts(name, batch)

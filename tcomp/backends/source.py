@@ -141,7 +141,8 @@ class Source:
     A CPU kernel is ``int32_t entry(inputs..., outputs..., char *scratch, int64_t *report)``: inputs in parameter order,
     outputs in order, then what is bound, ``scratch`` 64-byte aligned and ``scratch_bytes`` long (null where that is 0).
     Where ``packing`` is the name of a function, it takes the bound arguments, and fills the last one, which is 64-byte
-    aligned, from the others: once, before the first call.  The entry returns 0, or 1 after an indirect subscript was
+    aligned, from the others: once, before the first call.  Those that are ``packed`` the entry does not read: their
+    addresses may be null.  It returns 0, or 1 after an indirect subscript was
     outside its tensor; then ``report[0]`` is the position in ``checks``, ``report[1]`` the subscript's value, and from
     ``report[3]`` on stand the values of the check's indices.
 
@@ -169,6 +170,7 @@ class Source:
     warnings: tuple[str, ...] = ()
     turns: tuple[Turn, ...] | None = None
     otherwise: Source | None = None
+    packed: tuple[str, ...] = ()
 
     @property
     def order(self) -> Iterator[Turn]:

@@ -59,6 +59,11 @@ class Step:
         return tuple(self._values[argument.name] for argument in arguments if argument.name != PACKED)
 
     @property
+    def packed(self) -> frozenset[str]:
+        """Those of them that calls do not read, only their panels."""
+        return frozenset() if self.kernel is None else frozenset(self._values[name] for name in self.kernel.packed)
+
+    @property
     def panel_bytes(self) -> int:
         """The memory of the panels that are packed ahead."""
         last = self.kernel.bound[-1] if self.kernel is not None and self.kernel.bound else None

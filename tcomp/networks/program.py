@@ -73,8 +73,8 @@ class CompiledNetwork:
         self._storage = stored(self.network, groups, views=self.options.views, share=self.options.share_memory)
         self.steps: tuple[Step, ...] = compiled(self.network, self._storage, self.options)
         self.kernels = len({step.number for step in self.steps if step.kernel is not None})
-        weights = self.network.weights
-        self._weights = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.items()}
+        self._weights: dict[str, Array] = {}
+        """Those that kernels read where they lie.  Of others only panels are kept: who asks has them computed again."""
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
         self._panels: dict[tuple[int, tuple[str, ...]], Array] = {}
@@ -90,6 +90,11 @@ class CompiledNetwork:
     def places(self) -> Places:
         """Where these lie in their block of memory."""
         return self._storage.places
+
+    @property
+    def weight_bytes(self) -> int:
+        """The memory of the weights that kernels read where they lie."""
+        return sum(array.nbytes for array in self._weights.values())
 
     @property
     def panel_bytes(self) -> int:
@@ -151,7 +156,6 @@ class CompiledNetwork:
 
     def explain(self) -> str:
         """What runs, one line a kernel, and where its results lie."""
-        weights = sum(array.nbytes for array in self.network.weights.values())
         apart = sum(life.bytes for life in self.lives)
         off = [name for name in NetworkOptions.passes() if not getattr(self.options, name)]
         apart_calls = sum(len(steps) if chain is None else 1 for chain, steps in self._parts)
@@ -159,7 +163,7 @@ class CompiledNetwork:
         counts = f"{len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels, {calls}"
         lines = [
             f"{self.network.name}: {counts}",
-            f"weights {weights:,} bytes, and {self.panel_bytes:,} in panels",
+            f"weights {self.weight_bytes:,} bytes as they are, and {self.panel_bytes:,} in panels",
             f"results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
         ]
         lines += [f"left out: {', '.join(off)}"] if off else []
@@ -215,7 +219,7 @@ class CompiledNetwork:
         """Where a value lies: a weight, an input, an output or ``""`` for the block between, and how far from there."""
         layout = self._storage.layouts[name]
         root = self._storage.stored.get(layout.root, layout.root)
-        if root in self._weights or root in self._slots:
+        if root in self.network.weights or root in self._slots:
             return root, layout.offset
         return "", self.places.offsets[root] + layout.offset
 
@@ -228,6 +232,10 @@ class CompiledNetwork:
         parts: list[tuple[Chain | None, range]] = []
         linked: list[tuple[Link, list[tuple[int, int]]]] = []
 
+        def hold(steps: range) -> None:
+            for name in (name for number in steps for name in self.steps[number].group.arguments):
+                self._base(name)
+
         def close(end: int) -> None:
             if linked:
                 try:
@@ -235,6 +243,7 @@ class CompiledNetwork:
                 except TcompError as error:
                     debug.log(1, f"kernels of a network are called one by one: {error}")
                     chain = None
+                    hold(range(end - len(linked), end))
                 parts.append((chain, range(end - len(linked), end)))
                 linked.clear()
 
@@ -243,8 +252,10 @@ class CompiledNetwork:
             if link is None or len(step.called) + len(step.kernel.bound if step.kernel else ()) > MOST_ARRAYS:
                 close(number)
                 parts.append((None, range(number, number + 1)))
+                hold(parts[-1][1])
             else:
-                places = [self._base(name) for name in (*step.called, *step.bound)]
+                bound = [(_WEIGHTS, 0) if name in step.packed else self._base(name) for name in step.bound]
+                places = [self._base(name) for name in step.called] + bound
                 linked.append((link, places + self._packed(step)))
         close(len(self.steps))
         return parts
@@ -256,18 +267,29 @@ class CompiledNetwork:
         key = (step.number, step.bound)
         if key not in self._panels:
             room = self._panels[key] = aligned(step.panel_bytes)
-            step.kernel.pack([*(self._base(name)[1] for name in step.bound), room.ctypes.data])
+            roots = [self.place_of(name) for name in step.bound]
+            arrays = [self._original(root) for root, _ in roots]
+            starts = [array.ctypes.data + offset for array, (_, offset) in zip(arrays, roots, strict=True)]
+            step.kernel.pack([*starts, room.ctypes.data])
         return [(_WEIGHTS, self._panels[key].ctypes.data)]
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""
-        layout = self._storage.layouts[name]
-        root = self._storage.stored.get(layout.root, layout.root)
-        if root in self._weights:
-            return _WEIGHTS, self._weights[root].ctypes.data + layout.offset
+        root, offset = self.place_of(name)
         if root in self._slots:
-            return self._slots[root], layout.offset
-        return _ARENA, self.places.offsets[root] + layout.offset
+            return self._slots[root], offset
+        if not root:
+            return _ARENA, offset
+        array = self._weights[root] = self._original(root)
+        return _WEIGHTS, array.ctypes.data + offset
+
+    def _original(self, root: str) -> Array:
+        """A weight in C order."""
+        kept = self._weights.get(root)
+        if kept is not None:
+            return kept
+        array = self.network.weights[root]
+        return np.ascontiguousarray(array).reshape(array.shape)
 
     def _run(self, inputs: tuple[Any, ...], *, timed: bool) -> tuple[tuple[Array, ...], list[float]]:
         given = self._given(inputs)
@@ -302,13 +324,13 @@ class CompiledNetwork:
     def _one_by_one(self, arena: Array, ends: tuple[Array, ...], steps: range) -> list[float]:
         """Call some steps from here; how long each took."""
         start = -arena.ctypes.data % ALIGNMENT
-        memory = {name: array.reshape(-1).view(np.uint8) for name, array in self._weights.items()}
-        memory |= {name: array.reshape(-1).view(np.uint8) for name, array in zip(self._slots, ends, strict=True)}
+        memory = {name: array.reshape(-1).view(np.uint8) for name, array in zip(self._slots, ends, strict=True)}
         memory |= {name: arena[start + offset :] for name, offset in self.places.offsets.items()}
 
         def array(name: str) -> Array:
             layout, value = self._storage.layouts[name], self._values[name]
-            room = memory[self._storage.stored.get(layout.root, layout.root)]
+            root = self._storage.stored.get(layout.root, layout.root)
+            room = memory[root] if root in memory else self._original(root).reshape(-1).view(np.uint8)
             return np.ndarray(value.shape, value.dtype, room, layout.offset, layout.strides)
 
         times = []

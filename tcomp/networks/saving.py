@@ -5,6 +5,7 @@ Such a file holds machine code, which runs when the network does: open only file
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,10 +19,13 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.evaluation import Array, numpy_dtype
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.options import NetworkOptions
+from tcomp.networks.precision.agreement import Agreement
 from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.weights import Later, Weights
+from tcomp.storage.wholefiles import whole_file
 from tcomp.values.operators import BFLOAT16
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save(net: CompiledNetwork, path: Path) -> None:
@@ -39,6 +43,7 @@ def save(net: CompiledNetwork, path: Path) -> None:
         "options": {name: getattr(options, name) for name in NetworkOptions.passes()},
         "kernels": {name: one.to_json() for name, one in options.kernels.items()},
         "weights": list(network.weights),
+        "agreement": None if net.agreement is None else asdict(net.agreement),
         "kept": [],
     }
     arrays: dict[str, Any] = {f"weight{k}": _plain(array) for k, array in enumerate(network.weights.values())}
@@ -47,7 +52,7 @@ def save(net: CompiledNetwork, path: Path) -> None:
         arrays[f"kept{len(plain['kept']) - 1}"] = np.frombuffer(content, np.uint8)
     arrays["network"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
     try:
-        with path.open("wb") as file:
+        with whole_file(path) as file:  # what is there may be the file from which these weights are read
             np.savez(file, **arrays)
     except OSError as error:
         raise NetworkError(f"{path} cannot be written: {error}") from error
@@ -56,19 +61,22 @@ def save(net: CompiledNetwork, path: Path) -> None:
 def load(path: Path) -> CompiledNetwork:
     """The network of a file that ``save`` wrote, ready to run.  Raises NetworkError."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            plain = json.loads(bytes(arrays["network"]))
-            if plain["format"] != _FORMAT:
-                raise NetworkError(f"{path} has the format {plain['format']}, known is {_FORMAT}")
-            network = _network(plain, arrays)
-            kernels = {name: MappingOptions.from_json(text) for name, text in plain["kernels"].items()}
-            options = NetworkOptions.of(plain["options"] | {"kernels": kernels})
-            kept = [(*entry, bytes(arrays[f"kept{k}"])) for k, entry in enumerate(plain["kept"])]
+        arrays = np.load(path, allow_pickle=False)
+        plain = json.loads(bytes(arrays["network"]))
+        if plain["format"] != _FORMAT:
+            raise NetworkError(f"{path} has the format {plain['format']}, known is {_FORMAT}")
+        network = _network(plain, arrays, path)
+        kernels = {name: MappingOptions.from_json(text) for name, text in plain["kernels"].items()}
+        options = NetworkOptions.of(plain["options"] | {"kernels": kernels})
+        agreed = None if plain["agreement"] is None else Agreement(**plain["agreement"])
+        kept = [(*entry, bytes(arrays[f"kept{k}"])) for k, entry in enumerate(plain["kept"])]
     except TcompError:
         raise
     except Exception as error:
         raise NetworkError(f"{path} cannot be read as a compiled network: {error}") from error
-    return CompiledNetwork(network, options, kept, passed=True)
+    net = CompiledNetwork(network, options, kept, passed=True)
+    net.agreement = agreed
+    return net
 
 
 def _plain(array: Array) -> Array:
@@ -76,8 +84,8 @@ def _plain(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def _network(plain: Mapping[str, Any], arrays: Any) -> Network:
-    """The network, checked."""
+def _network(plain: Mapping[str, Any], arrays: Any, path: Path) -> Network:
+    """The network, checked.  Its weights are read from the file when somebody asks for them."""
     values = tuple(Value(v["name"], v["dtype"], tuple(v["shape"]), v["role"]) for v in plain["values"])
     calls = tuple(
         Call(function, tuple(arguments), tuple((n, v) for n, v in constants), tuple(results), place)
@@ -88,13 +96,31 @@ def _network(plain: Mapping[str, Any], arrays: Any) -> Network:
         for name, text, view, pointwise in plain["definitions"]
     }
     types = {value.name: value.dtype for value in values}
-    weights = {}
+    weights, facts = Weights(), {}
     for k, name in enumerate(plain["weights"]):
-        array = np.array(arrays[f"weight{k}"])
-        weights[name] = array.view(numpy_dtype(BFLOAT16)) if types.get(name) == "bfloat16" else array
+        weights[name] = Later(functools.partial(_weight, arrays, f"weight{k}", types.get(name), path))
+        facts[name] = _facts(arrays, f"weight{k}", types.get(name))
     network = Network(str(plain["name"]), values, calls, definitions, weights).checked()
     for value in network.of_role("weight"):
-        found = weights.get(value.name)
-        if found is None or found.shape != value.shape or found.dtype.name != value.dtype:
+        if facts.get(value.name) != (value.shape, value.dtype):
             raise NetworkError(f"the weight {value.name} is not what the network says")
     return network
+
+
+def _facts(arrays: Any, name: str, wanted: str | None) -> tuple[tuple[int, ...], str]:
+    """The shape and the type of an array of the file, whose elements are not read."""
+    with arrays.zip.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    bits = wanted == "bfloat16" and dtype == np.uint16
+    return tuple(shape), "bfloat16" if bits else dtype.name
+
+
+def _weight(arrays: Any, name: str, wanted: str | None, path: Path) -> Array:
+    """An array of the file.  Raises NetworkError if it is damaged."""
+    try:
+        array = np.array(arrays[name])
+        return array.view(numpy_dtype(BFLOAT16)) if wanted == "bfloat16" else array
+    except Exception as error:
+        raise NetworkError(f"{path} cannot be read as a compiled network: {error}") from error

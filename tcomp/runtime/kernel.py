@@ -127,6 +127,11 @@ class Kernel:
         """What is the same in every call, in its order; where panels are packed ahead, their memory is the last."""
         return self._source.bound
 
+    @property
+    def packed(self) -> tuple[str, ...]:
+        """Of what is ``bound``, by name, that which only ``pack`` reads: calls may be given null addresses for it."""
+        return self._source.packed
+
     def pack(self, addresses: Sequence[int]) -> None:
         """Fill the memory of panels, whose address is the last, from what else is ``bound``."""
         self._program.pack(addresses)

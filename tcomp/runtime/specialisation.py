@@ -253,10 +253,11 @@ def _decode(content: bytes) -> Source | None:
             Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
         )
         turns = plain.pop("turns")
-        flags, aligned, told = (tuple(plain.pop(field)) for field in ("flags", "aligned", "warnings"))
+        flags, aligned, told, packed = (tuple(plain.pop(f)) for f in ("flags", "aligned", "warnings", "packed"))
+        turns = None if turns is None else tuple(map(tuple, turns))
         return Source(
             arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
-            aligned=aligned, warnings=told, turns=None if turns is None else tuple(map(tuple, turns)), **plain,
+            aligned=aligned, warnings=told, packed=packed, turns=turns, **plain,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError):
         return None

@@ -87,7 +87,8 @@ def test_compiled_at_once(network: Network, tmp_path: Any) -> None:
     assert net.agreement is not None and 0 < net.agreement.error < 0.05
     assert f"agreement: {net.agreement}" in net.explain()
     net.save(tmp_path / "net.tcn")
-    assert (tc.load_network(tmp_path / "net.tcn")(X) == net(X)).all()
+    again = tc.load_network(tmp_path / "net.tcn")
+    assert (again(X) == net(X)).all() and again.agreement == net.agreement
 
 
 def test_what_is_refused(network: Network) -> None:

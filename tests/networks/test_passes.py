@@ -115,6 +115,21 @@ def test_panels_of_weights_are_packed_once_for_calls_that_share_both() -> None:
     assert torch.equal(apart(x), tc.compile_network(module, x, options={"pack_weights": False})(x))
 
 
+def test_weights_of_which_panels_are_packed_are_not_kept() -> None:
+    """Turned and folded ones are computed again for who asks, and are one array while someone has it."""
+    conv, x = nn.Conv2d(32, 32, 3, bias=False), torch.randn(1, 32, 14, 14)
+    module = nn.Sequential(conv, nn.BatchNorm2d(32), nn.ReLU()).eval()
+    net = tc.compile_network(module, x)
+    (kernel,) = [value for value in net.network.of_role("weight") if len(value.shape) == 4]
+    assert net.panel_bytes and net.weight_bytes == sum(v.bytes for v in net.network.of_role("weight")) - kernel.bytes
+    first = net.network.weights[kernel.name]
+    assert first is net.network.weights[kernel.name] and not first.flags.writeable
+    assert np.isclose(np.sort(first.ravel()), np.sort(conv.weight.detach().numpy().ravel() / np.sqrt(1 + 1e-5))).all()
+    assert close(torch.from_numpy(net.network.reference(x.numpy())), net(x))
+    kept = tc.compile_network(module, x, options={"one_call": False})
+    assert kept.weight_bytes == sum(v.bytes for v in net.network.of_role("weight")) and torch.equal(kept(x), net(x))
+
+
 def test_options_of_single_kernels(module: Passes) -> None:
     name = tc.compile_network(module, X).steps[0].group.results[0]
     net = tc.compile_network(module, X, options={name: tc.MappingOptions(tile_sizes=(1, 1, 4, 4)), "jobs": 1})
@@ -149,6 +164,8 @@ def test_a_network_that_was_saved_runs_as_before(
     loaded = tc.load_network(path)
     assert not loaded.options.views and str(loaded.network) == str(net.network)
     assert torch.equal(loaded(X), net(X))
+    loaded.save(path)  # in place of the file from which its weights are read
+    assert torch.equal(tc.load_network(path)(X), net(X))
 
 
 def test_files_that_hold_no_network(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def test_ablation_counts_panels() -> None:
     net, x, _ = small()
     assert net.panel_bytes
     rows = {row.without: row for row in tc.networks.ablate(net.source, [x.numpy()], rounds=1).rows}
-    assert rows[""].bytes - rows["pack_weights"].bytes == net.panel_bytes
+    assert rows[""].bytes == net.weight_bytes + net.panel_bytes + net.places.bytes
+    assert rows["pack_weights"].bytes == 2 * 64 * 64 * 4 + net.places.bytes
 
 
 class Residual(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tcomp.backends.arena import Arena
@@ -64,12 +65,21 @@ class KernelFrame:
             head.append("  report[2] = 0;")
         tail = ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
         packing = f"{entry}_packing" if self.ahead.bytes else None
+        body = "\n".join([*head[1:], *lines])
+        packed = [a.name for a in arguments if packing and a.bound and a.name != PACKED and not named(a, body)]
         text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
         text = with_helpers(text, needs, uses_threads, self.machine)
         flags = flags_of(self.fast_math, depth)
         scratch = self.scratch_bytes
         return Source(
-            f"/* {self._title()} */\n{text}", entry, arguments, scratch, tuple(needs.checks), flags, packing=packing
+            f"/* {self._title()} */\n{text}",
+            entry,
+            arguments,
+            scratch,
+            tuple(needs.checks),
+            flags,
+            packing=packing,
+            packed=tuple(packed),
         )
 
     @property
@@ -118,6 +128,11 @@ def with_helpers(text: str, needs: Needs, uses_threads: bool, machine: Machine) 
     text = matrix_functions(text) + text
     text = dot_functions(text, machine.dots) + widening_functions(text, machine.widens) + text
     return vector_declarations(text) + prelude(declarations + text) + declarations + "\n" + text
+
+
+def named(argument: Argument, lines: str) -> bool:
+    """Whether lines of a kernel name an argument: what they do not name they cannot read."""
+    return re.search(rf"\b{mangle(argument.name)}\b", lines) is not None
 
 
 def parameters(arguments: tuple[Argument, ...]) -> list[str]:

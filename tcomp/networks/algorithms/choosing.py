@@ -251,7 +251,7 @@ def _direct_last(network: Network, layer: Convolution) -> Writer:
 
     def write(parts: Parts, call: Call) -> None:
         name = layer.kernel.name
-        kernel = parts.weight(f"{name}_last", lambda: layouts.turned(parts.weights[name]))
+        kernel = layouts.turned_weight(parts, layer.kernel, f"{name}_last")
         definition = network.definitions[call.function]
         single = layer.window == (1, 1) and layer.pads == (0, 0) and layer.image.dtype == "float32"
         if single and "dilated" not in call.function:
@@ -267,7 +267,7 @@ def _depthwise_last(network: Network, layer: Depthwise) -> Writer:
 
     def write(parts: Parts, call: Call) -> None:
         name = layer.kernel.name
-        kernel = parts.weight(f"{name}_innermost", lambda: layouts.turned(parts.weights[name].swapaxes(0, 1)))
+        kernel = layouts.turned_weight(parts, layer.kernel, f"{name}_innermost", swapped=True)
         made = layouts.depthwise_last(network.definitions[call.function])
         parts.call(made, replace(call, function=made.name, arguments=(call.arguments[0], kernel, *call.arguments[2:])))
 
@@ -281,8 +281,10 @@ def _transformed(layer: Convolution, tile: int, last: bool) -> Writer:
         name = layer.call.results[0]
         down, across = (-(-extent // tile) for extent in layer.pixels)
         side, images, dtype = tile + 2, layer.image.shape[0], layer.image.dtype
-        kernel = parts.weight(
+        kernel = parts.later(
             f"{layer.kernel.name}_transformed{tile}",
+            layer.kernel.dtype,
+            (side, side, layer.filters, layer.channels),
             lambda: winograd.kernel(tile, parts.weights[layer.kernel.name]),
         )
 

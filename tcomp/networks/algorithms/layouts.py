@@ -32,6 +32,13 @@ def turned(array: Array, order: Sequence[int] = _LAST) -> Array:
     return np.ascontiguousarray(array.transpose(order))
 
 
+def turned_weight(parts: Parts, value: Value, name: str, *, swapped: bool = False) -> str:
+    """The name of a weight of four axes with the second one last; ``swapped``: with the first one last."""
+    order = (1, 2, 3, 0) if swapped else _LAST
+    shape = [value.shape[k] for k in order]
+    return parts.later(name, value.dtype, shape, lambda: turned(parts.weights[value.name], order))
+
+
 def channels_last(definition: Definition) -> Definition:
     """The same def for images with channels last: every four subscripts and extents are put into that order."""
     if definition.pointwise and {"".join(four).lower() for four in _FOUR.findall(definition.text)} == {"abcd"}:
@@ -71,7 +78,7 @@ class Images:
         """The name under which an image lies with channels innermost, or as it was; it is turned where it must be."""
         parts = self._parts
         if name in parts.weights:
-            return parts.weight(f"{name}_last", lambda: turned(parts.weights[name])) if innermost else name
+            return self._weight(name) if innermost else name
         if not innermost and (name, True) not in self._names:
             return name
         if (name, innermost) not in self._names:
@@ -81,6 +88,9 @@ class Images:
             self._turn(self._names.get((name, not innermost), name), made, innermost)
             self._names[name, innermost] = made
         return self._names[name, innermost]
+
+    def _weight(self, name: str) -> str:
+        return turned_weight(self._parts, self._known[name], f"{name}_last")
 
     def make(self, name: str, innermost: bool) -> str:
         """The name under which a call makes an image; where that is an output, ``made`` turns it."""

@@ -19,6 +19,7 @@ from tcomp.networks.precision.integers import integer_layers
 from tcomp.networks.rewriting.applying import Rewrite, rewrite
 from tcomp.networks.texts import layers
 from tcomp.networks.views import applied
+from tcomp.networks.weights import Weights
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,12 +38,12 @@ def share_calls(network: Network) -> Network:
             continue
         made.setdefault(key, call.results)
         calls.append(replace(call, arguments=arguments))
-    return _with_calls(network, calls, dict(network.weights))
+    return _with_calls(network, calls, Weights(network.weights))
 
 
 def fold_weights(network: Network) -> Network:
     """Calls that read nothing but weights are made now, and their results are weights."""
-    weights = dict(network.weights)
+    weights = Weights(network.weights)
     values = network.by_name
     calls: list[Call] = []
     for call in network.calls:
@@ -103,7 +104,7 @@ def point_convolutions(network: Network) -> Network:
     return replace(network, calls=tuple(calls), definitions=definitions).checked()
 
 
-def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array]) -> Network:
+def _with_calls(network: Network, calls: list[Call], weights: Weights) -> Network:
     """A network with other calls: without those that no output needs, and without values that nobody reads."""
     needed = {value.name for value in network.outputs}
     kept: list[Call] = []
@@ -119,7 +120,7 @@ def _with_calls(network: Network, calls: list[Call], weights: Mapping[str, Array
         network,
         values=tuple(sorted(values, key=lambda v: order.index(v.role))),
         calls=tuple(reversed(kept)),
-        weights={name: array for name, array in weights.items() if name in needed},
+        weights=weights.only(needed),
     ).checked()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.network import Call, Definition, Network, Value
+from tcomp.networks.weights import Later, Weights
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,7 +23,7 @@ class Parts:
         self.source = network
         self.values = network.by_name
         self.definitions = dict(network.definitions)
-        self.weights = dict(network.weights)
+        self.weights = Weights(network.weights)
         self.calls: list[Call] = []
         self._made: dict[str, str] = {}
 
@@ -47,6 +48,14 @@ class Parts:
         self.values[free] = Value(free, array.dtype.name, array.shape, "weight")
         self.weights[free] = np.asarray(array, order="C")
         return free
+
+    def later(self, name: str, dtype: str, shape: Sequence[int], compute: Callable[[], Array]) -> str:
+        """A weight that is computed when it is read; the name that it got, the same for the same ``name``."""
+        if name not in self._made:
+            free = self._made[name] = self._free(name)
+            self.values[free] = Value(free, dtype, tuple(shape), "weight")
+            self.weights[free] = Later(compute)
+        return self._made[name]
 
     def call(self, definition: Definition, call: Call) -> None:
         """Add a call of a def, under another name where the network has another def of that name."""
@@ -77,7 +86,7 @@ class Parts:
             values=tuple(values),
             calls=tuple(reversed(kept)),
             definitions={call.function: self.definitions[call.function] for call in kept},
-            weights={name: array for name, array in self.weights.items() if name in needed},
+            weights=self.weights.only(needed),
         ).checked()
 
     def _free(self, name: str) -> str:

@@ -84,8 +84,7 @@ def ablate(network: Network, inputs: Sequence[Any], rounds: int = 15) -> Ablatio
         found = name if name in measured else ""
         seconds = float(np.median(times[found]))
         joules = float(np.median(energies[found])) if energies[found] else None
-        weights = sum(array.nbytes for array in net.network.weights.values())
-        memory = weights + net.panel_bytes + net.places.bytes
+        memory = net.weight_bytes + net.panel_bytes + net.places.bytes
         rows.append(Row(name, seconds, len(net.steps), memory, joules, name in same))
     return Ablation(tuple(rows))
 
