@@ -35,6 +35,7 @@ from tcomp.mapping.gpu.rows.results import keep_results
 from tcomp.mapping.gpu.tiles import gpu_tiling, order_blocks
 from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.overhang import overhang_diagonals
 from tcomp.mapping.options.options import MappingOptions
@@ -57,7 +58,7 @@ class Pass:
 def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
-        Pass("atomics", functools.partial(meet_in_elements, machine.atomic_words, machine.threads), plants=True),
+        Pass("atomics", functools.partial(meet_in_elements, machine.atomic_words, THREADS.atomic), plants=True),
         Pass("distribute", distribute_terms, plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),

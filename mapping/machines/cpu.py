@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.fitted.cputiles import CACHES
 from tcomp.mapping.machines.permission import may_use_matrix_tiles
 from tcomp.values.operators import BFLOAT16, DType
@@ -58,8 +59,8 @@ class Machine:
 
     @property
     def atomic_words(self) -> tuple[int, ...]:
-        """The bytes of elements into which threads combine values by one operation; none where one thread is alone."""
-        return (1, 2, 4, 8) if self.threads > 1 else ()
+        """The bytes of elements into which threads combine values by one operation; none where these are too few."""
+        return (1, 2, 4, 8) if self.threads >= THREADS.atomic else ()
 
     @property
     def far_stride(self) -> int:

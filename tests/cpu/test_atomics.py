@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.arrays.devices import Memory
 from tcomp.backends.c.target import CpuBackend
+from tcomp.backends.host import native
+from tcomp.backends.host.runtime import HostRuntime
 from tcomp.driver import lower
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.scop import Sizes
+from tcomp.runtime.binding import Binding
+from tcomp.runtime.calls import check_call
+from tcomp.runtime.given import sizes_of
 from tests.cpu.test_scatter import PROGRAMS, arrays
 from tests.cuda.simulated import NEEDS_COMPILER
 
@@ -48,9 +56,27 @@ def test_types_and_reductions(dtype: str, target: str) -> None:
     for name in ops:
         f = ops[name]
         given = values if name != "f2" else np.where(np.arange(800) % 90, 1, values).astype(values.dtype)
-        kernel = f.compile(places, given, target=target, options=ATOMICS)
-        assert re.search(r"__atomic_compare_exchange|tc_atomic_", kernel.source)
-        np.testing.assert_array_equal(kernel(places, given), f.reference(places, given))
+        if target == "cpu":
+            source, found = run_on_many_threads(f, places, given)
+        else:
+            kernel = f.compile(places, given, target=target, options=ATOMICS)
+            source, found = kernel.source, kernel(places, given)
+        assert re.search(r"__atomic_compare_exchange|tc_atomic_", source)
+        np.testing.assert_array_equal(found, f.reference(places, given))
+
+
+def run_on_many_threads(f: tc.Operation, *given: Any) -> tuple[str, Any]:
+    """The text of a kernel for a processor that has more threads than this one, and what it computes here."""
+    call = check_call(f.function, given, None, memory=Memory.MAIN)
+    source = lower(f.function, sizes_of(call), ATOMICS, CpuBackend(WIDE)).source
+    found = Binding(source, HostRuntime(native.load).load(source), call).run(call.arrays, call.outputs)
+    return source.text, call.finish(tuple(found))
+
+
+def test_few_threads_do_not_meet() -> None:
+    f = tc.define(SUMS.replace("TYPE", "float").replace("OP", "+=")).f
+    few = CpuBackend(replace(WIDE, threads=4))
+    assert "__atomic_compare" not in lower(f.function, Sizes({"N": 800}), ATOMICS, few).source.text
 
 
 def test_a_gpu_has_none_of_short_elements() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tcomp as tc
+from tcomp.backends.c.target import CpuBackend
 from tcomp.backends.cuda.target import CudaBackend
 from tcomp.driver import lower
 from tcomp.errors import TcompError
@@ -285,7 +286,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
 }
 """For each option, values that are not its default."""
 
-BACKENDS = {"cpu": CPU, "cuda": CudaBackend(gpu_of("sm_90a"))}
+BACKENDS = {"cpu": CpuBackend(replace(CPU.machine, threads=16)), "cuda": CudaBackend(gpu_of("sm_90a"))}
 
 
 def code(program: str, target: str, options: MappingOptions) -> tuple[str, Sequence[str], object]:
