@@ -65,6 +65,10 @@ CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 4},
     ),
+    "a range from data of rows that are read from the last to the first": (
+        "def f(double(5) A, double(N) B, int32(5) C) -> (T) { T +=! A(4-i) * B(r) where i in 0:5, r in C(i):3 }",
+        {"N": 5},
+    ),
     "boundaries of a tensor that begins below 0, near and far": (
         (
             "def f(double(N) A) -> (T, U, V, W) { B(i) = A(i+3) * A(i+3) where i in -3:N-3"

@@ -54,7 +54,7 @@ def in_ranges(
     """
     for within in ranges:
         ends = [e.name for bound in (within.lower, within.upper) for e in walk(bound) if isinstance(e, Index)]
-        index, own = within.index, {r.index.name for r in part.ranges}
+        index, own = within.index, part.kept & {r.index.name for r in part.ranges}
         if not isinstance(index, Index) or not {index.name, *ends} <= own:
             return None
         left = set().union(*map(names_in, part.subscripts))

@@ -33,13 +33,18 @@ from tcomp.values.operators import INTRINSICS
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """``subscripts`` of the adjoint get ``value`` summed over all indices but those that the subscripts name."""
+    """``subscripts`` of the adjoint get ``value`` summed over all indices but those that the subscripts name.
+
+    ``kept`` are the indices of the forward statement that are here what they are there; the subscript of ``T(4 - i)``
+    is called ``i``, too.
+    """
 
     subscripts: tuple[Expr, ...]
     value: Expr
     ranges: tuple[syntax.Range, ...]
     gathered: bool
     positive: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -158,7 +163,8 @@ class _Gather:
         if inside:
             value = syntax.Conditional(conjunction(inside), value, ZERO)
         names = tuple(map(name, solved.subscripts))
-        return Contribution(names, value, tuple(ranges), gathered=True, positive=solved.positive)
+        kept = frozenset(i for i in place.indices if self.places.get(i, name(i)) == name(i))
+        return Contribution(names, value, tuple(ranges), gathered=True, positive=solved.positive, kept=kept)
 
     def _moved(self, expr: Expr) -> Expr:
         """An expression in terms of the new indices; the subscripts that were solved are these themselves."""
@@ -295,7 +301,7 @@ def _scatter(adjoint: Adjoint, place: Place) -> Contribution:
         value = syntax.Conditional(guard, value, ZERO)
     ranges = tuple(range_of(index, place, {}) for index in place.indices)
     subscripts = tuple(_written(subscript, place) for subscript in adjoint.subscripts)
-    return Contribution(subscripts, value, ranges, gathered=False)
+    return Contribution(subscripts, value, ranges, gathered=False, kept=frozenset(place.indices))
 
 
 def _written(subscript: Expr, place: Place) -> Expr:
