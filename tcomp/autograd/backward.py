@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.registration import Choices, Registration
 from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays, sizes_of_call
@@ -245,13 +246,15 @@ class BackwardOperator:
         self.function = backward.function
         self.qualified = qualified
         self.operator_of = operator_of
+        self._known: dict[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]] = {}
+        """What runs backward passes, by what needs a gradient and what is saved, where arguments go in as they are."""
 
     def register(self, library: Any) -> None:
         name = self.qualified.partition("::")[2]
         library.define(f"{name}{self._schema()}")
         library.impl(name, self._run, "CompositeExplicitAutograd")
         torch.library.register_fake(self.qualified, self._fake, lib=library)
-        torch.library.register_autograd(self.qualified, self._second, setup_context=self._setup, lib=library)
+        enter_directly(library, name, lambda: self.overload, self._run, (self._second, self._setup))
 
     @functools.cached_property
     def overload(self) -> Any:
@@ -278,8 +281,38 @@ class BackwardOperator:
         return Given(others[:count], saved, others[count:], wrt, tuple(names))
 
     def _run(self, *arguments: Any) -> list[Any]:
+        *others, saved, mask, names = arguments
+        known = self._known.get((*mask, *names))
+        if known is not None:
+            return known((*others, *saved))
+        self._learn(self._parted(arguments), (*mask, *names))
         with torch.no_grad():
             return [r for r in self.backward.gradients(self._parted(arguments)) if r is not None]
+
+    def _learn(self, given: Given, key: tuple[Any, ...]) -> None:
+        """Remember how to run backward passes like one, unless that depends on sizes."""
+        backward = self.backward
+        if backward.operation.registration.backward is not None:
+            return
+        gradient = backward.derived(given.wrt, given.names, given.values[: len(self.function.inputs)])
+        if gradient.only or gradient.sizes or gradient.derivative.positive or gradient.wrt != given.wrt:
+            return
+        names = [*(t.name for t in self.function.inputs), *backward.outputs]
+        cotangents = len(names)
+        names += [""] * len(backward.floats) + list(backward.others(given.names))
+        places = [names.index(n) for n in (*gradient.inputs, *gradient.saved)]
+        places += range(cotangents, cotangents + len(backward.floats))
+        operation, choices = gradient.backward, backward.choices
+
+        def run(values: Sequence[Any]) -> list[Any]:
+            arguments = tuple([values[place] for place in places])
+            results = operation.run_again(arguments, choices)
+            if results is None:
+                with torch.no_grad():
+                    results = operation.run(arguments, None, choices)
+            return list(as_tuple(results))
+
+        self._known[key] = run
 
     def _fake(self, *arguments: Any) -> list[Any]:
         given = self._parted(arguments)

@@ -45,6 +45,31 @@ def enter(library: Any, operator: Entered) -> None:
     library.impl(operator.qualified.partition("::")[2], kernel, "Autograd", with_keyset=True)
 
 
+def enter_directly(
+    library: Any, name: str, overload: Callable[[], Any], run: Callable[..., Any], derivative: tuple[Any, Any]
+) -> None:
+    """Register the derivative of an operator, what pulls back and what sets up for that, which graphs seldom ask for.
+
+    Calls that nobody records, transforms or traces ``run`` at once.
+    """
+    pull_back, setup = derivative
+    if _REGISTERED is None:
+        qualified = f"{library.ns}::{name}"
+        torch.library.register_autograd(qualified, pull_back, setup_context=setup, lib=library)
+        return
+    registered = _REGISTERED.make_autograd_impl(overload(), _REGISTERED.Info(pull_back, setup))
+
+    def kernel(keyset: Any, *arguments: Any) -> Any:
+        is_recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)
+        if not is_recorded and not torch._C._are_functorch_transforms_active():
+            flat = [v for a in arguments for v in (a if isinstance(a, list) else (a,))]
+            if not is_watched(flat):
+                return run(*arguments)
+        return registered(keyset, *arguments)
+
+    library.impl(name, kernel, "Autograd", with_keyset=True)
+
+
 def _kernel(operator: Entered, registered: Callable[..., Any]) -> Callable[..., Any]:
     operation, choices, again = operator.operation, operator.choices, operator.operation.call_again
 

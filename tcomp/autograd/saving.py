@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tcomp.autograd.backward import Backward, BackwardOperator, Given, as_list, as_tuple
+from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
 
 
@@ -27,6 +28,8 @@ class SavingOperator:
         self.backward_operator = backward_operator
         self.operator_of = operator_of
         self.function = backward.function
+        self._known: dict[tuple[Any, ...], Any] = {}
+        """Forward passes for all sizes, by what needs a gradient and what is saved."""
         self.qualified = f"{backward_operator.qualified.removesuffix('_backward')}.saving"
 
     def register(self, library: Any, parameters: str) -> None:
@@ -35,7 +38,7 @@ class SavingOperator:
         library.define(f"{name}({', '.join([*filter(None, [parameters]), 'bool[] wrt', 'str[] names'])}) -> Tensor[]")
         library.impl(name, self._run, "CompositeExplicitAutograd")
         torch.library.register_fake(self.qualified, self._fake, lib=library)
-        torch.library.register_autograd(self.qualified, self._pull_back, setup_context=self._setup, lib=library)
+        enter_directly(library, name, lambda: self.overload, self._run, (self._pull_back, self._setup))
 
     @functools.cached_property
     def overload(self) -> Any:
@@ -66,9 +69,19 @@ class SavingOperator:
         return self.backward.derived(wrt, names, inputs).forward
 
     def _run(self, *arguments: Any) -> list[Any]:
-        inputs, wrt, names = self._parted(arguments)
-        with torch.no_grad():
-            return list(as_tuple(self._forward(inputs, wrt, names).run(inputs, None, self.backward.choices)))
+        *inputs, mask, names = arguments
+        key, choices = (*mask, *names), self.backward.choices
+        forward = self._known.get(key)
+        if forward is None:
+            gradient = self.backward.derived(self._parted(arguments)[1], tuple(names), inputs)
+            forward = gradient.forward
+            if not gradient.only:
+                self._known[key] = forward
+        results = forward.run_again(tuple(inputs), choices)
+        if results is None:
+            with torch.no_grad():
+                results = forward.run(tuple(inputs), None, choices)
+        return list(as_tuple(results))
 
     def _fake(self, *arguments: Any) -> list[Any]:
         inputs, wrt, names = self._parted(arguments)
