@@ -91,6 +91,11 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"d_V\(e\) \+=! i_of_e\(e\) < 0 \? 0\.0 : d_Y",
         r"ends at row\(i\+1\), which is 12007 at i = 2",
     ),
+    "18_digits.py": (
+        r"PyTorch tells 9\d of 97 digits|needs PyTorch",
+        r"with all \(\d kernels\) and with none \(1\d\), all are told the same|needs PyTorch",
+        r"int8: [01] digits are told otherwise|needs PyTorch",
+    ),
     "12_calls.py": (r"softmax_largest", r"Mismatched sizes for dimension F: 8 by dimension 0 of K"),
     "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),
     "09_training.py": (
