@@ -75,6 +75,16 @@ def test_clang_takes_all_types(architecture: str) -> None:
 
 
 @NEEDS_CLANG
+def test_clang_takes_atomic_operations() -> None:
+    lines = [f"S{n}(I(i)) {o} {v}(i)" for n, (o, v) in enumerate((o, v) for o in ("+=!", "max=!", "*=!") for v in "FL")]
+    outputs = ", ".join(f"{'float' if n % 2 == 0 else 'int64'}(50) S{n}" for n in range(6))
+    text = f"def f(int32(N) I, float(N) F, int64(N) L) -> ({outputs}) {{ {' '.join(lines)} }}"
+    source = text_of(Text(text, {"N": 900}, {"I": 12}), "gfx90a", MappingOptions(atomics=True))
+    assert source.text.count("tc_atomic_") >= 6
+    assert "atomic_cmpswap" in assemble(source, "gfx90a")
+
+
+@NEEDS_CLANG
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["gfx906", "gfx1030"])
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -84,6 +84,20 @@ TC_IN double __shfl_xor(double value, int mask, int width) {
 TC_IN unsigned long long atomicExch(unsigned long long *place, unsigned long long value) {
   return __atomic_exchange_n(place, value, __ATOMIC_RELAXED);
 }
+template <class T> TC_IN T atomicAdd(T *place, T value) {
+  return __hip_atomic_fetch_add(place, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T> TC_IN T atomicMin(T *place, T value) {
+  return __hip_atomic_fetch_min(place, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T> TC_IN T atomicMax(T *place, T value) {
+  return __hip_atomic_fetch_max(place, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T> TC_IN T atomicCAS(T *place, T expected, T value) {
+  __hip_atomic_compare_exchange_strong(place, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                       __HIP_MEMORY_SCOPE_AGENT);
+  return expected;
+}
 TC_IN float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
 TC_IN float __uint_as_float(unsigned int bits) { return __builtin_bit_cast(float, bits); }
 TC_IN unsigned int __float_as_uint(float value) { return __builtin_bit_cast(unsigned int, value); }
