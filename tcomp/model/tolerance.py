@@ -97,10 +97,11 @@ def error_bounds(
     Takes and raises what ``interpret`` does, and takes two to four times as long.  With ``fast_math`` a compiler may
     also rearrange expressions; the bounds then have its less precise functions and divisions, but do not hold where an
     expression depends on the order of its operations.  With ``matrix_units`` sums of products of 16-bit floats may be
-    cut off towards zero, once for every 16 terms, as GPUs do; ``math`` is the option of that name, for products of
-    floats.
+    cut off towards zero, once for every 16 terms, as GPUs do, and exponentials that are rounded to 16 bits are right to
+    some 20 bits only; ``math`` is the option of that name, for products of floats.
     """
-    arithmetic = Arithmetic(fast_math)
+    short = any(t.dtype.is_float and t.dtype.bits == 16 for t in function.inputs)
+    arithmetic = Arithmetic(fast_math, rounded_weights=matrix_units and short)
     tensors, runs = prepare(function, inputs, outputs)
     grids: dict[str, int | None] = {
         name: grid_of(t.values) if function.tensors[name].dtype.is_float else 0 for name, t in tensors.items()

@@ -99,11 +99,17 @@ of the functions that ``--use_fast_math`` puts in place (``__expf`` and so on). 
 hold from -pi to pi, that of ``pow`` for exponents up to 50."""
 
 
+WEIGHT_FUNCTIONS: dict[str, Accuracy] = {"exp": Accuracy(160.0, 1.5), "exp2": Accuracy(4.0, 1.5)}
+"""What GPUs make of the weights of attention that they round to 16 bits: ``exp(x)`` is ``ex2.approx`` of ``x log2(e)``,
+whose three roundings are errors of the power.  The bound is that of -88, where floats end; near -10 it is 20 ulps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a kernel computes with: IEEE arithmetic, or what ``fast_math`` makes of it."""
+    """What a kernel computes with: IEEE arithmetic, or what ``fast_math`` or ``rounded_weights`` make of it."""
 
     fast_math: bool = False
+    rounded_weights: bool = False
 
     def operation(self, op: str) -> float:
         """The greatest error of an operator on floats, in ulps."""
@@ -113,5 +119,7 @@ class Arithmetic:
 
     def function(self, name: str) -> Accuracy:
         """The greatest error of an intrinsic."""
+        if self.rounded_weights and name in WEIGHT_FUNCTIONS:
+            return WEIGHT_FUNCTIONS[name]
         usual = FUNCTIONS[name]
         return FAST_FUNCTIONS.get(name, usual) if self.fast_math else usual

@@ -284,6 +284,25 @@ $D $I tc_mirror_interior(Subscript i, $I origin, $I extent) {
   r = r < 0 ? r + 2 * extent - 2 : r;
   return origin + (r < extent ? r : 2 * extent - 2 - r);
 }""",
+    "tc_power_of_two": """$D float tc_power_of_two(const float power) {
+#ifdef __CUDACC__
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(power));
+  return value;
+#else
+  return exp2f(power);
+#endif
+}""",
+    "tc_choose": """#ifdef __CUDACC__
+$D float tc_choose(const bool condition, const float one, const float other) {
+  float chosen;
+  asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; selp.f32 %0, %2, %3, p; }"
+      : "=f"(chosen) : "r"((int)condition), "f"(one), "f"(other));
+  return chosen;
+}
+#else
+#define tc_choose(condition, one, other) ((condition) ? (one) : (other))
+#endif""",
     "tc_min_float32": _extremum("min", "<"),
     "tc_max_float32": _extremum("max", ">"),
     "tc_from_bfloat16": "$D float tc_from_bfloat16(unsigned short bits) "

@@ -7,7 +7,7 @@ from tcomp.backends.gpu.words.atomics import atomic_name
 from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
-from tcomp.grammar.tree.function import Cast, Expr
+from tcomp.grammar.tree.function import Cast, Expr, Select
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
 from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, DType
@@ -23,7 +23,7 @@ def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpelle
     return DeviceSpeller(
         writer.plan.scop, {}, UsedIndices(names), program.needs, program.checked, program.function.source,
         program.dialect, node.statement, arguments, ranges, writer.locals, writer.fetched, writer.used, writer.loaded,
-        reported=statement.reported,
+        writer.rounded, reported=statement.reported,
     )  # fmt: skip
 
 
@@ -85,6 +85,10 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
     rounded_anyhow = statement.kind != "update" and not statement.scatters
     value = own.value(_before_memory_rounds(statement.value, dtype) if rounded_anyhow else statement.value)
+    if statement.name in writer.chosen and isinstance(statement.value, Select):
+        choice = statement.value
+        arms = (choice.condition, choice.then, choice.otherwise)
+        value = f"tc_choose({', '.join(bare(own.value(arm)) for arm in arms)})"
     asked = ranges_of(statement.value) if statement.scatters else ()
     inside = " && ".join(map(own.value, asked))
     if asked:

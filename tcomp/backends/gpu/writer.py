@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.backends.gpu.matrices.weights import chosen_without_branch, with_powers_of_two
 from tcomp.backends.gpu.words.dialect import DeviceDialect, SharedArray
 from tcomp.backends.gpu.words.guards import readable
 from tcomp.backends.gpu.words.names import unlike
@@ -50,7 +51,8 @@ class KernelWriter:
     ``exchanged`` has, by element type, the array in which threads combine what they share without warps;
     ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
     ``redirected`` are statements whose results go elsewhere first, with the C text for that place; ``loaded`` is
-    the C text for what statements read that was loaded before.  ``wide`` says
+    the C text for what statements read that was loaded before.  Powers of two in statements that are ``rounded`` may be
+    less precise, and those that are ``chosen`` between two values have no branch.  ``wide`` says
     whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
     memory, too.
     """
@@ -81,6 +83,8 @@ class KernelWriter:
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
         self.exchanged: dict[str, str] = {}
         self.ranges: Mapping[str, Narrowing] = {}
+        self.rounded: frozenset[str] = frozenset()
+        self.chosen: frozenset[str] = frozenset()
 
     def barrier(self, level: str) -> str:
         """Where the threads of a ``level`` wait for each other."""
@@ -92,7 +96,9 @@ class KernelWriter:
         Those over elements may be dealt to threads.
         """
         narrowed = narrow(self.plan, node, over_elements=False)
-        self.plan, self.ranges = narrowed.plan, narrowed.ranges
+        self.ranges = narrowed.ranges
+        self.plan, self.rounded = with_powers_of_two(narrowed.plan)
+        self.chosen = chosen_without_branch(self.plan) if self.dialect.lanes else frozenset()
         self.statements = self.plan.scop.by_name
         return narrowed.loops
 

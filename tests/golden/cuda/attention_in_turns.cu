@@ -60,6 +60,16 @@ static __device__ __forceinline__ void tc_ask16(T *shared, const T *global, cons
 template <int newest>
 static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
 #endif
+#ifdef __CUDACC__
+static __device__ __forceinline__ float tc_choose(const bool condition, const float one, const float other) {
+  float chosen;
+  asm("{ .reg .pred p; setp.ne.s32 p, %1, 0; selp.f32 %0, %2, %3, p; }"
+      : "=f"(chosen) : "r"((int)condition), "f"(one), "f"(other));
+  return chosen;
+}
+#else
+#define tc_choose(condition, one, other) ((condition) ? (one) : (other))
+#endif
 static __device__ __forceinline__ float tc_max_float32(float a, float b) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
   float result;
@@ -170,7 +180,7 @@ f_0(
         float m_before;
         // m(b, i) max=! s(b, i, j) (8 x 16 threads)
         {
-          m_before = (part > 0) ? m_so_far[4 * i_part + i_part_1] : (-3.4028235e+38f);
+          m_before = tc_choose(part > 0, m_so_far[4 * i_part + i_part_1], -3.4028235e+38f);
         }
         // m starts (8 x 16 threads)
         {
@@ -209,7 +219,7 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {  // rounds of elements, 2 phases in each
         // l starts (8 x 16 threads)
         {
-          l_so_far[4 * i_part + i_part_1] = (part > 0) ? (l_so_far[4 * i_part + i_part_1] * e_scale[4 * i_part + i_part_1]) : 0.0f;
+          l_so_far[4 * i_part + i_part_1] = tc_choose(part > 0, l_so_far[4 * i_part + i_part_1] * e_scale[4 * i_part + i_part_1], 0.0f);
         }
         // l(b, i) +=! e(b, i, j) (8 x 16 threads, 16 to an element)
         float l_so_far_part = 0.0f;

@@ -91,6 +91,7 @@ class DeviceSpeller(Speller):
     fetched: tuple[Fetched, ...] = ()
     used: dict[str, None] = field(default_factory=dict)
     loaded: Mapping[tuple[str, Read], str] = field(default_factory=dict)
+    rounded: frozenset[str] = frozenset()
 
     @property
     def device(self) -> DeviceDialect:
@@ -100,6 +101,8 @@ class DeviceSpeller(Speller):
 
     def function_name(self, intrinsic: str, c_type: str) -> str:
         """What a kernel calls for a built-in function."""
+        if intrinsic == "exp2" and c_type == "float" and self.statement in self.rounded:
+            return "tc_power_of_two"
         return self.device.function(intrinsic, c_type)
 
     def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
