@@ -116,6 +116,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "local response": (lambda y: f.local_response_norm(y, 3), (Y,)),
     "product": (lambda y: y.prod(1), (Y,)),
     "gather": (lambda y, i: y.gather(1, i), (Y, torch.randint(0, 4, (1, 3, 5, 6)))),
+    "scatter add and distances": (
+        lambda y, i: torch.cdist(y.scatter_add(1, i, 2 * y[:, :3]), y + 0.5),
+        (Y, torch.randint(0, 4, (1, 3, 6, 6))),
+    ),
     "round": (
         lambda y: torch.round(2 * y) + torch.atan2(y, y + 1),
         (torch.cat([Y, torch.tensor(0.25).expand(Y.shape)]),),

@@ -86,3 +86,33 @@ def gather(b: Builder, n: Node, *, x: Value, dim: int, index: Value, **_: Any) -
         [f"{at('Y', [*letters])} = {read}"],
     )
     return b.call(n, made, [x, index])
+
+
+@rule("aten.scatter_add.default")
+def scatter_add(b: Builder, n: Node, *, x: Value, dim: int, index: Value, src: Value) -> Value:
+    """``Y(P(i,j),j) += V(i,j)`` along the axis ``dim``, on a copy of ``X``."""
+    letters = [*indices(len(x.shape))]
+    axis = dim % max(1, len(letters))
+    whole = all(k == axis or extent == x.shape[k] for k, extent in enumerate(index.shape))
+    if not letters or index.shape != src.shape or not whole:
+        raise n.refuse(f"puts {src.shape} by {index.shape} into {x.shape}", "known are places for whole rows")
+    own = ["u" if k == axis else c for k, c in enumerate(letters)]
+    put = [at("P", own) if k == axis else c for k, c in enumerate(letters)]
+    name = general.typed(f"scatter_add_{len(letters)}d_axis{axis}_{index.dtype}", x.dtype)
+    parameters = [f"{tensor(letters, x.dtype)} X", f"{tensor(own, index.dtype)} P", f"{tensor(own, x.dtype)} V"]
+    lines = [f"{at('Y', letters)} = {at('X', letters)}", f"{at('Y', put)} += {at('V', own)}"]
+    return b.call(n, definition(name, parameters, "Y", lines), [x, index, src])
+
+
+@rule("aten.cdist.default")
+def cdist(b: Builder, n: Node, *, x1: Value, x2: Value, p: float = 2.0, **_: Any) -> Value:
+    """The Euclidean distance of each row of one tensor from each row of another, from their differences."""
+    rank = len(x1.shape)
+    if p != 2 or rank != len(x2.shape) or x1.shape[:-2] != x2.shape[:-2]:
+        raise n.refuse(f"takes {x1.shape} and {x2.shape} by the norm {p:g}", "known is 2, for equal batches")
+    batch = [*indices(rank - 2)]
+    difference = f"({at('X', [*batch, 'm', 'k'])} - {at('V', [*batch, 'n', 'k'])})"
+    result = at("Y", [*batch, "m", "n"])
+    parameters = [f"{tensor([*batch, 'm', 'k'])} X", f"{tensor([*batch, 'n', 'k'])} V"]
+    lines = [f"{result} +=! {difference} * {difference}", f"{result}  =  sqrt({result})"]
+    return b.call(n, definition(f"cdist_{rank}d", parameters, "Y", lines), [x1, x2])
