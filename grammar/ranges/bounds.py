@@ -21,7 +21,7 @@ from tcomp.grammar.ranges.products import bounds_of
 from tcomp.grammar.ranges.steps import common_steps, runs_before
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
 from tcomp.grammar.tree.forms import Form, Interval, index_form, interval, to_form
-from tcomp.grammar.tree.function import Binary, Function, Index, Size, is_indirect, walk
+from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, is_indirect, walk
 
 _SET = isl.dim_type.set
 
@@ -201,7 +201,8 @@ class _Proof:
             return
         text = text_of(self.program.function, access.read.span)
         may = f"may lie anywhere from {bounds[0]} to {bounds[1]}" if bounds else "may have any value"
-        if bounds is None and any(isinstance(e, Binary) and e.op in ("/", "%") for e in walk(subscript)):
+        divided = [e.rhs for e in walk(subscript) if isinstance(e, Binary) and e.op in ("/", "%")]
+        if bounds is None and not all(isinstance(e, Constant) for e in divided):
             may = "may divide by zero"
         has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
         self._misfit(number, access, f"the subscript of {text} is not affine: it {may} but {has}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.grammar.tree.forms import Interval, interval, to_form
-from tcomp.grammar.tree.function import Binary, Cast, Expr, Select, Unary
+from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Select, Unary
 
 
 def bounds_of(expr: Expr, sizes: Mapping[str, int], hull: Mapping[str, Interval]) -> Interval | None:
     """Inclusive bounds of an expression over non-empty index intervals, not always tight.
 
-    None where it reads a tensor or may divide by zero.
+    None where it reads a tensor, calls what has no bounds here or may divide by zero.
     """
     form = to_form(expr, sizes)
     if form is not None:
@@ -28,6 +28,10 @@ def bounds_of(expr: Expr, sizes: Mapping[str, int], hull: Mapping[str, Interval]
             if then is None or otherwise is None:
                 return None
             return min(then[0], otherwise[0]), max(then[1], otherwise[1])
+        case Call(intrinsic="bit_and" | "bit_or" | "bit_xor" | "bit_not"):
+            arguments = [bounds_of(a, sizes, hull) for a in expr.arguments]
+            known = [a for a in arguments if a is not None]
+            return _bits_bounds(expr.intrinsic, known) if len(known) == len(arguments) else None
         case Cast() if expr.dtype.kind == "int" and expr.dtype.bits >= 32:
             return bounds_of(expr.operand, sizes, hull)
         case _:
@@ -54,3 +58,15 @@ def _binary_bounds(op: str, lhs: Interval, rhs: Interval) -> Interval | None:
             return max(lhs[0], rhs[0]), max(lhs[1], rhs[1])
         case _:
             return None
+
+
+def _bits_bounds(intrinsic: str, arguments: list[Interval]) -> Interval:
+    if intrinsic == "bit_not":
+        ((low, high),) = arguments
+        return -1 - high, -1 - low
+    positive = [high for low, high in arguments if low >= 0]
+    if intrinsic == "bit_and" and positive:
+        return 0, min(positive)
+    lows, highs = zip(*arguments, strict=True)
+    all_ones = (1 << max(abs(bound).bit_length() for bound in (*lows, *highs))) - 1
+    return (0 if len(positive) == len(arguments) else -1 - all_ones), all_ones

@@ -50,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=parse_seconds, default=60.0, help="how long to go on (default: 60)")
     parser.add_argument("--programs", type=parse_count, metavar="N", help="end after so many programs, too")
     parser.add_argument("--seed", type=parse_seed, default=1, help="draws other programs (default: 1)")
-    parser.add_argument("--target", choices=tuple(_TARGETS), help="where to run (default: those of both that are here)")
+    parser.add_argument(
+        "--target",
+        action="append",
+        choices=tuple(_TARGETS),
+        help="where to run, once or several times (default: those of both that are here)",
+    )
     parser.add_argument("--jobs", type=parse_count, default=1, help="processes that try programs (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
     parser.add_argument(
@@ -76,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _request(values: argparse.Namespace) -> FuzzRequest:
-    names = _TARGETS[values.target] if values.target else ()
+    names = tuple(dict.fromkeys(name for target in values.target or () for name in _TARGETS[target]))
     settings = Settings(
         values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs
     )

@@ -37,3 +37,13 @@ def test_a_mirrored_index_begins_where_it_writes_first() -> None:
     np.testing.assert_array_equal(f(np.arange(4, dtype=np.float32)), [3, 2, 1, 0])
     between = tc.define("def f(float(N) A) -> (O) { T(N-i) = A(i)  O(i) = T(i+1) where i in 0:N }").f
     np.testing.assert_array_equal(between(np.arange(4, dtype=np.float32)), [3, 2, 1, 0])
+
+
+@pytest.mark.parametrize(("subscript", "most"), [("i ^ i/2", 15), ("i & i*i", 15), ("~(-1 - (i ^ i/2))", 15)])
+def test_of_two_indices_they_have_bounds(subscript: str, most: int) -> None:
+    f = tc.define(f"def f(float(N) X) -> (O) {{ O(i) = X({subscript}) where i in 0:16 }}").f
+    x = np.arange(most + 1, dtype=np.float32)
+    i = np.arange(16)
+    np.testing.assert_array_equal(f(x), x[eval(subscript.replace("/", "//"), {"i": i})])
+    with pytest.raises(tc.ShapeError, match=f"may lie anywhere from -?[0-9]+ to {most} "):
+        f(x[:-1])

@@ -21,6 +21,7 @@ from tcomp import cli, grammar
 from tcomp.backends.c.target import CpuBackend
 from tcomp.backends.host.runtime import HostProgram, dirty_scratch
 from tcomp.backends.simulator.report import Finding, FindingKind, Report, SimulationError
+from tcomp.commands import fuzz
 from tcomp.driver import lower
 from tcomp.errors import CompileError, LegalityError, ShapeError, TcompError
 from tcomp.fuzzing.campaign import Campaign, Settings
@@ -473,6 +474,13 @@ class TestCommand:
         assert lines[0].split() == ["feature", "programs", "share"]
         assert lines[-1].startswith("2 programs, 4 runs (4 cpu), ")
         assert lines[-1].endswith(", 0 failures")
+
+    def test_targets_may_be_several(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[str, ...]] = []
+        monkeypatch.setattr(fuzz, "execute", lambda request: asked.append(request.settings.targets) or 0)
+        assert cli.main(["fuzz", "--target", "cpu", "--target", "both"]) == 0
+        assert cli.main(["fuzz"]) == 0
+        assert asked == [("cpu", "simulator"), ()]
 
     def test_reproducers_are_replayed(self, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "case.tc"
