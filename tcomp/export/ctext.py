@@ -312,13 +312,12 @@ def sources(interface: Interface) -> dict[str, str]:
 
 
 def cmake(
-    interface: Interface, names: Sequence[str], gcc: Sequence[str], others: Sequence[str], architecture: str | None
+    name: str, sources: Sequence[str], gcc: Sequence[str], others: Sequence[str], architecture: str | None
 ) -> str:
-    """``CMakeLists.txt``: the libraries and the example.
+    """``CMakeLists.txt``: the libraries with that name, of these sources, and the example ``main.c``.
 
     ``architecture`` is what they are compiled for unless the user says otherwise; None where the flags say it.
     """
-    name = interface.name
     variable = f"{name.upper()}_ARCHITECTURE"
     asked = f'set({variable} {architecture} CACHE STRING "what the kernels are compiled for, as -march takes it")\n'
     march = f"-march=${{{variable}}} "
@@ -328,7 +327,7 @@ project({name} C)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
-{asked if architecture else ""}set(sources {" ".join(names)})
+{asked if architecture else ""}set(sources {" ".join(sources)})
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(flags {" ".join(gcc)})
 else()

@@ -73,7 +73,7 @@ def _cpu(interface: Interface, folder: Path, architecture: str) -> tuple[dict[st
     texts = {**sources, f"{name}.h": ctext.header(interface), "main.c": ctext.example(interface)}
     extra = tuple(dict.fromkeys(flag for v in interface.variants for flag in v.source.flags))
     texts["CMakeLists.txt"] = ctext.cmake(
-        interface, list(sources), (*GCC_FLAGS, *extra), (*OTHER_FLAGS, *extra), None if processor else "native"
+        name, list(sources), (*GCC_FLAGS, *extra), (*OTHER_FLAGS, *extra), None if processor else "native"
     )
     made = {file: text.encode() for file, text in texts.items()}
     write_whole(folder / f"{name}.h", made[f"{name}.h"])  # what the sources include

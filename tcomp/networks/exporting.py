@@ -10,7 +10,7 @@ import numpy as np
 
 from tcomp.errors import NetworkError, TcompError
 from tcomp.export import ctext
-from tcomp.export.building import GCC_FLAGS, build
+from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import ABI, TYPES, Interface, Variant, interface_of
 from tcomp.networks.kernels import Step
 from tcomp.networks.program import CompiledNetwork
@@ -45,6 +45,9 @@ def export(net: CompiledNetwork, folder: Path, name: str) -> tuple[Path, ...]:
     extra = tuple(dict.fromkeys(flag for one in interfaces.values() for flag in one.variants[0].source.flags))
     made = {file: text.encode() for file, text in (headers | sources).items()}
     made |= {"main.c": _example(net, name).encode(), "weights.bin": weights}
+    made["CMakeLists.txt"] = ctext.cmake(
+        name, list(sources), (*GCC_FLAGS, *extra), (*OTHER_FLAGS, *extra), "native"
+    ).encode()
     flags = " ".join(("-fopenmp", "-march=native", *GCC_FLAGS, *extra))
     made["README.md"] = _readme(net, name, flags).encode()
     written = []
@@ -203,12 +206,16 @@ def _readme(net: CompiledNetwork, name: str, flags: str) -> str:
         "No tcomp and no Python are needed to use it.",
         "",
         f"`{name}.h` says what to call. `weights.bin` is read by `{name}_load`.",
-        "The libraries are for the processor of this machine; on another one compile the C files:",
+        "The libraries are for the processor of this machine; on another one compile the C files, by",
+        "`cmake -B build && cmake --build build` or by:",
         "",
         "```sh",
         f"gcc {flags} *.c -lm -lpthread -o {name}_example",
         f"./{name}_example weights.bin [in0.raw ...]",
         "```",
+        "",
+        "The network and its weights are yours.",
+        "What comes from tcomp (functions whose names begin with `tc_`, the threads) is under the Apache License 2.0.",
         "",
     ]
     return "\n".join(told)

@@ -46,6 +46,11 @@ def test_what_is_exported_has_no_warnings(tmp_path: Path, compiler: str, threads
     assert done.returncode == 0, done.stderr
     done = subprocess.run(["./example", "weights.bin"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "Apache License 2.0" in (tmp_path / "README.md").read_text()
+    if compiler == "clang" and shutil.which("cmake"):
+        subprocess.run(["cmake", "-B", "build", f"-DCMAKE_C_COMPILER={compiler}"], cwd=tmp_path, check=True)
+        subprocess.run(["cmake", "--build", "build"], cwd=tmp_path, check=True)
+        subprocess.run(["build/small_example", "weights.bin"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -56,7 +61,9 @@ def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
     x, at = draw.standard_normal((40, 50)).astype("f4"), np.array([3, 0, 39, 7], "i4")
     expected = net(x, at)
     files = net.export(tmp_path / "out", name="small")
-    assert {"small.h", "small.c", "main.c", "weights.bin", "libsmall.so"} <= {file.name for file in files}
+    assert {"small.h", "small.c", "main.c", "weights.bin", "libsmall.so", "CMakeLists.txt"} <= {
+        file.name for file in files
+    }
     x.tofile(tmp_path / "x.raw")
     at.tofile(tmp_path / "at.raw")
     program = tmp_path / "example"
