@@ -192,8 +192,8 @@ def _across(made: Any, origin: Any, begin: tuple[int, int], place: Any, end: tup
 
 
 def _ranks(panels: Sequence[Shown]) -> dict[Point, int]:
-    """Which of all instances runs when."""
-    points = sorted((p for panel in panels for p in panel.points), key=lambda p: p.date)
+    """Which of all instances runs when; instances that only an index apart tells from each other are one."""
+    points = sorted({p: None for panel in panels for p in panel.points}, key=lambda p: p.date)
     return {p: n for n, p in enumerate(points)}
 
 

@@ -31,6 +31,11 @@ from tcomp.pictures.canvas import (
 )
 
 _MOST_PANELS = 6
+_WIDTH, _LETTER = 7.0, 0.062
+"""Of the picture of memories, in inches: its width, and that of a letter in it."""
+_TITLE = 28
+"""The most letters beside each other above a footprint."""
+
 _SPACES = {
     "argument": BLUE,
     "global": SOFT,
@@ -83,7 +88,9 @@ def draw_footprint(compilation: Compilation) -> Picture:
         size = math.prod(box.shape) * box.storage.dtype.itemsize
         does = "written" if box.written else "read"
         shown = " x ".join(map(str, box.shape)) or "one"
-        grid(panel, f"{box.storage.name}: {shown} {does}, {size:,} B", "", "")
+        said = f"{shown} {does}, {size:,} B"
+        between = " " if len(box.storage.name) + len(said) <= _TITLE else "\n"
+        grid(panel, f"{box.storage.name}:{between}{said}", "", "")
         if not 1 / 4 < rows / max(1, columns) < 4:
             panel.set_aspect("auto")
     made.suptitle(f"What the tile {list(tile)} of {place.mark} touches", fontsize=8, color=INK)
@@ -148,18 +155,26 @@ def draw_memory(compilation: Compilation) -> Picture:
         several, size = (1, copy.bytes) if pipeline is None else (pipeline.stages, copy.bytes * pipeline.stages)
         name = f"part of {copy.storage}{f', {several} stages' if several > 1 else ''}"
         rows.append((name, "shared" if plan.phases else "panel", at, at, size))
-    made, axes = figure(7.0, max(1.6, 0.27 * len(rows) + 1.0))
+    height = max(1.6, 0.27 * len(rows) + 1.0)
+    made, axes = figure(_WIDTH, height)
     place = axes[0]
     for line, (name, space, first, last, size) in enumerate(rows):
         place.barh(line, last - first + 0.9, left=first + 0.05, height=0.7, color=_SPACES.get(space, COLOURS[4]))
-        place.text(first + 0.12, line, f"{name}: {_readable(size)}", va="center", fontsize=7, color=PAPER)
+        text = f"{name}: {_readable(size)}"
+        taken = len(text) * _LETTER * len(order) / _WIDTH
+        if taken <= last - first + 0.8:
+            place.text(first + 0.12, line, text, va="center", fontsize=7, color=PAPER)
+        elif last + 1 + taken <= len(order):
+            place.text(last + 1, line, text, va="center", fontsize=7, color=INK)
+        else:
+            place.text(first, line, text, va="center", ha="right", fontsize=7, color=INK)
     _frame(place, order, plan)
     place.set_ylim(len(rows) - 0.4, -0.6)
     place.set_yticks([])
     used = list(dict.fromkeys(row[1] for row in rows))
     patches = importlib.import_module("matplotlib.patches")
     handles = [patches.Patch(color=_SPACES.get(space, COLOURS[4])) for space in used]
-    where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": max(1, len(used))}
+    where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.4 / height), "ncols": max(1, len(used))}
     place.legend(handles, [_WORDS.get(space, space) for space in used], fontsize=7, frameon=False, **where)
     return finished(made)
 
@@ -170,7 +185,7 @@ def _frame(place: Any, order: list[str], plan: Plan) -> None:
     place.set_xticks([n + 0.5 for n in range(len(order))], order, fontsize=7)
     at = 0
     for nest in plan.nests:
-        place.axvline(at, color=LINE, linewidth=1.2)
+        place.axvline(at, color=LINE, linewidth=1.2, zorder=0)
         at += sum(len(plan.clusters[c].statements) for g in nest for c in plan.groups[g].clusters)
     for spine in ("top", "right", "left"):
         place.spines[spine].set_visible(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -136,6 +137,10 @@ def draw_curve(ratios: Sequence[float], title: str) -> Picture:
     place.axhline(1, color=SOFT, linewidth=0.8, linestyle="--")
     if ratios:
         place.set_yscale("log")
+        ticker = importlib.import_module("matplotlib.ticker")
+        for setter in (place.yaxis.set_major_formatter, place.yaxis.set_minor_formatter):
+            setter(ticker.FuncFormatter(lambda ratio, _: f"{ratio:.3g}"))
+    place.xaxis.get_major_locator().set_params(integer=True)
     place.set_xlabel("candidates measured", fontsize=8)
     place.set_ylabel("time, the default's is 1", fontsize=8)
     place.set_title(title, fontsize=8, color=INK)

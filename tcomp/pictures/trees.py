@@ -96,7 +96,12 @@ def _value(text: str) -> str:
 
 def _at(plan: Plan, mark: str) -> str:
     """What is declared, copied or spelled as a whole at a mark."""
-    told = [f"{b.storage} {list(b.shape)} in a {b.space}" for b in plan.buffers.values() if b.mark == mark]
+    where = {"private": "registers", "register": "a register"}
+    told = [
+        f"{b.storage} {list(b.shape)} in {where.get(b.space, f'a {b.space}')}"
+        for b in plan.buffers.values()
+        if b.mark == mark
+    ]
     told += [f"copy of {c.storage} {list(c.shape)}" for c in plan.copies if c.mark == mark]
     told += [str(o.kind) for o in plan.operations.values() if o.mark == mark]
     told += ["barrier before"] if mark in plan.barriers else []

@@ -11,7 +11,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.cli import main
-from tcomp.pictures.canvas import Picture
+from tcomp.pictures.canvas import INK, PAPER, Picture
 from tcomp.pictures.domains import sides_of
 from tcomp.pictures.drawing import KINDS
 from tcomp.pictures.points import needs, shown, threads_of
@@ -68,6 +68,26 @@ def test_the_order_moves(tiled: Schedule, tmp_path: Path) -> None:
     assert gif[:6] == b"GIF89a" and picture.save(tmp_path / "order.png").read_bytes()[1:4] == b"PNG"
     with pytest.raises(tc.TcompError, match=r"ends in \.svg, \.png, \.gif, not in \.bmp"):
         picture.save(tmp_path / "order.bmp")
+
+
+def test_instances_that_one_square_stands_for_are_one(tmp_path: Path) -> None:
+    """The nine neighbours of a cell are drawn as one square, with one date."""
+    life = tc.define((Path(__file__).parents[2] / "examples" / "recurrences" / "life.tc").read_text()).life
+    kernel = life.compile(sizes={"N": 5, "M": 6, "T": 2})
+    assert "the darker, the later" in words(kernel.draw("dates"))
+    shares = [float(v) for v in re.findall(r'keyTimes="0;([0-9.]+);', kernel.draw("order").svg)]
+    assert max(shares) <= 0.92
+    assert kernel.draw("order").save(tmp_path / "life.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_names_in_memory_that_fit_no_bar_stand_beside_it() -> None:
+    """After the first bar, before the last; a name that fits stands in its bar, in the colour of paper."""
+    text = " ".join(f"{'T' if k < 11 else 'Y'}{k}(i) = exp({f'T{k - 1}' if k else 'X'}(i))" for k in range(12))
+    svg = tc.define(f"def chain(float(N) X) -> (Y11) {{ {text} }}").chain.compile(sizes={"N": 64}).draw("memory").svg
+    pattern = r'text-anchor: (\w+); fill: (#\w+)"[^>]*>(X|Y11|T4_1): '
+    found = {name: (anchor, colour) for anchor, colour, name in re.findall(pattern, svg)}
+    assert found["X"] == ("start", INK) and found["Y11"] == ("end", INK)
+    assert found["T4_1"] == ("start", PAPER)
 
 
 def test_rates_are_drawn_where_they_are() -> None:
