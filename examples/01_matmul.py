@@ -8,6 +8,7 @@ from the sizes.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,15 @@ def energies(float(M,K) A) -> (length, largest) {
   largest(m) max=! abs(A(m,k))
 }
 """
+
+
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -51,6 +61,9 @@ def main() -> None:
     square = ops.matmul(A.T, A)
     assert np.allclose(square, A.T @ A, rtol=1e-4, atol=1e-3)
     print(f"a transposed view: {A.T.shape} x {A.shape} -> {square.shape}")
+
+    # What one tile of the result reads and writes.
+    picture(ops.matmul.compile(A, B), "footprint", "matmul_footprint")
 
     # Several outputs come as a tuple.
     length, largest = ops.energies(A)

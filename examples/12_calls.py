@@ -6,6 +6,8 @@ from the whole, and every size in it follows from the sizes of the arrays.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 import tcomp as tc
@@ -26,6 +28,15 @@ def head(float(N,G,H,W) X, float(G,C) D) -> (Y) {
 """
 
 
+def picture(of: tc.Kernel, what: str, name: str) -> None:
+    """A picture into the folder `out`, where matplotlib is installed."""
+    Path("out").mkdir(exist_ok=True)
+    try:
+        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
+    except tc.TargetError as error:
+        print(f"no picture: {error.message}")
+
+
 def main() -> None:
     ops = tc.define(PROGRAM)
     print("The network without its calls:\n")
@@ -43,6 +54,9 @@ def main() -> None:
     expected = library.softmax(ops.head(middle, dense))
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
     print(f"\nprobabilities of {result.shape[1]} classes, which sum to", result.sum(axis=1).round(4))
+
+    # One kernel: what the layers hand to each other lies in tiles of a thread.
+    picture(ops.network.compile(*arrays), "memory", "network_memory")
 
     gradients = ops.network.gradient()(*arrays, np.ones_like(result))
     print("gradients of", ", ".join(str(g.shape) for g in gradients))

@@ -20,7 +20,10 @@ LESSONS = sorted((ROOT / "examples").glob("*.py"))
 SECONDS = 120
 
 PROMISES: dict[str, tuple[str, ...]] = {
-    "01_matmul.py": (r"largest difference from NumPy in float64: \d\.\de-0[5-9]",),
+    "01_matmul.py": (
+        r"picture: out/matmul_footprint\.svg|no picture",
+        r"largest difference from NumPy in float64: \d\.\de-0[5-9]",
+    ),
     "02_blur_photo.py": (
         r"picture: out/edges_memory\.svg|no picture",
         r"china\.jpg \(427, 640, 3\): blur equals SciPy's in all 819,840 values",
@@ -39,6 +42,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"score_\w+: .* bytes per thread, in tile memory",
     ),
     "05_indirect_and_padding.py": (
+        r"picture: out/convolve_footprint\.svg|no picture",
         r"mistakes\.tc:3:23: error: undefined variable b",
         r"help: did you mean `\+=!`\?",
         r"an index outside the table: ShapeError",
@@ -78,9 +82,18 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"fused, tiled and sunk: [\d.]+ ms",
         r"mapped to a GPU: mm_0, grid",
     ),
-    "11_jax.py": (r"under jit equal those|needs JAX",),
-    "13_recurrences.py": (r"from polyhedron to polygon: 4 edits", r"piece 1, for each t", r"such as S\(5\) at t=1"),
+    "11_jax.py": (
+        r"picture: out/gated_tree\.svg|no picture|needs JAX",
+        r"under jit equal those|needs JAX",
+    ),
+    "13_recurrences.py": (
+        r"picture: out/life_dates\.svg|no picture",
+        r"from polyhedron to polygon: 4 edits",
+        r"piece 1, for each t",
+        r"such as S\(5\) at t=1",
+    ),
     "16_networks.py": (
+        r"picture: out/small_kernels\.svg|no picture|needs the package onnx",
         r"conv2d_padded\(image, |needs the package onnx",
         r"after fold_norms: 6 calls|needs the package onnx",
         r"results are the same: True|needs the package onnx",
@@ -92,13 +105,23 @@ PROMISES: dict[str, tuple[str, ...]] = {
         r"ends at row\(i\+1\), which is 12007 at i = 2",
     ),
     "18_digits.py": (
+        r"picture: out/digits_kernels\.svg|no picture|needs PyTorch",
         r"PyTorch tells 9\d of 97 digits|needs PyTorch",
         r"with all \(\d kernels\) and with none \(1\d\), all are told the same|needs PyTorch",
         r"int8: [01] digits are told otherwise|needs PyTorch",
     ),
-    "12_calls.py": (r"softmax_largest", r"Mismatched sizes for dimension F: 8 by dimension 0 of K"),
-    "10_transformer.py": (r"109,248 parameters, 103 letters|needs PyTorch", r"ms a step|needs PyTorch"),
+    "12_calls.py": (
+        r"picture: out/network_memory\.svg|no picture",
+        r"softmax_largest",
+        r"Mismatched sizes for dimension F: 8 by dimension 0 of K",
+    ),
+    "10_transformer.py": (
+        r"picture: out/attend_memory\.svg|no picture|needs PyTorch",
+        r"109,248 parameters, 103 letters|needs PyTorch",
+        r"ms a step|needs PyTorch",
+    ),
     "09_training.py": (
+        r"picture: out/loss_memory\.svg|no picture",
         r"loss 2\.\d+ .* 0\.\d+",
         r"accuracy on digits that it has not seen: 0\.[89]\d*",
         r"d_V\(g, f, p, q\) \+=!",
@@ -141,6 +164,11 @@ def test_lessons_are_numbered_and_say_what_they_teach() -> None:
         assert lesson.name.startswith(f"{number:02}_")
         docstring = ast.get_docstring(ast.parse(lesson.read_text(encoding="utf-8"))) or ""
         assert docstring.startswith(f"Lesson {number}: "), lesson.name
+
+
+def test_every_lesson_promises_a_picture() -> None:
+    for name, promises in PROMISES.items():
+        assert any(promise.startswith("picture: out/") for promise in promises), name
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
