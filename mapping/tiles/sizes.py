@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from tcomp.grammar.tree.dataranges import ranges_of
+from tcomp.grammar.tree.function import Select
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.operations import indices_in
@@ -162,12 +163,16 @@ def even_share(extent: int, most: int, unit: int) -> int:
 
 
 def reads_rows_again(scop: Scop, main: ScopStatement) -> bool:
-    """Whether a reduction and another one over as many steps read the same tensor, and one the result of the other, as
-    that of an extremum's place does: a row that one has read should be near when the other does."""
+    """Whether a reduction is an extremum of rows in which another one seeks its place, or is that one.
 
-    def read(statement: ScopStatement) -> set[str]:
-        return {storage_of(r) for r in statement.reads}
-
-    own = read(main)
+    A row that one has read should be near when the other does, which ends where it has found the place.
+    """
     others = [s for s in scop.statements if s.kind == "update" and s is not main and s.extents == main.extents]
-    return any(own & read(o) and (o.target in own or main.target in read(o)) for o in others)
+    return any(_seeks_in(main, o) or _seeks_in(o, main) for o in others)
+
+
+def _seeks_in(seeking: ScopStatement, extremum: ScopStatement) -> bool:
+    """Whether one reduction looks through what the other has read for what it has found."""
+    read, of = ({storage_of(r) for r in s.reads} for s in (seeking, extremum))
+    chooses = seeking.reduction == "min" and isinstance(seeking.value, Select)
+    return chooses and extremum.target in read and not read.isdisjoint(of)
