@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tcomp.backends.simulator.report import KernelCounts
 from tcomp.driver import Compilation
@@ -16,6 +17,8 @@ from tcomp.mapping.tiles.flops import flops_of
 from tcomp.pictures.canvas import BLUE, COLOURS, GOLD, INK, LINE, RED, SOFT, Picture, bare, figure, finished
 
 _LONGEST, _MOST = 64, 70
+_NAME, _LINE = 4.2, 8.5
+"""In points: the width of a letter of a name beside a point, and the height of its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ def draw_roofline(works: Sequence[Work], flops: float, bandwidth: float, source:
     ridge = flops / bandwidth
     low, high = min(*intensities, ridge) / 4, max(*intensities, ridge) * 4
     place.plot([low, ridge, high], [low * bandwidth, flops, flops], color=INK, linewidth=1.4)
+    place.set_xscale("log")
+    place.set_yscale("log")
+    names = []
     for number, work in enumerate(points):
         intensity = work.flops / work.bytes
         rate = work.flops / work.seconds if work.seconds else min(flops, intensity * bandwidth)
@@ -113,14 +119,30 @@ def draw_roofline(works: Sequence[Work], flops: float, bandwidth: float, source:
         share = rate / min(flops, intensity * bandwidth)
         told = f"{work.name}: {100 * share:.0f} %" if work.seconds else f"{work.name}: at most"
         place.plot([intensity], [rate], marker="o", color=colour, markersize=6)
-        place.annotate(told, (intensity, rate), (5, -9), textcoords="offset points", fontsize=7, color=INK)
-    place.set_xscale("log")
-    place.set_yscale("log")
+        names.append((told, (intensity, rate)))
+    _beside(place, names)
     place.set_xlabel("operations for each byte of inputs and outputs", fontsize=8)
     place.set_ylabel("operations per second", fontsize=8)
     place.set_title("\n".join(textwrap.wrap(f"Roofline: {source}", 70)), fontsize=8, color=INK)
     place.grid(True, which="major", color=LINE, linewidth=0.5)
     return finished(made)
+
+
+def _beside(place: Any, names: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Names at the right of their points; one that would cover another stands below it."""
+    points = 72 / place.figure.dpi
+    low, high = place.get_ylim()
+    room = _LINE * (len(names) + 1) / (points * place.get_window_extent().height)
+    place.set_ylim(low * (low / high) ** min(1.0, room), high)
+    taken: list[tuple[float, float, float]] = []
+    at = [(told, point, *(points * place.transData.transform(point))) for told, point in names]
+    for told, point, x, y in sorted(at, key=lambda name: -name[3]):
+        width, line = _NAME * len(told), y - 9
+        for left, right, other in taken:
+            if x < right and left < x + width and line > other - _LINE:
+                line = min(line, other - _LINE)
+        taken.append((x, x + width, line))
+        place.annotate(told, point, (5, line - y), textcoords="offset points", fontsize=7, color=INK)
 
 
 def draw_curve(ratios: Sequence[float], title: str) -> Picture:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,9 @@ def test_names_in_memory_that_fit_no_bar_stand_beside_it() -> None:
 def test_rates_are_drawn_where_they_are() -> None:
     found = words(draw_roofline([Work("mm", 2e9, 1e6, 0.02), Work("copy", 1e3, 1e4)], 2e11, 2e10, "a machine"))
     assert "mm: 50 %" in found and "copy: at most" in found and "a machine" in found
+    near = draw_roofline([Work(f"near{k}", 1e7 + k, 1e7, 0.002 + k * 1e-5) for k in range(4)], 2e11, 2e10, "a machine")
+    heights = sorted(float(y) for y in re.findall(r' y="([0-9.]+)"[^>]*>near\d: ', near.svg))
+    assert len(heights) == 4 and all(below - above > 7 for above, below in pairwise(heights))
     assert "candidates measured" in words(draw_curve([1.0, 1.3, 0.7], "f(N=4)"))
 
 
