@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         arrays = "arrays for the weights of a text"
         action.add_argument("--weights", metavar="FILE.npz", help=arrays)
         leave = f"a pass to leave out: {', '.join(NetworkOptions.passes())}"
+        leave += " (default: each in turn)" if name == "ablate" else ""
         action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
         if name == "show":
             action.add_argument("--stage", metavar="PASS", help="the text after this pass; source: as it was read")
@@ -55,11 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--again", action="store_true", help="search also for kernels that were tuned before")
         if name == "profile":
             action.add_argument("--as", dest="form", choices=("table", "json", "trace"), default="table")
+        if name == "ablate":
+            action.add_argument("--as", dest="form", choices=("table", "json"), default="table")
 
 
 _OUTPUTS = {
     "run": "where to write the results: NAME.npz",
     "profile": "where to write it instead of printing it",
+    "ablate": "where to write it instead of printing it",
     "save": "where to write it",
     "export": "the folder to write",
     "picture": "where to write it: NAME.svg or NAME.png",
@@ -102,18 +106,24 @@ def profile(values: argparse.Namespace) -> int:
     net = _compiled(values)
     found = net.profile(*_inputs(net.network, values.input), repeats=values.repeat)
     text = {"table": found.__str__, "json": found.to_json, "trace": found.to_trace}[values.form]()
-    if values.output:
-        Path(values.output).write_text(text + "\n", encoding="utf-8")
-    else:
-        show_line(text)
+    _write(text, values.output)
     return DONE
 
 
 def ablation(values: argparse.Namespace) -> int:
     """What the network takes without each pass.  Raises TcompError."""
     network = _read(values)
-    show_line(str(ablate(network, _inputs(network, values.input), values.repeat)))
+    found = ablate(network, _inputs(network, values.input), values.repeat, passes=values.without or None)
+    _write(found.to_json() if values.form == "json" else str(found), values.output)
     return DONE
+
+
+def _write(text: str, file: str | None) -> None:
+    """Into a file, or else on the screen."""
+    if file:
+        Path(file).write_text(text + "\n", encoding="utf-8")
+    else:
+        show_line(text)
 
 
 def tune(values: argparse.Namespace) -> int:

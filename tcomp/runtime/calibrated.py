@@ -47,7 +47,7 @@ _read = False
 
 def kept() -> Calibration | None:
     """What is kept for this processor and version of tcomp; None where there is nothing, or nobody wants it."""
-    path = _path()
+    path = calibrated_path()
     if path is None:
         return None
     entry = _entries(path).get(_key())
@@ -64,7 +64,7 @@ def keep(found: Calibration) -> Path:
 
     Raises TcompError where nothing can be kept.
     """
-    path = _path()
+    path = calibrated_path()
     if path is None:
         raise TcompError(f"nothing is kept: {debug.CALIBRATED.name} is 0, or there is no cache")
     entry = {"numbers": dict(found.numbers), "gains": dict(found.gains)}
@@ -75,7 +75,7 @@ def keep(found: Calibration) -> Path:
 
 def forget() -> bool:
     """Go back to the numbers that tcomp comes with.  Returns whether others were kept.  Raises TcompError."""
-    path = _path()
+    path = calibrated_path()
     entries = {} if path is None else _entries(path)
     known = entries.pop(_key(), None) is not None
     if known and path is not None:
@@ -90,7 +90,8 @@ def _hold(numbers: Mapping[str, Number]) -> None:
     replace_numbers(numbers)
 
 
-def _path() -> Path | None:
+def calibrated_path() -> Path | None:
+    """The file that the environment asks for: ``TCOMP_CALIBRATED``, else one beside the cache; None without one."""
     if not debug.calibrated_enabled():
         return None
     chosen, base = debug.calibrated_file(), store().directory

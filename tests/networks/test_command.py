@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import tcomp as tc  # noqa: E402
 from tcomp.cli import main  # noqa: E402
+from tcomp.networks.studies import ablation  # noqa: E402
 from tests.networks.blocks import made  # noqa: E402
 
 
@@ -82,6 +83,13 @@ def test_saved_networks_and_ablation(model: str, tmp_path: Path, capsys: pytest.
     assert main(["network", "save", model, "--output", saved]) == 0
     assert main(["network", "explain", saved]) == 0
     assert "linear_3d_bias + gelu_3d" in capsys.readouterr().out
-    assert main(["network", "ablate", model, "--repeat", "2"]) == 0
-    table = capsys.readouterr().out
-    assert "fold_norms       changes nothing here" in table and "join_followers" in table
+    variants = ["--without", "fold_norms", "--without", "join_followers"]
+    assert main(["network", "ablate", model, "--repeat", "2", *variants, "--as", "json", "--output", saved]) == 0
+    whole, same, apart = json.loads(Path(saved).read_text())["rows"]
+    assert same["without"] == "fold_norms" and same["same"] and same["peak"] == whole["peak"]
+    assert apart["steps"] > whole["steps"] and apart["compiling"] > 0.02 < whole["compiling"]
+    assert whole["peak"] > whole["bytes"]
+    table = str(tc.networks.Ablation(tuple(ablation.Row(**row) for row in (whole, same, apart))))
+    assert (
+        "fold_norms         changes nothing here" in table and f"{whole['compiling']:9.2f} {whole['peak']:13,}" in table
+    )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.network import Network
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.studies.fresh import FirstAnswer, first_answer
 
 _ENERGY = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 
@@ -24,6 +27,8 @@ class Row:
     Bytes are those of weights, of their panels and of results between kernels.
 
     ``same`` says that the pass changes nothing here, so that nothing was measured; joules are None where nothing tells.
+    ``compiling`` is the seconds in which it is compiled where no kernel is known, and ``peak`` the bytes by which a
+    process grows at most that compiles it and runs it once; None where that was not asked for, or nothing tells.
     """
 
     without: str
@@ -32,6 +37,8 @@ class Row:
     bytes: int
     joules: float | None
     same: bool
+    compiling: float | None = None
+    peak: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +47,56 @@ class Ablation:
 
     rows: tuple[Row, ...]
 
+    def to_json(self) -> str:
+        """The rows."""
+        return json.dumps({"rows": [asdict(row) for row in self.rows]}, indent=1)
+
     def __str__(self) -> str:
         whole = self.rows[0]
-        lines = [f"{'without':16} {'ms':>8} {'ratio':>6} {'kernels':>7} {'bytes':>13} {'mJ':>8}"]
+        head = f"{'without':18} {'ms':>8} {'ratio':>6} {'kernels':>7} {'bytes':>13} {'mJ':>8} {'compile s':>9}"
+        lines = [f"{head} {'peak bytes':>13}"]
         for row in self.rows:
-            energy = f"{1e3 * row.joules:8.1f}" if row.joules is not None else f"{'-':>8}"
-            told = f"{row.without or 'nothing':16} {1e3 * row.seconds:8.3f} {row.seconds / whole.seconds:6.3f}"
-            lines.append(
-                f"{row.without:16} changes nothing here"
-                if row.same
-                else f"{told} {row.steps:7} {row.bytes:13,} {energy}"
-            )
+            told = f"{row.without or 'nothing':18} {1e3 * row.seconds:8.3f} {row.seconds / whole.seconds:6.3f}"
+            told += f" {row.steps:7} {row.bytes:13,} {_told(row.joules, '8.1f', 1e3)}"
+            told += f" {_told(row.compiling, '9.2f')} {_told(row.peak, '13,')}"
+            lines.append(f"{row.without:18} changes nothing here" if row.same else told)
         if whole.joules is None:
             lines.append(f"energy cannot be read here: {_ENERGY} is not there, or not readable")
         return "\n".join(lines)
 
 
-def ablate(network: Network, inputs: Sequence[Any], rounds: int = 15) -> Ablation:
+def _told(number: float | None, form: str, unit: float = 1) -> str:
+    """A number of a column, or a dash as wide."""
+    return f"{unit * number:{form}}" if number is not None else f"{'-':>{form.rstrip(',f').partition('.')[0]}}"
+
+
+def ablate(
+    network: Network,
+    inputs: Sequence[Any],
+    rounds: int = 15,
+    *,
+    passes: Iterable[str] | None = None,
+    processes: bool = True,
+) -> Ablation:
     """Measure a network with all passes and without each, in turn, ``rounds`` times; medians.
 
-    Raises what compiling and calling raise.
+    Args:
+        network: what was read, before its passes.
+        inputs: as for a call.
+        rounds: calls of each variant.
+        passes: names of those to leave out, one at a time; all where it is None.
+        processes: whether each variant is also compiled and run once in a new process with an empty cache, which says
+            how long it takes to compile, and how much memory.
+
+    Raises:
+        NetworkError: a pass is none, or a new process fails; and what compiling and calling raise.
     """
+    known = NetworkOptions.passes()
+    names = known if passes is None else tuple(dict.fromkeys(passes))
+    if unknown := [name for name in names if name not in known]:
+        raise NetworkError(Diagnostic(f"{unknown[0]} is no pass", hint=f"passes are {', '.join(known)}"))
     nets = {"": CompiledNetwork(network)}
-    for name in NetworkOptions.passes():
+    for name in names:
         nets[name] = CompiledNetwork(network, {name: False})
     whole = nets[""]
     same = {name for name, net in nets.items() if name and name != "one_call" and _alike(net, whole)}
@@ -79,14 +113,21 @@ def ablate(network: Network, inputs: Sequence[Any], rounds: int = 15) -> Ablatio
             after = _joules()
             if joules is not None and after is not None and after >= joules:
                 energies[name].append(after - joules)
+    firsts = {name: _first(network, name, inputs) if processes else None for name in measured}
     rows = []
     for name, net in nets.items():
         found = name if name in measured else ""
         seconds = float(np.median(times[found]))
         joules = float(np.median(energies[found])) if energies[found] else None
         memory = net.weight_bytes + net.panel_bytes + net.places.bytes
-        rows.append(Row(name, seconds, len(net.steps), memory, joules, name in same))
+        first = firsts[found]
+        compiling, peak = (None, None) if first is None else (first.compiling, first.peak)
+        rows.append(Row(name, seconds, len(net.steps), memory, joules, name in same, compiling, peak))
     return Ablation(tuple(rows))
+
+
+def _first(network: Network, without: str, inputs: Sequence[Any]) -> FirstAnswer | None:
+    return first_answer(network, {without: False} if without else {}, inputs)
 
 
 def _alike(net: CompiledNetwork, other: CompiledNetwork) -> bool:
