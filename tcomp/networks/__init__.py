@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.onnx.reading import Sizes, is_model
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.agreement import Agreement, agreement
+from tcomp.networks.precision.layerwise import worst_layer
 from tcomp.networks.precision.narrowing import narrow_weights
-from tcomp.networks.precision.quantising import quantize
+from tcomp.networks.precision.quantising import folded, quantize
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.reading import network_of as read_text
 from tcomp.networks.saving import load
@@ -171,7 +173,9 @@ def compile_network(
     made = quantize(network, data) if precision == "int8" else narrow_weights(network, precision)
     found = CompiledNetwork(made, options)
     if data:
-        found.agreement = agreement(CompiledNetwork(network, options), found, data)
+        measured = agreement(CompiledNetwork(network, options), found, data)
+        worst = worst_layer(folded(network) if precision == "int8" else network, made, data)
+        found.agreement = measured if worst is None else replace(measured, worst=worst[0], worst_error=worst[1])
     return found
 
 

@@ -112,7 +112,8 @@ class CompiledNetwork:
         """The median time that each kernel takes in ``repeats`` runs of the whole network."""
         self._run(inputs, timed=True)
         times = np.median([self._run(inputs, timed=True)[1] for _ in range(max(1, repeats))], axis=0)
-        return Profile(tuple(self._row(step, float(t)) for step, t in zip(self.steps, times, strict=True)))
+        rows = tuple(self._row(step, float(t)) for step, t in zip(self.steps, times, strict=True))
+        return Profile(rows, self.agreement)
 
     def tune(self, *inputs: Any, budget: float = 60.0, again: bool = False, **search: Any) -> NetworkTuning:
         """Search for faster options for each distinct kernel, and run with them from now on.

@@ -86,6 +86,9 @@ def test_compiled_at_once(network: Network, tmp_path: Any) -> None:
     net = tc.compile_network(network, precision="int8", calibrate=[X, (2 * X,)])
     assert net.agreement is not None and 0 < net.agreement.error < 0.05
     assert f"agreement: {net.agreement}" in net.explain()
+    assert net.agreement.worst.startswith("conv2d") and 0 < net.agreement.worst_error < 0.05
+    profile = net.profile(X, repeats=1)
+    assert profile.agreement == net.agreement and f"worst layer {net.agreement.worst}" in str(profile)
     net.save(tmp_path / "net.tcn")
     again = tc.load_network(tmp_path / "net.tcn")
     assert (again(X) == net(X)).all() and again.agreement == net.agreement

@@ -12,13 +12,17 @@ import numpy as np
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """``error`` is relative, in the norm of all results; ``same`` is the share of rows whose largest element is at
-    the same place in both, rows being those of the last axis."""
+    the same place in both, rows being those of the last axis.  ``worst`` is the layer whose own results are farthest
+    from those in floats, errors of layers before it among them, and ``worst_error`` how far; "" where nobody looked."""
 
     error: float
     same: float
+    worst: str = ""
+    worst_error: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.error:.2g} of the norm from the results in floats, {self.same:.1%} with the same largest element"
+        told = f"{self.error:.2g} of the norm from the results in floats, {self.same:.1%} with the same largest element"
+        return f"{told}; worst layer {self.worst}, {self.worst_error:.2g}" if self.worst else told
 
 
 def as_inputs(sample: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from tcomp.networks.lowering.rebuilding import Parts
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.precision.agreement import as_inputs
 from tcomp.networks.precision.integers import FEWEST_ROWS, is_convolution, is_product
-from tcomp.networks.program import CompiledNetwork
+from tcomp.networks.precision.layerwise import LAYERS, results_of, shown
 from tcomp.networks.texts.general import pointwise
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,7 +55,7 @@ def quantize(
     """
     if not 50.0 < percentile <= 100.0:
         raise NetworkError(f"percentile is {percentile:g}; it must be above 50 and at most 100")
-    network = fold_norms(fold_weights(share_calls(network)))
+    network = folded(network)
     chosen, kept = _layers(network, ends), set(keep)
     unknown = kept - {name for call in network.calls for name in call.results}
     if unknown:
@@ -81,9 +81,14 @@ def quantize(
     return parts.network()
 
 
+def folded(network: Network) -> Network:
+    """The network in floats that is compared with the rounded one: batch norms are in the layers before them."""
+    return fold_norms(fold_weights(share_calls(network)))
+
+
 def _layers(network: Network, ends: bool) -> list[Call]:
     """The layers that may be computed in integers."""
-    layers = [c for c in network.calls if c.function.startswith(("conv", "linear", "matmul"))]
+    layers = [c for c in network.calls if c.function.startswith(LAYERS)]
     left = set() if ends or not layers else {layers[0].results[0], layers[-1].results[0]}
     found = []
     for call in layers:
@@ -105,18 +110,12 @@ def _observed(network: Network, names: Sequence[str], data: Iterable[Any], perce
         return {}
     outputs = [value.name for value in network.outputs]
     made = [name for name in names if network.by_name[name].role == "temporary"]
-    values = [replace(v, role="output") if v.name in made else v for v in network.values]
-    order = ("input", "weight", "temporary", "output")
-    values.sort(key=lambda v: order.index(v.role))
-    plain = {"choose_algorithms": False, "pack_weights": False}
-    seen = CompiledNetwork(replace(network, values=tuple(values)), plain)
-    told = [value.name for value in seen.network.outputs]
+    seen = shown(network, made)
     found: dict[str, Range] = {}
     count = 0
     for sample in data:
         inputs = as_inputs(sample)
-        results = seen(*inputs)
-        arrays = dict(zip(told, results if isinstance(results, tuple) else (results,), strict=True))
+        arrays = results_of(seen, inputs)
         arrays |= dict(zip((value.name for value in network.inputs), inputs, strict=True))
         for name in names:
             low, high = np.percentile(np.asarray(arrays[name]), (100.0 - percentile, percentile))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from tcomp.networks.precision.agreement import Agreement
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -29,9 +31,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The kernels of a network in the order in which they run."""
+    """The kernels of a network in the order in which they run; how far its results are from those in floats."""
 
     rows: tuple[Row, ...]
+    agreement: Agreement | None = None
 
     @property
     def seconds(self) -> float:
@@ -39,8 +42,10 @@ class Profile:
         return sum(row.seconds for row in self.rows)
 
     def to_json(self) -> str:
-        """The rows, and the seconds of all."""
-        return json.dumps({"seconds": self.seconds, "rows": [asdict(row) for row in self.rows]}, indent=1)
+        """The rows, the seconds of all, and the agreement, null where none was measured."""
+        agreed = None if self.agreement is None else asdict(self.agreement)
+        rows = [asdict(row) for row in self.rows]
+        return json.dumps({"seconds": self.seconds, "agreement": agreed, "rows": rows}, indent=1)
 
     def to_trace(self) -> str:
         """JSON that chrome://tracing and Perfetto draw: one event a kernel, one behind the other."""
@@ -60,4 +65,5 @@ class Profile:
             f"  {row.calls}" + (f"  ({row.place})" if row.place else "")
             for row in self.rows
         ]
-        return "\n".join([*lines, f"{1e3 * self.seconds:9.3f}   100%         all"])
+        lines.append(f"{1e3 * self.seconds:9.3f}   100%         all")
+        return "\n".join(lines if self.agreement is None else [*lines, f"agreement: {self.agreement}"])
