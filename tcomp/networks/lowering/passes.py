@@ -104,6 +104,27 @@ def point_convolutions(network: Network) -> Network:
     return replace(network, calls=tuple(calls), definitions=definitions).checked()
 
 
+def cancel_turns(network: Network) -> Network:
+    """A tensor that is turned and straight back is read as it was: ``permute_0312``, then ``permute_0231``."""
+    values, outputs = network.by_name, {value.name for value in network.outputs}
+    makers: dict[str, Call] = {}
+    stands: dict[str, str] = {}
+    calls = []
+    for call in network.calls:
+        call = replace(call, arguments=tuple(stands.get(name, name) for name in call.arguments))
+        before = makers.get(call.arguments[0]) if call.arguments else None
+        if before is not None and call.results[0] not in outputs:
+            inner, outer = (network.definitions[one.function].view for one in (before, call))
+            turned = inner[:1] == outer[:1] == ("permute",) and len(inner) == len(outer)
+            if turned and all(inner[1 + int(k)] == axis for axis, k in enumerate(outer[1:])):
+                stands[call.results[0]] = before.arguments[0]
+                continue
+        makers |= dict.fromkeys(call.results, call)
+        calls.append(call)
+    assert all(values[old].shape == values[new].shape for old, new in stands.items())
+    return _with_calls(network, calls, Weights(network.weights)) if stands else network
+
+
 def _with_calls(network: Network, calls: list[Call], weights: Weights) -> Network:
     """A network with other calls: without those that no output needs, and without values that nobody reads."""
     needed = {value.name for value in network.outputs}
@@ -157,11 +178,12 @@ def lower(network: Network, options: NetworkOptions) -> Lowered:
     choices: tuple[Choice, ...] = ()
     if options.choose_algorithms or options.choose_layouts:
         name = "choose_algorithms" if options.choose_algorithms else "choose_layouts"
-        stages[name], choices = choose(
+        chosen, choices = choose(
             network,
             options.accuracy,
             options.algorithms,
             algorithms=options.choose_algorithms,
             innermost=options.choose_layouts,
         )
+        stages[name] = cancel_turns(chosen)
     return Lowered(stages, choices, rewrites)
