@@ -202,7 +202,7 @@ def facts_of(interface: Interface, variant: Variant) -> dict[str, object]:
 
 
 _LOADER = '''\
-"""{name} on arrays of {library}: load() once, then call it with inputs and outputs in the order of the def."""
+"""{name} on arrays of {library}: make a Kernel once, then call it with inputs and outputs in the order of the def."""
 import json
 import re
 from pathlib import Path

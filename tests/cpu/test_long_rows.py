@@ -78,10 +78,9 @@ def test_columns_that_are_left_over(operator: str, rows: int) -> None:
     [
         ("X(n,d) > 0 ? X(n,d) : 2", lambda X: np.where(X > 0, X, 2)),
         ("exp(X(n,d) - X(n,d)) * X(n,d)", lambda X: X),
-        ("X(n,D-1-d)", lambda X: X[:, ::-1]),
         ("float(int32(X(n,d)))", lambda X: X),
     ],
-    ids=["choices", "functions", "backwards", "conversions"],
+    ids=["choices", "functions", "conversions"],
 )
 def test_what_register_tiles_do_not_spell_runs_side_by_side(value: str, expected: Callable[[Array], Array]) -> None:
     f = tc.define(f"def f(float(N,D) X) -> (Y) {{ Y(d) +=! {value} }}")["f"]
