@@ -165,7 +165,7 @@ def _arrows(made: Any, places: Mapping[str, Any], plan: Plan, panel: Shown) -> N
     chosen = min(panel.points, key=lambda p: abs(p.at[0] - middle[0]) + abs(p.at[1] - middle[1]))
     statement, place = plan.scop.by_name[panel.statement], places[panel.statement]
     row, column = chosen.at if panel.axes[1] else (0, chosen.at[0])
-    needed = [(s, at) for s, at in needs(plan, chosen, statement, sides_of) if s in places]
+    needed = needs(plan, chosen, statement, sides_of, places)
     for source, (a, b) in needed:
         origin = plan.scop.by_name[source]
         r, c = (a, b) if len(origin.indices) - origin.tile_rank > 1 else (0, a)

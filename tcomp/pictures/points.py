@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import islpy as isl
@@ -132,24 +132,34 @@ def points_of(bounded: isl.Set) -> list[tuple[int, ...]]:
 
 
 def needs(
-    plan: Plan, of: Point, statement: ScopStatement, sides_of: Callable[[ScopStatement], tuple[int, int]]
+    plan: Plan,
+    of: Point,
+    statement: ScopStatement,
+    sides_of: Callable[[ScopStatement], tuple[int, int]],
+    drawn: Collection[str],
 ) -> list[tuple[str, tuple[int, int]]]:
-    """The instances that one needs, by statement and by the two indices of it that are drawn."""
+    """The instances of ``drawn`` statements that one needs, and the two indices of each that are drawn.
+
+    What it needs of others, as of the end of a reduction, is what these need.
+    """
     rank, sides = statement.tile_rank, sides_of(statement)
     instance = statement.domain.fix_val(isl.dim_type.set, rank + sides[0], isl.Val(of.at[0]))
     if len(statement.indices) - rank > 1:
         instance = instance.fix_val(isl.dim_type.set, rank + sides[1], isl.Val(of.at[1]))
-    one = isl.Set.from_point(instance.sample_point())
-    found: list[tuple[str, tuple[int, int]]] = []
-    for (source, sink), pairs in plan.scop.values_between.items():
-        if sink != statement.name:
-            continue
-        origin = plan.scop.by_name[source]
-        back = pairs.intersect_range(one).domain()
-        own = len(origin.indices) - origin.tile_rank
-        if back.is_empty() or not own:
-            continue
-        chosen = sides_of(origin)
-        for numbers in points_of(back)[:MOST]:
-            found.append((source, (numbers[origin.tile_rank + chosen[0]], numbers[origin.tile_rank + chosen[1]])))
-    return sorted({*found})
+    waiting = [(statement.name, isl.Set.from_point(instance.sample_point()))]
+    found: dict[tuple[str, tuple[int, int]], None] = {}
+    passed: set[str] = set()
+    while waiting:
+        name, sinks = waiting.pop()
+        passed.add(name)
+        for (source, sink), pairs in plan.scop.values_between.items():
+            back = pairs.intersect_range(sinks).domain() if sink == name else None
+            if back is None or back.is_empty():
+                continue
+            origin = plan.scop.by_name[source]
+            if source not in drawn:
+                waiting += [] if source in passed else [(source, back)]
+            elif len(origin.indices) > origin.tile_rank:
+                first, second = (origin.tile_rank + side for side in sides_of(origin))
+                found |= {(source, (numbers[first], numbers[second])): None for numbers in points_of(back)[:MOST]}
+    return sorted(found)

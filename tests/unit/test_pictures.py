@@ -13,7 +13,7 @@ import pytest
 import tcomp as tc
 from tcomp.cli import main
 from tcomp.pictures.canvas import INK, PAPER, Picture
-from tcomp.pictures.domains import sides_of
+from tcomp.pictures.domains import sides_of, statements_of
 from tcomp.pictures.drawing import KINDS
 from tcomp.pictures.points import needs, shown, threads_of
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
@@ -154,7 +154,18 @@ def test_arrows_come_from_what_is_needed_where_it_is_drawn(tiled: Schedule) -> N
     plan = tiled.compilation.plan
     statement = plan.scop.by_name["S1"]
     point = next(p for p in shown(plan, statement).points if p.at == (2, 3))
-    assert needs(plan, point, statement, sides_of) == [("S0", (2, 3)), ("S0", (3, 3))]
+    assert needs(plan, point, statement, sides_of, ["S0", "S1"]) == [("S0", (2, 3)), ("S0", (3, 3))]
+
+
+def test_arrows_pass_through_what_ends_a_reduction() -> None:
+    """A sum of halves is rounded at its end, by a statement that is not drawn."""
+    f = tc.define("def f(half(M,K) A, half(K,N) B) -> (O) { C(m,n) +=! A(m,k) * B(k,n)  O(m,n) = tanh(C(m,n)) }").f
+    plan = f.schedule(sizes={"M": 6, "K": 4, "N": 5}).compilation.plan
+    drawn = [s.name for s in statements_of(plan)]
+    assert drawn == ["S0", "S1"] and "S0f" in {s.name for s in plan.scop.statements}
+    statement = plan.scop.by_name["S1"]
+    point = next(p for p in shown(plan, statement).points if p.at == (2, 3))
+    assert needs(plan, point, statement, sides_of, drawn) == [("S0", (2, 3))]
 
 
 def test_of_a_large_domain_tiles_are_drawn() -> None:
