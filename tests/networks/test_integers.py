@@ -252,3 +252,26 @@ def test_operators_of_integers_are_layers_between_rounded_tensors(operator: str)
     x = random.integers(0, 256, shapes[0]).astype("u1")
     (expected,) = pytest.importorskip("onnx.reference").ReferenceEvaluator(made).run(None, {"x": x})
     assert (net(x) == expected).mean() > 0.99 and np.abs(net(x).astype(int) - expected).max() <= 1
+
+
+def test_kernels_of_several_products_beside_a_zero_point_stay_in_floats() -> None:
+    """What the zero point adds differs from product to product: sums over all of them were taken off."""
+    onnx = pytest.importorskip("onnx")
+    helper, random = onnx.helper, np.random.default_rng(0)
+    kernel = random.integers(-127, 128, (2, 3, 8, 5)).astype("i1")
+    scalars = {"xs": np.float32(0.02), "xz": np.uint8(100), "ws": np.float32(0.01), "wz": np.int8(0)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"]),
+        helper.make_node("MatMul", ["xf", "wf"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, (2, 3, 16, 8)),
+        helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (2, 3, 16, 5)),
+    ]
+    weights = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in {**scalars, "w": kernel}.items()]
+    graph = helper.make_graph(nodes, "products", ends[:1], ends[1:], weights)
+    net = tc.compile_network(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
+    x = random.integers(0, 256, (2, 3, 16, 8)).astype("u1")
+    expected = (x.astype("f4") - 100) * np.float32(0.02) @ (kernel.astype("f4") * np.float32(0.01))
+    np.testing.assert_allclose(net(x), expected, rtol=1e-4, atol=1e-4)

@@ -138,3 +138,19 @@ def test_laws_of_functions_are_not_assumed() -> None:
     with pytest.raises(tc.NetworkError, match="differ"):
         prove(rule)
     assert prove(Rule("doubled", "float(I) X", "Y(i) = X(i) + X(i)", "Y(i) = 2.0 * X(i)")).how == "algebra"
+
+
+class Twice(nn.Module):  # type: ignore[misc]
+    """Two outputs that are one value, and an output that is the input."""
+
+    def forward(self, x: Any) -> Any:
+        q = torch.tanh(x)
+        return q * 1.0, q + 0.0, torch.neg(torch.neg(x)) * 1.0
+
+
+def test_outputs_that_are_one_value_stay_two() -> None:
+    """Rules applied at once gave one value two names, and an output was lost."""
+    network = tc.networks.from_torch(Twice().eval(), X[0])
+    found = rewrite(network)[0].reference(X[0].numpy())
+    for mine, theirs in zip(found, Twice()(X[0]), strict=True):
+        np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-5, atol=1e-6)

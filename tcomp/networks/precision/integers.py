@@ -112,6 +112,8 @@ def _layer(
     known = kernel.name in network.weights
     if not known and (is_convolution(call) or image.zero.any() or kernel.scale.size != 1):
         return None
+    if is_product(call) and image.zero.any() and len(shape) > 2:
+        return None  # what the zero point adds would differ from product to product
     if not _by_filter(kernel.scale, shape, kind.kernel):
         return None
     bias = np.zeros(shape[kind.kernel] if known else 1)

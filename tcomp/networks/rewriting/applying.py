@@ -84,8 +84,8 @@ def _sweep(network: Network, rules: Rules) -> tuple[Network, list[Rewrite]]:
                 continue
             writer = _Writer(graph, parts, found)
             calls = writer.calls()
-            if calls is None:
-                continue
+            if calls is None or not stands.keys().isdisjoint(writer.stands):
+                continue  # a value has one name: the next sweep sees which
             before, after = (_cost(parts, every) for every in (found.calls, calls))
             if after >= before:
                 continue
