@@ -21,7 +21,7 @@ import islpy as isl
 from tcomp import debug
 from tcomp.arrays.kinds import View
 from tcomp.backends.host.toolchain import cpu_identity
-from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary
+from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary, TensorMap
 from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
 from tcomp.errors import CompileError, TargetError, TcompError
 from tcomp.grammar.tree.function import Function, depends_on_data
@@ -220,47 +220,58 @@ def _kept(key: str) -> Source | None:
 
 
 def _encode(source: Source) -> bytes:
-    plain = asdict(source)
-    stored = (*plain["arguments"], *plain["temporaries"])
-    dtypes = (*(a.dtype for a in source.arguments), *(t.dtype for t in source.temporaries))
-    for record, dtype in zip(stored, dtypes, strict=True):
-        record["dtype"] = dtype.name
-    return json.dumps(plain).encode()
+    return json.dumps(_plain(asdict(source))).encode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds: element types by their names, wherever they are."""
+    if isinstance(value, dict):
+        return {k: v["name"] if k == "dtype" else _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _decode(content: bytes) -> Source | None:
     """The inverse of ``_encode``; None for what another version wrote."""
     try:
-        plain: dict[str, Any] = json.loads(content)
-        arguments = tuple(
-            Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"], a["bound"])
-            for a in plain.pop("arguments")
-        )
-        checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))
-        launches = tuple(
-            Launch(
-                launch["kernel"],
-                tuple(launch["grid"]),
-                tuple(launch["block"]),
-                launch["shared_bytes"],
-                tuple(launch["arguments"]),
-                tuple((number, statement) for number, statement in launch["lines"]),
-                tuple(launch["steps"]),
-            )
-            for launch in plain.pop("launches")
-        )
-        temporaries = tuple(
-            Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
-        )
-        turns = plain.pop("turns")
-        flags, aligned, told, packed = (tuple(plain.pop(f)) for f in ("flags", "aligned", "warnings", "packed"))
-        turns = None if turns is None else tuple(map(tuple, turns))
-        return Source(
-            arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
-            aligned=aligned, warnings=told, packed=packed, turns=turns, **plain,
-        )  # fmt: skip
-    except (ValueError, KeyError, TypeError):
+        return _source(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _source(plain: dict[str, Any]) -> Source:
+    """Raises KeyError and the like for what another version wrote."""
+    arguments = tuple(
+        Argument(a["name"], DTYPES[a["dtype"]], tuple(a["shape"]), tuple(a["strides"]), a["role"], a["bound"])
+        for a in plain.pop("arguments")
+    )
+    checks = tuple(IndexCheck(**c | {"indices": tuple(c["indices"])}) for c in plain.pop("checks"))
+    launches = tuple(
+        Launch(
+            launch["kernel"],
+            tuple(launch["grid"]),
+            tuple(launch["block"]),
+            launch["shared_bytes"],
+            tuple(launch["arguments"]),
+            tuple((number, statement) for number, statement in launch["lines"]),
+            tuple(launch["steps"]),
+            tuple(
+                TensorMap(m["storage"], DTYPES[m["dtype"]], tuple(m["extents"]), tuple(m["strides"]), tuple(m["box"]))
+                for m in launch["maps"]
+            ),
+        )
+        for launch in plain.pop("launches")
+    )
+    temporaries = tuple(
+        Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
+    )
+    turns, otherwise = plain.pop("turns"), plain.pop("otherwise")
+    flags, aligned, told, packed = (tuple(plain.pop(f)) for f in ("flags", "aligned", "warnings", "packed"))
+    turns = None if turns is None else tuple(map(tuple, turns))
+    otherwise = None if otherwise is None else _source(otherwise)
+    return Source(
+        arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
+        aligned=aligned, warnings=told, packed=packed, turns=turns, otherwise=otherwise, **plain,
+    )  # fmt: skip
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from tcomp.errors import LegalityError, PlanError, TargetError
 from tcomp.grammar import define
 from tcomp.mapping.plan.values import BARRIERS, TENSOR, Pipeline, Plan
 from tcomp.mapping.proof.legality import prove_complete
+from tcomp.runtime.specialisation import _decode, _encode
 from tcomp.values.operators import DTYPES
 from tests.cuda.compiled import compiled, data_for, run
 from tests.cuda.feedings import wrong_feedings
@@ -174,6 +175,13 @@ def test_machine_code_of_a_tile_of_4096(name: str) -> None:
     text = sass.disassemble(image)
     assert text.count("UTMALDG.2D") == 16 + (4 if name == "nn" else 1) and text.count("USETMAXREG") == 2
     assert image.kernels[0].spill_stores == 0 and image.kernels[0].registers == 168 and "C75" not in image.log
+
+
+def test_what_is_kept_is_what_was_made() -> None:
+    """Maps, and the kernel for devices without them, are in the cache, too."""
+    source = _compilation("nn", M=128, N=128, K=256).source
+    assert source.otherwise is not None and source.launches[0].maps
+    assert _decode(_encode(source)) == source
 
 
 class TestMaps:
