@@ -21,6 +21,7 @@ import torch
 from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Given, Once, overload_of
 from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
+from tcomp.autograd.kept import Tag, facts_of
 from tcomp.autograd.outs import OutOperator
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
@@ -36,6 +37,9 @@ _SCHEMAS = 2
 _LOCK = threading.RLock()
 _REGISTERED: dict[str, tuple[str, Operator]] = {}
 """Operators by qualified name, with what tells them from others."""
+
+_TAG = Tag()
+"""Of graphs that torch keeps on disk: for defs with names of their own all that they depend on."""
 
 
 def operator_of(operation: Derivable, choices: Choices = Choices()) -> Operator:  # noqa: B008  (it cannot change)
@@ -64,6 +68,8 @@ def _registered(operation: Derivable, choices: Choices) -> Operator:
     operator = Operator(operation, choices, qualified)
     operator.register()
     _REGISTERED[qualified] = identity, operator
+    # Names with a digest tell the def by themselves.
+    _TAG.add(*([(qualified, *facts_of(str(operation.function.definition), settings))] if is_named else []))
     return operator
 
 

@@ -94,9 +94,9 @@ def test_a_package_of_aotinductor_is_loaded_elsewhere(tmp_path: Path) -> None:
 
 
 KEPT = """
-import sys, torch, tcomp as tc
+import sys, torch, tcomp.torch as tct
 from torch._dynamo.utils import counters
-ops = tc.define(TEXT)
+ops = tct.define(TEXT, namespace="keptgraphs")
 torch.manual_seed(0)
 X, W, b = torch.rand(5, 4), torch.rand(3, 4, requires_grad=True), torch.zeros(3)
 graph = torch.compile(lambda X, W, b: ops.norm(ops.layer(X, W, b)) * 2, fullgraph=True)
@@ -115,6 +115,31 @@ def test_graphs_that_torch_keeps_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     for hits in range(2):
         _ended_well(_started(KEPT, str(hits)))
+
+
+KEPT_BY_NAME = """
+import os, torch, torch._inductor.compile_fx, tcomp.torch as tct
+def run(power):
+    product = " * ".join(["X(i)"] * power)
+    ops = tct.define(f"def f(float(N) X) -> (Y) {{ Y(i) = {product} }}", namespace="keptbyname")
+    X, V = torch.rand(2, 3)
+    found = torch.compile(lambda X, V: torch.func.vjp(ops.f, X)[1](V)[0], fullgraph=True)(X, V)
+    torch.testing.assert_close(found, power * X ** (power - 1) * V)
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+run(2 if child else 3)
+"""
+
+
+@pytest.mark.long
+def test_graphs_on_disk_of_another_def_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a graph calls a gradient that only the other def has.  The second process is a copy of the first, which has
+    imported what takes longest.
+    """
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    _ended_well(_started(KEPT_BY_NAME))
 
 
 class Rows(Dataset[torch.Tensor]):
