@@ -58,7 +58,8 @@ class Runs:
 
     def of(self, stage: Stage, statements: Iterable[str], depth: int) -> isl.Set:
         """The iterations of the outermost ``depth`` loops in which some statements of a stage run."""
-        return _union([self._all(stage, s).project_out(_SET, depth, self._rank(stage, s) - depth) for s in statements])
+        every = (self._all(stage, s).project_out(_SET, depth, self._rank(stage, s) - depth) for s in statements)
+        return _union(every, depth)
 
     def within(self, stage: Stage, depth: int) -> isl.Set:
         """Those in which anything runs that is in so many loops, of a stage or of others inside it."""
@@ -66,7 +67,7 @@ class Runs:
         for inner in self.state.inside(stage.name):
             if self.placed[inner.name].depth >= depth:
                 found.append(self.within(inner, depth))
-        return _union(found)
+        return _union(found, depth)
 
     def _rank(self, stage: Stage, statement: str) -> int:
         return int(self._all(stage, statement).dim(_SET))
@@ -185,9 +186,10 @@ def _of_parameters(values: isl.Set, names: Sequence[str]) -> isl.Set:
     return values
 
 
-def _union(sets: list[isl.Set]) -> isl.Set:
-    found = sets[0]
-    for other in sets[1:]:
+def _union(sets: Iterable[isl.Set], depth: int) -> isl.Set:
+    """All iterations of some sets of so many loops; none where there are no sets."""
+    found = isl.Set.empty(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, depth))
+    for other in sets:
         found = found.union(other)
     return found.coalesce()
 

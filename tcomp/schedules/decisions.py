@@ -56,11 +56,12 @@ def options_of(steps: Sequence[Step], stages: Sequence[Stage], gpu: bool) -> Map
     decisions = _Decisions(gpu, stages)
     for step in steps:
         meaning = _MEANINGS.get(step.word)
-        if meaning is None or (step.word in _OF_GPUS and not gpu):
+        others = _OF_PROCESSORS if gpu else _OF_GPUS
+        if meaning is None or step.word in others:
             where = "a GPU" if gpu else "a processor whose model chooses the rest"
             raise ScheduleError(
                 f"{step.stage}.{step}: the passes for {where} do not take this; they take "
-                f"{', '.join(w for w in _MEANINGS if gpu or w not in _OF_GPUS)}"
+                f"{', '.join(w for w in _MEANINGS if w not in others)}"
             )
         meaning(decisions, step)
     return MappingOptions(**decisions.values)
@@ -110,6 +111,12 @@ def _numbers(option: str) -> Callable[[_Decisions, Step], None]:
     return decide
 
 
+def _threads(found: _Decisions, step: Step) -> None:
+    if not found.gpu and len(step.given) != 1:
+        raise ScheduleError(f"{step.stage}.{step}: on a processor threads takes how many there may be at most")
+    _numbers("threads")(found, step)
+
+
 def _unroll(found: _Decisions, step: Step) -> None:
     if len(step.given) != 1 or type(step.given[0]) is not int:
         raise ScheduleError(f"{step.stage}.{step}: unroll takes how many copies of loop bodies there may be at most")
@@ -136,7 +143,7 @@ _MEANINGS: dict[str, Callable[[_Decisions, Step], None]] = {
     "tile": _tile,
     "split": _split,
     "blocks": _numbers("blocks"),
-    "threads": _numbers("threads"),
+    "threads": _threads,
     "unroll": _unroll,
     "shared": _shared,
     "registers": _registers,
@@ -146,3 +153,4 @@ _MEANINGS: dict[str, Callable[[_Decisions, Step], None]] = {
     "serial": _flag("parallel", False),
 }
 _OF_GPUS = ("split", "blocks", "unroll", "shared", "double_buffer")
+_OF_PROCESSORS = ("parallel", "serial")

@@ -23,6 +23,7 @@ from tcomp.schedules.stages import COPIES, PARALLEL, VECTORS, Stage
 from tcomp.schedules.state import State
 
 _VECTOR = re.compile(r"\btc_[a-z]+\d+_x\d+\b")
+_LOOP = re.compile(r"^ *for \(", re.MULTILINE)
 _WORDS = {VECTORS: "vectorize", COPIES: "unroll"}
 
 
@@ -105,16 +106,17 @@ def _check_window(stage: Stage, plan: Plan, loops: LoopNode) -> None:
                 )
 
 
-def check_options(steps: Sequence[Step], gpu: bool, plan: Plan) -> None:
-    """Memories that steps ask for beside the model are used.  Raises ScheduleError."""
+def check_options(steps: Sequence[Step], gpu: bool, compilation: Compilation) -> None:
+    """What steps ask for beside the model is there.  Raises ScheduleError."""
     for step in steps:
-        why = next(_missed(step, gpu, plan), None)
+        why = next(_missed(step, gpu, compilation), None)
         if why is not None:
             raise ScheduleError(f"{step.stage}.{step} would do nothing: {why}")
 
 
-def _missed(step: Step, gpu: bool, plan: Plan) -> Iterator[str]:
+def _missed(step: Step, gpu: bool, compilation: Compilation) -> Iterator[str]:
     """Why a step has no effect, if it has none."""
+    plan = compilation.plan
     shared = {c.storage for c in plan.copies} | {b.storage for b in plan.buffers.values() if b.space == "shared"}
     fetched = {name.rpartition("_")[0] or name for name in shared} | shared
     match step.word:
@@ -137,5 +139,7 @@ def _missed(step: Step, gpu: bool, plan: Plan) -> Iterator[str]:
             most = max((math.prod(d.shape) for d in plan.dealt.values()), default=0)
             if 0 < most < math.prod(step.given):
                 yield f"no tile has work for more than {most} threads"
+        case "unroll" if not _LOOP.search(compilation.source.text):
+            yield "a thread runs one instance of each statement, so there is no loop"
         case "double_buffer" if not plan.pipelines:
             yield "no operand is fetched in several parts, one after another: split a loop over what is summed"

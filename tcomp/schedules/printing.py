@@ -48,8 +48,13 @@ class _Listing:
         if ends and "init" in kinds:
             run = self.runs.of(stage, [kinds["init"]], depth)
             yield from self._where(stage, run, around, indent, [f"start {stage.name}{_left(stage, level)}"])
-        last = level == len(stage.loops)
-        run = self.runs.of(stage, self._running(stage), depth) if last else self._below(stage, depth)
+        last, running = level == len(stage.loops), self._running(stage)
+        if last and not running:  # a sum of nothing
+            words = [word for kind, word in (("init", "start"), ("finish", "end")) if kind in kinds]
+            run = self.runs.of(stage, stage.statements, depth)
+            yield from self._where(stage, run, around, indent, [f"{word} {stage.name}" for word in words])
+            return
+        run = self.runs.of(stage, running, depth) if last else self._below(stage, depth)
         condition = condition_of(run, around, self._names(stage, depth))
         lead = indent + bool(condition)
         if condition:

@@ -247,7 +247,7 @@ class Schedule:
 
     def _check_effects(self, made: Compilation) -> None:
         if self._chosen_by_model:
-            check_options(self._resolved(), self._base.gpu, made.plan)
+            check_options(self._resolved(), self._base.gpu, made)
         else:
             check_text(self._state, made)
 

@@ -219,6 +219,9 @@ def test_a_word_that_would_change_nothing_says_why() -> None:
         (lambda: gpu.registers().compilation, "no value stays with one thread"),
         (lambda: gpu.tile("y", "x", 2, 2).threads(16, 16).compilation, "no tile has work for more than 4 threads"),
         (lambda: gpu.shared("I").compilation, "the passes read I where it lies"),
+        (lambda: gpu.serial(), "the passes for a GPU do not take this"),
+        (lambda: gpu.tile("y", "x", 4, 32).unroll(2).compilation, "one instance of each statement"),
+        (lambda: mm["C"].auto()["C"].threads(7, 2), "threads takes how many there may be at most"),
     ):
         with pytest.raises(ScheduleError) as caught:
             step()  # type: ignore[no-untyped-call]

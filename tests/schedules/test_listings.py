@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
+import tcomp as tc
 from tcomp.schedules import Schedule, bounds
 from tests.schedules.judging import Dates, points
 from tests.schedules.programs import schedule
@@ -152,3 +154,10 @@ def test_bounds_that_take_long_are_said_to_be_the_outermost(monkeypatch: pytest.
     assert "at most" not in str(made)
     monkeypatch.setattr(bounds, "MOST_OPERATIONS", 1000)
     assert "for h_w_i in 0 .. 4:  # at most  # counts ((7*h + w) mod 4)" in str(made)
+
+
+def test_a_sum_of_nothing_is_begun_and_ended() -> None:
+    f = tc.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").mm
+    made = f.schedule(sizes={"M": 3, "N": 4, "K": 0})["C"].split("n", 2)["C"].vectorize("n_i")
+    assert str(made).splitlines()[-2:] == ["      start C", "      end C"]
+    assert (made.compile()(np.ones((3, 0), np.float32), np.ones((0, 4), np.float32)) == 0).all()
