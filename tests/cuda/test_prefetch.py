@@ -205,3 +205,14 @@ class TestNarrowTiles:
         arrays = [np.random.default_rng(n).standard_normal((n, 16)).astype(np.float32) for n in (33, 41, 41)]
         found = attention(*arrays, target="simulator:sm_80")
         np.testing.assert_allclose(found, attention.reference(*arrays), rtol=1e-5, atol=1e-6)
+
+
+def test_rounds_of_a_copy_have_a_name_of_their_own() -> None:
+    """The index r of the program, moved to the next tile, was called as the rounds around it."""
+    head = "def f(half(P,K) A, half(R,N,K) B, float(M) z) -> (float(M,N) C)"
+    text = head + " { C(m,n) +=! A(m+r,k) * B(r,n,k) where m in 0:M }"
+    options = tc.MappingOptions(reduction_tile=128, tile_sizes=(128, 64))
+    A, B, z = integers(67, 72, dtype="float16"), integers(3, 200, 72, dtype="float16"), np.zeros(65, np.float32)
+    kernel = tc.define(text).f.compile(A, B, z, target="simulator:sm_90", options=options)
+    expected = sum(A[r : r + 65].astype(np.float32) @ B[r].T.astype(np.float32) for r in range(3))
+    np.testing.assert_array_equal(kernel(A, B, z), expected)

@@ -127,6 +127,7 @@ class Ahead:
         if number > 1:
             writer.put(depth, "#pragma unroll")
             writer.put(depth, f"for ({index} {round_} = 0; {round_} < {number}; ++{round_}) {{  // {what}")
+            ranges = ranges.knowing(round_, 0, number - 1)
         else:
             writer.put(depth, f"{{  // {what}")
         start = f"{fetching.first} + {fetching.stride} * {round_}" if number > 1 else fetching.first
