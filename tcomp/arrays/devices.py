@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tcomp.arrays.late import forget_read, raise_found
+from tcomp.arrays.late import raise_after, raise_found
 from tcomp.errors import Diagnostic, TargetError
 
 _WITHOUT_DEVICE = "without a GPU, a target such as cuda:sm_90 compiles, and the target simulator runs"
@@ -81,13 +81,14 @@ def current_place() -> Place:
     return Place(Memory.CUDA, int(cupy_module().cuda.runtime.getDevice()))
 
 
-def wait(memory: Memory | None) -> None:
-    """Return when the current device has done what it was told to; in main memory nothing is left to be done.
+def wait(memory: Memory | None, device: int | None = None) -> None:
+    """Return when a device, the current one if none is named, has done what it was told to, on whatever stream.
 
-    Raises ShapeError for a data-dependent subscript that a kernel found outside its tensor.
+    In main memory nothing is left to be done.  Raises ShapeError for a data-dependent subscript that a kernel found
+    outside its tensor.
     """
     if memory is Memory.CUDA:
-        cupy_module().cuda.Device().synchronize()
+        cupy_module().cuda.Device(device).synchronize()
         raise_found()
 
 
@@ -101,10 +102,8 @@ def synchronize() -> None:
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return
-    for number in range(device_count()):
-        cupy.cuda.Device(number).synchronize()
-    raise_found()
-    forget_read()
+    devices = [cupy.cuda.Device(number) for number in range(device_count())]
+    raise_after(lambda: [device.synchronize() for device in devices])
 
 
 def seconds_of(run: Callable[[], object], memory: Memory) -> float:

@@ -21,7 +21,7 @@ FLAG = 2
 class LateReport:
     """The words in which kernels of one program report on one device, at ``address``, which ``memory`` keeps alive.
 
-    ``failure`` gives the error for a report, ``settle`` waits for the device.
+    ``failure`` gives the error for a report, ``settle`` waits for the device and raises TcompError where it fails.
     """
 
     def __init__(
@@ -38,9 +38,12 @@ class LateReport:
         self.words[:] = [0] * words
 
     def taken(self) -> Exception | None:
-        """The error, once the device is at rest; afterwards there is none.  None if another thread has taken it."""
-        self._settle()
-        with _LOCK:
+        """The error, once the device is at rest; afterwards there is none.  None if another thread has taken it.
+
+        Raises what ``settle`` does; then it is still there.
+        """
+        with LAUNCHING:
+            self._settle()
             report = tuple(self.words)
             self.words[:] = [0] * len(report)
         return self._failure(report) if report[FLAG] else None
@@ -51,9 +54,12 @@ class LateReport:
 
 
 WATCHED: dict[LateReport, None] = {}
-"""Reports of kernels that ran, or may still run, since somebody waited for their device."""
+"""Reports of kernels that were launched since somebody waited for their device.
 
-_LOCK = threading.Lock()
+One is entered behind its launches, and who waits takes it out before that: so none is missed."""
+
+LAUNCHING = threading.Lock()
+"""Held while kernels that report are launched, and while a report is taken, so that nothing is written meanwhile."""
 
 
 def raise_found() -> None:
@@ -65,11 +71,18 @@ def raise_found() -> None:
                 raise error
 
 
-def forget_read() -> None:
-    """Somebody has waited for all devices and asked for what was found."""
-    for report in tuple(WATCHED):
-        if not report.kept:
-            WATCHED.pop(report, None)
+def raise_after(wait: Callable[[], object]) -> None:
+    """Wait for all devices, and raise what kernels have found.  Reports in which they found nothing are let go of."""
+    before = [report for report in tuple(WATCHED) if not report.kept]
+    for report in before:
+        WATCHED.pop(report, None)
+    done = False
+    try:
+        wait()
+        done = True
+    finally:
+        WATCHED.update(dict.fromkeys(report for report in before if report.words[FLAG] or not done))
+    raise_found()
 
 
 @atexit.register

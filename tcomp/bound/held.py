@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tcomp.arrays.arrays import kind_of
-from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
+from tcomp.arrays.devices import MAIN, Place, cupy_module, wait
 from tcomp.arrays.kinds import View
-from tcomp.arrays.late import raise_found
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.runtime.arguments import constant, is_scalar, misplaced, read_input
@@ -79,18 +78,8 @@ def hold(function: Function, given: Mapping[str, Any], before: Held = NOTHING) -
         if isinstance(own, np.ndarray):
             own.setflags(write=False)
         arrays[tensor.name], views[tensor.name] = own, kind_of(own).view(own)
-    settle(place)
+    wait(place.memory, place.device)  # later calls may use another stream
     return Held(arrays, views, constants)
-
-
-def settle(place: Place) -> None:
-    """Wait until a device has written what was given to it, on whatever stream: later calls may use another one.
-
-    Raises what checks of kernels have found.
-    """
-    if place.memory is Memory.CUDA:
-        cupy_module().cuda.Device(place.device).synchronize()
-        raise_found()
 
 
 def _moved(array: Any, place: Place) -> Any:

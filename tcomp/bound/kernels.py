@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tcomp.arrays.arrays import default_kind, kind_of
-from tcomp.arrays.devices import MAIN, Place
+from tcomp.arrays.devices import MAIN, Place, wait
 from tcomp.arrays.kinds import ArrayKind
 from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, Argument, Source
 from tcomp.bound.ahead import aligned
-from tcomp.bound.held import Held, settle
+from tcomp.bound.held import Held
 from tcomp.grammar.tree.function import Function
 from tcomp.model.build import build
 from tcomp.model.scop import Part, Sizes
@@ -98,7 +98,7 @@ class Shared:
         report = run.at(site_of(kind, place, failure))(addresses)
         if report is not None:
             raise failure(report)
-        settle(place)
+        wait(place.memory, place.device)
         size = sum(_bytes(a) for a in source.called if a.role != "input")
         return Computed(dict(made), size, time.perf_counter() - begun)
 

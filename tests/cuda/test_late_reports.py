@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,3 +84,44 @@ def test_what_nobody_asked_for_is_printed_in_the_end(faulty: FakeDevices, capsys
     tc.define(LOOKUP).lookup(cupy.on(VALUES), cupy.on(np.zeros(4, np.int32)))
     late._print_unread()
     assert "subscript I(n) of T in dimension 0 is 99" in capsys.readouterr().err
+
+
+def test_what_is_launched_while_another_thread_waits_is_not_forgotten(faulty: FakeDevices) -> None:
+    """A call begins before ``synchronize`` and launches behind the wait: the next one raises what it finds."""
+    operation, cupy = tc.define(LOOKUP).lookup, faulty.cupy
+    table, indices = cupy.on(VALUES), cupy.on(np.zeros(4, np.int32))
+    operation(table, indices)
+    lookup, waiting = cupy.bodies["lookup_0"], threading.Thread(target=tc.synchronize)
+    cupy.failing = True
+
+    def launched_late(grid: Any, block: Any, t: int, i: int, b: int, report: int) -> None:
+        waiting.start()
+        waiting.join()
+        lookup(grid, block, t, i, b, report)
+
+    cupy.bodies["lookup_0"] = launched_late
+    operation(table, indices)
+    cupy.bodies["lookup_0"] = lookup
+    assert waiting.ident is not None
+    with pytest.raises(tc.ShapeError, match=MESSAGE):
+        tc.synchronize()
+
+
+def test_an_error_of_the_device_itself_is_told_as_one_and_the_report_kept(
+    faulty: FakeDevices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation, cupy = tc.define(LOOKUP).lookup, faulty.cupy
+    table, indices = cupy.on(VALUES), cupy.on(np.zeros(4, np.int32))
+    cupy.failing = True
+    operation(table, indices)
+    with monkeypatch.context() as patched:
+        patched.setattr(cupy, "_note", _broken)
+        with pytest.raises(tc.TcompError, match=r"CUDA failed .* an illegal memory access"):
+            operation(table, indices)
+    with pytest.raises(tc.ShapeError, match=MESSAGE):
+        tc.synchronize()
+
+
+def _broken(event: str, *_: Any) -> None:
+    if event == "device synchronize":
+        raise RuntimeError("an illegal memory access was encountered")

@@ -25,7 +25,7 @@ from tcomp.arrays.devices import (
     driver_version,
     runs_on,
 )
-from tcomp.arrays.late import WATCHED, LateReport, raise_found
+from tcomp.arrays.late import LAUNCHING, WATCHED, LateReport, raise_found
 from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.cuda import tensormaps
 from tcomp.backends.cuda.tensormaps import MAP_BYTES, Maps
@@ -254,8 +254,13 @@ class CudaRun:
     def _new_report(self) -> LateReport:
         """Memory of the host that kernels write, too: the driver gives it one address for both."""
         memory = self._cuda.alloc_pinned_memory(_REPORT_BYTES)
-        settle = self._cuda.Device(self._device).synchronize
-        return LateReport(memory, memory.ptr, _REPORT_WORDS, self._site.failure, settle)
+        return LateReport(memory, memory.ptr, _REPORT_WORDS, self._site.failure, self._settle)
+
+    def _settle(self) -> None:
+        try:
+            self._cuda.Device(self._device).synchronize()
+        except RuntimeError as error:
+            raise self.failure(error) from None
 
     def __call__(self, addresses: Sequence[int]) -> None:
         """Launch on the arguments at these addresses; see ``Run``.  Waits for nothing.
@@ -266,22 +271,30 @@ class CudaRun:
             raise_found()
         try:
             before = self._current()
+            run = self._run if self._report is None else self._run_checked
             if before == self._device:
-                self._run(addresses)
+                run(addresses)
                 return
             runtime = self._cuda.runtime
             runtime.setDevice(self._device)
             try:
-                self._run(addresses)
+                run(addresses)
             finally:
                 runtime.setDevice(before)
         except (MemoryError, RuntimeError) as error:
             raise self.failure(error) from None
 
+    def _run_checked(self, addresses: Sequence[int]) -> None:
+        """The same of kernels that report; nobody takes a report meanwhile, and it is watched from then on."""
+        assert self._report is not None
+        with LAUNCHING:
+            try:
+                self._run(addresses)
+            finally:
+                WATCHED[self._report] = None
+
     def _run(self, addresses: Sequence[int]) -> None:
         stream, (slots, parameters), memory = self._stream(), self._frame.ready, None
-        if self._report is not None:
-            WATCHED[self._report] = None
         if self._plain:
             self._pack(slots, 0, *addresses, *self._offsets, self._report_address)
         else:
@@ -294,10 +307,7 @@ class CudaRun:
                 self._in_turn(self._turns, dict(zip(self._names, values, strict=True)), stream)
         if self._turns is None:
             for position, given in enumerate(parameters):
-                try:
-                    self._launch_kernel(*self._heads[position], stream, given, 0)
-                except RuntimeError as error:
-                    raise self._launch_failure(self._launches[position], error) from None
+                self._launch(position, stream, given)
         if stream and self._is_recorded(stream):
             self._note_recorded(memory)
 
