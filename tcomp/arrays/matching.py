@@ -7,7 +7,7 @@ graphs with, where torch has that.  It says no where anything is unusual, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Matcher = Callable[[tuple[Any, ...]], tuple[int, ...] | None]
@@ -55,24 +55,11 @@ def tensor_matcher(
         wanting = any(a.requires_grad for a in tensors.values())
         tests += ["not enabled()"] if recorded else ["enabled()"] if wanting else []
     tests += ["forward_mode._current_level >= 0", "modes()", "tracing() is not None"]
-    pointers = [f"p{n}" for n in tensors]
-    lines = [
-        "def match(arguments):",
-        "    try:",
-        f"        {', '.join(names)}, = arguments",
-        f"        if {' or '.join(tests)}:",
-        "            return None",
-        *[f"        {p} = {n}.data_ptr()" for p, n in zip(pointers, tensors, strict=True)],
-        # Sparse tensors, and those that stand for others, have no strides or no address; and other arguments nothing.
-        "    except (RuntimeError, ValueError, TypeError, AttributeError):",
-        "        return None",
-        f"    if {' or '.join(_misplaced(pointers, tensors.values(), masks))}:",
-        "        return None",
-        f"    return {', '.join(pointers)},",
-    ]
-    exec("\n".join(lines), known)
-    match: Matcher = known["match"]
-    return match
+    places = {f"p{n}": f"{n}.data_ptr()" for n in tensors}
+    # Memory that torch was given back has no address.
+    misplaced = [*_misplaced(places, masks), *(f"not p{n}" for n, t in tensors.items() if t.numel())]
+    # Sparse tensors, and those that stand for others, have no strides or no address; and other arguments nothing.
+    return _written(names, tests, places, "RuntimeError, ValueError, TypeError, AttributeError", misplaced, known)
 
 
 def device_matcher(ndarray: type, arguments: Sequence[Any], masks: Sequence[int]) -> Matcher | None:
@@ -101,32 +88,42 @@ def device_matcher(ndarray: type, arguments: Sequence[Any], masks: Sequence[int]
             f"not {name}._c_contiguous" if in_order else f"{name}.strides != {name}_strides",
             f"(m{name} := {name}.data).device_id != {value.data.device_id}",
         ]
-    pointers = [f"p{n}" for n in arrays]
+    places = {f"p{n}": f"m{n}.ptr" for n in arrays}
+    return _written(names, tests, places, "ValueError", _misplaced(places, masks), known)
+
+
+def _written(
+    names: Sequence[str], tests: Sequence[str], places: Mapping[str, str], errors: str, misplaced: Sequence[str],
+    known: dict[str, Any],
+) -> Matcher:  # fmt: skip
+    """The function.
+
+    It gives the ``places``, addresses by what they are called, unless a test holds of the arguments, or of addresses
+    that are ``misplaced``, or one of some errors comes.  ``known`` is what the tests compare with.
+    """
     lines = [
         "def match(arguments):",
         "    try:",
         f"        {', '.join(names)}, = arguments",
         f"        if {' or '.join(tests)}:",
         "            return None",
-        "    except ValueError:",
+        *[f"        {pointer} = {place}" for pointer, place in places.items()],
+        f"    except ({errors},):",
         "        return None",
-        *[f"    p{n} = m{n}.ptr" for n in arrays],
-        f"    if {' or '.join(_misplaced(pointers, (), masks))}:",
-        "        return None",
-        f"    return {', '.join(pointers)},",
+        *([f"    if {' or '.join(misplaced)}:", "        return None"] if misplaced else []),
+        f"    return {', '.join(places)},",
     ]
     exec("\n".join(lines), known)
     match: Matcher = known["match"]
     return match
 
 
-def _misplaced(pointers: Sequence[str], tensors: Any, masks: Sequence[int]) -> list[str]:
-    """Tests for addresses that are no multiple of what they must be, and for memory that torch was given back."""
+def _misplaced(pointers: Iterable[str], masks: Sequence[int]) -> list[str]:
+    """Tests for addresses that are no multiple of what they must be."""
     by_mask: dict[int, list[str]] = {}
     for pointer, mask in zip(pointers, masks, strict=True):
         by_mask.setdefault(mask, []).append(pointer)
-    tests = [f"({' | '.join(some)}) & {mask}" for mask, some in by_mask.items() if mask]
-    return tests + [f"not {p}" for p, t in zip(pointers, tensors, strict=False) if t.numel()] or ["False"]
+    return [f"({' | '.join(some)}) & {mask}" for mask, some in by_mask.items() if mask]
 
 
 def _comparisons(name: str, value: Any, known: dict[str, Any]) -> list[str]:
