@@ -53,8 +53,7 @@ class Bounds:
             before = time.thread_time()
             if before - self._began > SECONDS:
                 raise self._too_complex(operations, before - self._began)
-            context.reset_operations()
-            context.set_max_operations(operations)
+            _allow(operations)
             try:
                 return step()
             except (isl.Error, TypeError):
@@ -91,15 +90,12 @@ def bounded(function: Function) -> Iterator[Bounds]:
         finally:
             working = False
             context.resume()
-            context.set_max_operations(0)
-            context.reset_operations()
+            _allow(0)
 
 
 def attempted(step: Callable[[], Value], operations: int) -> Value | None:
     """The result of a step, or None where it would take isl more operations; not within ``bounded``."""
-    context = isl.DEFAULT_CONTEXT
-    context.reset_operations()
-    context.set_max_operations(operations)
+    _allow(operations)
     try:
         return step()
     except (isl.Error, TypeError):
@@ -107,8 +103,13 @@ def attempted(step: Callable[[], Value], operations: int) -> Value | None:
             raise
         return None
     finally:
-        context.set_max_operations(0)
-        context.reset_operations()
+        _allow(0)
+
+
+def _allow(operations: int) -> None:
+    """Let isl do so many operations from now on; as many as it takes if it is 0."""
+    isl.DEFAULT_CONTEXT.reset_operations()
+    isl.DEFAULT_CONTEXT.set_max_operations(operations)
 
 
 def _gave_up() -> bool:
