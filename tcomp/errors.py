@@ -179,6 +179,10 @@ class MissingPackageError(TargetError):
     """A package is not installed that only some programs or commands need; the message names it."""
 
 
+class MissingOperationError(TargetError):
+    """The target has no operation that an option asks for."""
+
+
 class NetworkError(TcompError):
     """A network cannot be read or compiled; the message names the node, its operator and its place in the module."""
 

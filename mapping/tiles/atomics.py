@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tcomp.errors import CompileError, Diagnostic
+from tcomp.errors import Diagnostic, MissingOperationError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Cluster, Plan
@@ -20,7 +20,7 @@ from tcomp.model.scop import Scop, ScopStatement
 def meet_in_elements(words: tuple[int, ...], enough: int, plan: Plan, options: MappingOptions) -> Plan:
     """Make reductions atomic that leave fewer than ``enough`` elements side by side, if the user allows that.
 
-    A target has such operations on elements of so many ``words`` of bytes.  Raises CompileError for others.
+    A target has such operations on elements of so many ``words`` of bytes.  Raises MissingOperationError for others.
     """
     if not options.atomics or not words:
         return plan
@@ -59,7 +59,7 @@ def _refuse_others(scop: Scop, statement: ScopStatement, words: tuple[int, ...])
     if storage.dtype.itemsize in words:
         return
     sizes = " or ".join(map(str, words))
-    raise CompileError(
+    raise MissingOperationError(
         Diagnostic(
             f"there is no atomic `{statement.reduction}=` of {storage.dtype} here, only of elements of {sizes} bytes",
             hint="reduce in int32 or float, or leave the option atomics out",

@@ -21,7 +21,15 @@ from tcomp.backends.host.runtime import HostRuntime, dirty_scratch
 from tcomp.backends.simulator.report import SimulationError
 from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation, lower
-from tcomp.errors import CompileError, LegalityError, MissingPackageError, ProgramWarning, ShapeError, TcompError
+from tcomp.errors import (
+    CompileError,
+    LegalityError,
+    MissingOperationError,
+    MissingPackageError,
+    ProgramWarning,
+    ShapeError,
+    TcompError,
+)
 from tcomp.fuzzing.cases import Case
 from tcomp.fuzzing.deviceruns import SpoiledError, device_works, run_on_device
 from tcomp.fuzzing.machinery import machinery
@@ -217,9 +225,7 @@ def _of_error(error: Exception) -> Outcome:
             return Outcome(Verdict.FAILED, "written where it must not be", trace)
         case SimulationError():
             return Outcome(Verdict.FAILED, f"simulator: {error.report.findings[0].kind}", str(error))
-        case CompileError() if error.message.startswith("there is no atomic"):
-            return Outcome(Verdict.REFUSED, normalised(error.message))
-        case TooComplexError() | MissingPackageError():
+        case TooComplexError() | MissingPackageError() | MissingOperationError():
             return Outcome(Verdict.REFUSED, normalised(error.message))
         case LegalityError():
             return Outcome(Verdict.FAILED, "illegal plan", trace)

@@ -81,7 +81,7 @@ def test_few_threads_do_not_meet() -> None:
 
 def test_a_gpu_has_none_of_short_elements() -> None:
     f = tc.define(SUMS.replace("TYPE", "int16").replace("OP", "max=")).f
-    with pytest.raises(tc.CompileError, match=r"no atomic `max=` of int16 here, only of elements of 4 or 8 bytes"):
+    with pytest.raises(tc.TargetError, match=r"no atomic `max=` of int16 here, only of elements of 4 or 8 bytes"):
         f.compile(sizes={"N": 40}, target="simulator", options=ATOMICS)
 
 
