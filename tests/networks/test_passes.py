@@ -17,9 +17,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as f  # noqa: E402
 
 import tcomp as tc  # noqa: E402
-from tcomp.networks import Call, Network, NetworkOptions, Value  # noqa: E402
-from tcomp.networks.lowering.passes import cancel_turns  # noqa: E402
-from tcomp.networks.texts import elements  # noqa: E402
+from tcomp.networks import NetworkOptions  # noqa: E402
 
 
 class Passes(nn.Module):
@@ -183,25 +181,6 @@ def test_files_that_hold_no_network(tmp_path: Path) -> None:
     net = tc.compile_network(nn.ReLU().eval(), torch.ones(3))
     with pytest.raises(tc.NetworkError, match="cannot be written"):
         net.save(tmp_path / "missing" / "net.tcn")
-
-
-def test_a_turn_and_its_inverse_cancel() -> None:
-    there, back, again = (elements.permute(order) for order in ((0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 1, 2)))
-    shapes = {"x": (1, 2, 3, 4), "a": (1, 4, 2, 3), "b": (1, 2, 3, 4), "c": (1, 4, 2, 3), "d": (1, 3, 4, 2)}
-    roles = {"x": "input", "a": "temporary", "b": "temporary", "c": "output", "d": "output"}
-    values = tuple(Value(name, "float32", shapes[name], roles[name]) for name in shapes)
-    calls = [(there, "x", "a"), (back, "a", "b"), (again, "b", "c"), (again, "a", "d")]
-    made = tuple(Call(d.name, (given,), (), (result,)) for d, given, result in calls)
-    network = Network("turns", values, made, {d.name: d for d, _, _ in calls}).checked()
-    shorter = cancel_turns(network)
-    assert [(call.arguments, call.results) for call in shorter.calls] == [
-        (("x",), ("a",)),
-        (("x",), ("c",)),
-        (("a",), ("d",)),
-    ]
-    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
-    for one, other in zip(network.reference(x), shorter.reference(x), strict=True):
-        assert (one == other).all()
 
 
 def test_ablation_measures_what_passes_change() -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.networks import Call, Network, Value
 from tcomp.networks.rewriting.applying import rewrite
 from tcomp.networks.rewriting.proving import pairs, prove
 from tcomp.networks.rewriting.rules import Rule
-from tcomp.networks.rewriting.table import RULES
+from tcomp.networks.rewriting.table import RULES, VIEWS
+from tcomp.networks.texts import elements
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -37,6 +39,24 @@ def test_a_rule_holds(name: str) -> None:
         given.append(np.float32(rule.when.get(tensor.name, 0)) if tensor.name in rule.when
                      else random.uniform(0.5, 2, shape).astype("f4"))  # fmt: skip
     np.testing.assert_allclose(after.reference(*given), before.reference(*given), rtol=1e-5, atol=1e-6)
+    if not rule.reassociates:
+        for given in specials(rule, pair.shapes, [t.name for t in before.function.inputs]):
+            with np.errstate(all="ignore"):
+                one, two = (np.asarray(side.reference(*given)) for side in (before, after))
+            np.testing.assert_allclose(two, one, rtol=1e-6)  # the interpreter rounds what is stored
+            assert ((np.signbit(one) == np.signbit(two)) | np.isnan(one)).all(), (given, one, two)
+
+
+def specials(rule: Rule, shapes: Any, names: list[str]) -> Any:
+    """Arguments with zeros of both signs, infinities and NaN; zeros of both signs for what is 0, too."""
+    random = np.random.default_rng(2)
+    numbers = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5, 7.0], np.float32)
+    for sign in (1, -1):
+        for _ in range(5):
+            yield [
+                np.float32(rule.when[n] or sign * 0.0) if n in rule.when else random.choice(numbers, shape)
+                for n, shape in zip(names, shapes, strict=True)
+            ]
 
 
 WRONG = {
@@ -154,3 +174,43 @@ def test_outputs_that_are_one_value_stay_two() -> None:
     found = rewrite(network)[0].reference(X[0].numpy())
     for mine, theirs in zip(found, Twice()(X[0]), strict=True):
         np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_turns_of_turns_are_one_or_none(others: bool) -> None:
+    """Also where something else reads what is turned first."""
+    there, back, negated = elements.permute((0, 3, 1, 2)), elements.permute((0, 2, 3, 1)), elements.unary("neg", 4)
+    shapes = {"x": (1, 2, 3, 4), "a": (1, 4, 2, 3), "b": (1, 2, 3, 4), "c": (1, 2, 3, 4), "d": (1, 3, 4, 2)}
+    roles = {"x": "input", "a": "temporary", "b": "temporary", "c": "output", "d": "output"}
+    calls = [(there, "x", "a"), (back, "a", "b"), (negated, "b", "c"), (there, "a", "d")]
+    if others:
+        shapes["e"], roles["e"] = (1, 4, 2, 3), "output"
+        calls.append((negated, "a", "e"))
+    values = tuple(Value(name, "float32", shapes[name], roles[name]) for name in shapes)
+    made = tuple(Call(d.name, (given,), (), (result,)) for d, given, result in calls)
+    network = Network("turns", values, made, {d.name: d for d, _, _ in calls}).checked()
+    shorter, _ = rewrite(network, rules=VIEWS)
+    assert [(call.function, call.arguments) for call in shorter.calls if call.results[0] in "cd"] == [
+        ("neg_4d", ("x",)),
+        ("permute_0312", ("a",)) if others else ("permute_0231", ("x",)),
+    ]
+    assert any(call.results == ("a",) for call in shorter.calls) == others
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    for one, other in zip(network.reference(x), shorter.reference(x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [lambda x: (x * 1e30) * 1e30, lambda x: nn.functional.linear(x, torch.eye(4), torch.ones(4)) / 0.0],
+    ids=["scales", "weights"],
+)
+def test_finite_numbers_do_not_become_infinite(forward: Any) -> None:
+    class Module(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return forward(x)
+
+    x = torch.tensor([[0.0, -1.0, 2.0, 0.0]])
+    network = tc.networks.from_torch(Module().eval(), x)
+    found = rewrite(network)[0].reference(x.numpy())
+    np.testing.assert_array_equal(found, Module()(x).numpy())

@@ -17,6 +17,7 @@ from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.integers import integer_layers
 from tcomp.networks.rewriting.applying import Rewrite, rewrite
+from tcomp.networks.rewriting.table import VIEWS
 from tcomp.networks.texts import layers
 from tcomp.networks.views import applied
 from tcomp.networks.weights import Weights
@@ -104,27 +105,6 @@ def point_convolutions(network: Network) -> Network:
     return replace(network, calls=tuple(calls), definitions=definitions).checked()
 
 
-def cancel_turns(network: Network) -> Network:
-    """A tensor that is turned and straight back is read as it was: ``permute_0312``, then ``permute_0231``."""
-    values, outputs = network.by_name, {value.name for value in network.outputs}
-    makers: dict[str, Call] = {}
-    stands: dict[str, str] = {}
-    calls = []
-    for call in network.calls:
-        call = replace(call, arguments=tuple(stands.get(name, name) for name in call.arguments))
-        before = makers.get(call.arguments[0]) if call.arguments else None
-        if before is not None and call.results[0] not in outputs:
-            inner, outer = (network.definitions[one.function].view for one in (before, call))
-            turned = inner[:1] == outer[:1] == ("permute",) and len(inner) == len(outer)
-            if turned and all(inner[1 + int(k)] == axis for axis, k in enumerate(outer[1:])):
-                stands[call.results[0]] = before.arguments[0]
-                continue
-        makers |= dict.fromkeys(call.results, call)
-        calls.append(call)
-    assert all(values[old].shape == values[new].shape for old, new in stands.items())
-    return _with_calls(network, calls, Weights(network.weights)) if stands else network
-
-
 def _with_calls(network: Network, calls: list[Call], weights: Weights) -> Network:
     """A network with other calls: without those that no output needs, and without values that nobody reads."""
     needed = {value.name for value in network.outputs}
@@ -185,5 +165,8 @@ def lower(network: Network, options: NetworkOptions) -> Lowered:
             algorithms=options.choose_algorithms,
             innermost=options.choose_layouts,
         )
-        stages[name] = cancel_turns(chosen)
+        stages[name] = chosen
+        if options.rewrite:  # what is turned for a layer may be turned back behind it
+            stages[name], turned = rewrite(chosen, leave=options.leave_rules, rules=VIEWS)
+            rewrites += turned
     return Lowered(stages, choices, rewrites)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from tcomp.engine import define
 from tcomp.grammar.tree import syntax
 from tcomp.networks.lowering.rebuilding import Parts
 from tcomp.networks.network import Call, Definition, Network, Number
+from tcomp.networks.rewriting.families import is_nothing
 from tcomp.networks.rewriting.matching import Graph, Match, Rules, match
 from tcomp.networks.rewriting.rules import Rule
 from tcomp.networks.rewriting.table import RULES
@@ -24,6 +26,7 @@ from tcomp.networks.views import spread
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _MOST_SWEEPS = 50
+_FUNCTIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _KNOWN = {body.format(x="{a}"): name for name, body in elements.UNARY.items()}
 """Functions of one element that networks have a def for."""
 
@@ -74,6 +77,7 @@ def _sweep(network: Network, rules: Rules) -> tuple[Network, list[Rewrite]]:
     graph = Graph(network)
     parts = Parts(network)
     taken: set[int] = set()
+    gone: set[int] = set()
     written: dict[int, list[Call]] = {}
     stands: dict[str, str] = {}
     made: list[Rewrite] = []
@@ -86,10 +90,11 @@ def _sweep(network: Network, rules: Rules) -> tuple[Network, list[Rewrite]]:
             calls = writer.calls()
             if calls is None or not stands.keys().isdisjoint(writer.stands):
                 continue  # a value has one name: the next sweep sees which
-            before, after = (_cost(parts, every) for every in (found.calls, calls))
+            before, after = (_cost(parts, every) for every in (found.replaces, calls))
             if after >= before:
                 continue
             taken.update(map(id, found.calls))
+            gone.update(map(id, found.replaces))
             written[id(call)] = calls
             stands |= writer.stands
             made.append(Rewrite(looked.rule.name, call.results[0], before[1] - after[1], before[0] - after[0]))
@@ -102,7 +107,7 @@ def _sweep(network: Network, rules: Rules) -> tuple[Network, list[Rewrite]]:
         return name
 
     for call in network.calls:
-        for one in written.get(id(call), [] if id(call) in taken else [call]):
+        for one in written.get(id(call), [] if id(call) in gone else [call]):
             names = tuple(map(name_of, one.arguments)), tuple(map(name_of, one.results))
             parts.calls.append(replace(one, arguments=names[0], results=names[1]))
     return parts.network(), made
@@ -129,10 +134,13 @@ class _Writer:
         self.place = found.calls[0].place
 
     def calls(self) -> list[Call] | None:
-        """All of them; None where the result is an output that is also an input or a weight."""
+        """All of them; None where the result is an output that is also an input or a weight, and where numbers that are
+        made of finite ones are not."""
         for statement in self.match.instance.after.body:
             assert isinstance(statement, syntax.Statement)
             value, target = statement.value, statement.target.name
+            if self._is_lost(value):
+                return None
             if isinstance(value, syntax.Name) or (isinstance(value, syntax.Apply) and value.function.name in self.names
                                                   and value.arguments == (statement.subscripts or ())):  # fmt: skip
                 source = self.names[value.name if isinstance(value, syntax.Name) else value.function.name]
@@ -144,9 +152,32 @@ class _Writer:
                 self._call(value, target)
             elif statement.subscripts is None:
                 self.numbers[target] = _number(value, self.numbers)
-            else:
-                self._elements(statement, target)
+            elif not self._elements(statement, target):
+                return None
         return self.made
+
+    def _is_lost(self, expr: syntax.Expr) -> bool:
+        """Whether something in an expression is made of finite numbers that are known, and is not finite."""
+        parts = syntax.children(expr)
+        known = [self._known(part) for part in parts]
+        finite = bool(known) and all(k is not None and np.isfinite(k) for k in known)
+        found = self._known(expr) if finite else None
+        return (found is not None and not np.isfinite(found)) or any(map(self._is_lost, parts))
+
+    def _known(self, expr: syntax.Expr) -> np.float32 | None:
+        """What an expression of numbers is, in float32."""
+        match expr:
+            case syntax.Number():
+                return np.float32(expr.text)
+            case syntax.Name():
+                number = self.numbers.get(expr.name)
+                number = self.graph.number(self.names.get(expr.name, "")) if number is None else number
+                return None if number is None else np.float32(number)
+            case syntax.Binary() if expr.op in _FUNCTIONS:
+                lhs, rhs = self._known(expr.lhs), self._known(expr.rhs)
+                with np.errstate(all="ignore"):
+                    return None if lhs is None or rhs is None else np.float32(_FUNCTIONS[expr.op](lhs, rhs))
+        return None
 
     def _same(self, source: str) -> bool:
         """Let the result be a value that there is."""
@@ -206,8 +237,11 @@ class _Writer:
         self._enter(view, Call(view.name, (name,), (), (made,), self.place))
         return made
 
-    def _elements(self, statement: syntax.Statement, target: str) -> None:
-        """A call of a new def, which is a function of elements; of weights alone it is computed at once."""
+    def _elements(self, statement: syntax.Statement, target: str) -> bool:
+        """A call of a new def, which is a function of elements; of weights alone it is computed at once.
+
+        False where weights that are made of finite ones are not.
+        """
         extents, axes = self._extents(statement), [str(s) for s in statement.subscripts or ()]
         shape = tuple(extents[a] for a in axes)
         operands: list[str] = []
@@ -240,11 +274,15 @@ class _Writer:
         )
         if target != "Y" and all(v.role == "weight" for v in values):
             arrays = [self.parts.weights[v.name] for v in values]
-            self.names[target] = self.parts.another_weight(operands[0], _computed(made, arrays, numbers))
-            return
+            array = _computed(made, arrays, numbers)
+            if not np.isfinite(array).all() and all(np.isfinite(a).all() for a in arrays):
+                return False
+            self.names[target] = self.parts.another_weight(operands[0], array)
+            return True
         result = self.names["Y"] if target == "Y" else self.parts.temporary(name, "float32", shape)
         self.names[target] = result
         self._enter(made, Call(made.name, tuple(operands), tuple(numbers.items()), (result,), self.place))
+        return True
 
     def _call(self, value: syntax.Apply, target: str) -> None:
         """A call of a def that a word stands for."""
@@ -259,6 +297,8 @@ class _Writer:
         head = definition.text.partition("->")[0]
         kept = {n: k for n, k in self.match.constants.items() if f" {n}," in head or f" {n})" in head}
         constants = tuple({**kept, **given}.items())
+        if target == "Y" and is_nothing(definition) and self._same(arguments[0]):
+            return
         if target == "Y":
             result = self.names["Y"]
         else:
@@ -292,7 +332,8 @@ def _rebuilt(expr: syntax.Expr, change: Any) -> syntax.Expr:
 def _computed(definition: Definition, arrays: Sequence[Array], numbers: Mapping[str, Number]) -> Array:
     """What a def makes of weights, in float64 and rounded once."""
     operation = define(definition.text)[definition.name]
-    return np.asarray(operation.reference(*arrays, *(np.float32(k) for k in numbers.values())))
+    with np.errstate(all="ignore"):
+        return np.asarray(operation.reference(*arrays, *(np.float32(k) for k in numbers.values())))
 
 
 def _number(expr: syntax.Expr, numbers: Mapping[str, Number]) -> Number:

@@ -106,6 +106,11 @@ def _keeps(definition: Definition) -> bool:
     return definition.view == ("reshape",) and bool(to) and before == after
 
 
+def is_nothing(definition: Definition) -> bool:
+    """Whether a view gives what it takes."""
+    return _is_idle(definition) or _keeps(definition)
+
+
 IDLE_PERMUTE = Word(_is_idle, lambda: [Sample(elements.permute((0, 1, 2)), axes=3)])
 IDLE_RESHAPE = Word(_keeps, lambda: [Sample(elements.reshape((2, 3), (2, 3)), axes=2)])
 PRODUCT = one(layers.matmul((2, 2, 2, 2), (2, 2, 2, 2)))

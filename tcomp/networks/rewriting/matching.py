@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,9 @@ from tcomp.networks.rewriting.rules import MOST_AXES, Instance, Look, Rule, Word
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A rule that holds: which values its names are, which numbers, and the calls that it replaces.
+    """A rule that holds: which values its names are, which numbers, its ``calls``, the last statement's first.
+
+    ``replaces`` has those of the calls that go: what others read as well stays.
 
     ``constants`` are those of the calls, but for such that the rule names.
     """
@@ -25,6 +28,7 @@ class Match:
     numbers: Mapping[str, Number]
     constants: Mapping[str, Number]
     calls: tuple[Call, ...]
+    replaces: tuple[Call, ...]
 
 
 class Graph:
@@ -64,8 +68,10 @@ class Graph:
 
     def number(self, name: str) -> float | None:
         """The element of a weight that has a single one."""
-        array = self.network.weights.get(name)
-        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+        value = self.values.get(name)
+        if value is None or value.role != "weight" or math.prod(value.shape) != 1:
+            return None
+        return float(self.network.weights[name].reshape(-1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +146,9 @@ class _Matcher:
         """The first way in which all statements fit."""
         start = _State({"Y": call.results[0]}, {}, {})
         for state, calls in self._statements(list(self.instance.before.body), start, ()):
-            if self._holds(state, calls):
-                return Match(self.instance, state.values, state.numbers, state.constants, calls)
+            if self._holds(state):
+                gone = self._replaced(calls)
+                return Match(self.instance, state.values, state.numbers, state.constants, calls, gone)
         return None
 
     def _statements(
@@ -300,14 +307,20 @@ class _Matcher:
         number = found.numbers.get("", self.graph.number(found.values.get("", "")))
         return None if number is None else np.float32(number)
 
-    def _holds(self, state: _State, calls: tuple[Call, ...]) -> bool:
-        """Whether nothing else reads what is between, and the rule's conditions hold."""
+    def _replaced(self, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        """The last call, and those of the others that make nothing for calls that stay, and no output."""
+        gone = list(calls)
+        for _ in calls:
+            for call in gone[1:]:
+                (name,) = call.results
+                read = any(reader not in gone for reader in self.graph.readers.get(name, ()))
+                if read or self.graph.values[name].role != "temporary":
+                    gone.remove(call)
+        return tuple(gone)
+
+    def _holds(self, state: _State) -> bool:
+        """Whether the rule's conditions hold."""
         rule, values = self.instance.rule, self.graph.values
-        for statement in self.instance.before.body[:-1]:
-            assert isinstance(statement, syntax.Statement)
-            name = state.values[statement.target.name]
-            if values[name].role != "temporary" or any(r not in calls for r in self.graph.readers[name]):
-                return False
         if any(values[name].dtype != "float32" for name in state.values.values()):
             return False
         if any(name in state.values and state.values[name] not in self.graph.network.weights for name in rule.weights):

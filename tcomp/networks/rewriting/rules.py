@@ -60,7 +60,8 @@ class Rule:
         when: what numbers are.
         weights: parameters that must be known before any input, so that what is made of them alone costs nothing.
         numbers: scalars that must be known, since they become numbers in the text.
-        reassociates: whether sums or products are made in another order, so that results may be rounded otherwise.
+        reassociates: whether results may be rounded otherwise, since sums or products are made in another order, or are
+            zeros of another sign.
     """
 
     name: str
