@@ -10,6 +10,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.networks import Call, Network, Value
+from tcomp.networks.lowering.rebuilding import Parts
 from tcomp.networks.rewriting.applying import rewrite
 from tcomp.networks.rewriting.proving import pairs, prove
 from tcomp.networks.rewriting.rules import Rule
@@ -214,3 +215,9 @@ def test_finite_numbers_do_not_become_infinite(forward: Any) -> None:
     network = tc.networks.from_torch(Module().eval(), x)
     found = rewrite(network)[0].reference(x.numpy())
     np.testing.assert_array_equal(found, Module()(x).numpy())
+
+
+def test_an_output_that_nothing_makes_is_an_error() -> None:
+    parts = Parts(tc.networks.from_torch(nn.Tanh().eval(), X[0]))
+    with pytest.raises(tc.NetworkError, match="no call makes the output"):
+        parts.network()

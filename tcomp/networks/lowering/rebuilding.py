@@ -78,7 +78,9 @@ class Parts:
         values = [
             value
             for value in self.values.values()
-            if value.role == "input" or value.name in made or (value.role == "weight" and value.name in needed)
+            if value.role in ("input", "output")
+            or value.name in made
+            or (value.role == "weight" and value.name in needed)
         ]
         values.sort(key=lambda value: _ROLES.index(value.role))
         return replace(
