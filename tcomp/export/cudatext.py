@@ -165,28 +165,48 @@ def _check(symbol: str, source: Source) -> list[str]:
     ]
 
 
-def facts(interface: Interface) -> str:
-    """``NAME.json``: all that whoever loads machine code has to know."""
-    variants = [facts_of(interface, variant) for variant in interface.variants]
+def facts(interface: Interface, architectures: Sequence[str]) -> str:
+    """``NAME.json``: all that whoever loads machine code has to know.
+
+    ``code`` are the files of each kernel as major and minor number of devices, newest first; at last PTX for all.
+    """
+    numbers = sorted((int(a.removeprefix("sm_")) for a in architectures), reverse=True)
+    variants = []
+    for variant in interface.variants:
+        symbol, source = interface.symbol(variant), variant.source
+        code = [[*divmod(n, 10), f"{symbol}_sm_{n}.cubin"] for n in numbers]
+        offsets = {t.name: t.offset for t in source.temporaries}
+        if source.checks:
+            offsets[REPORT] = room_of(source)[1]
+        known = {"code": [*code, [0, 0, f"{symbol}.ptx"]], "temporaries": offsets}
+        variants.append(facts_of(interface, variant) | known)
+    return as_json(interface, variants)
+
+
+def as_json(interface: Interface, variants: Sequence[dict[str, object]]) -> str:
+    """What is to be known of all kernels."""
     return json.dumps({"name": interface.name, "abi": ABI, "variants": variants}, indent=1) + "\n"
 
 
 def facts_of(interface: Interface, variant: Variant) -> dict[str, object]:
-    """What is to be known of one kernel."""
+    """What is to be known of one kernel, whatever loads it."""
     source = variant.source
-    room, report = room_of(source)
     return {
         "file": interface.symbol(variant),
         "sizes": variant.sizes,
         "arguments": [
-            {"name": a.name, "dtype": a.dtype.name, "shape": a.shape, "strides": a.strides, "role": a.role}
+            {
+                "name": a.name,
+                "dtype": a.dtype.name,
+                "shape": a.shape,
+                "strides": a.strides,
+                "role": a.role,
+                "alignment": ALIGNMENT if a.name in source.aligned else a.dtype.itemsize,
+            }
             for a in source.called
         ],
-        "scratch_bytes": room,
-        "report": report if source.checks else None,
+        "scratch_bytes": room_of(source)[0],
         "checks": [demanded(source.checks[n]) for n in range(len(source.checks))],
-        "temporaries": {t.name: t.offset for t in source.temporaries},
-        "aligned": source.aligned,
         "launches": [
             {
                 "kernel": launch.kernel,
@@ -204,41 +224,30 @@ def facts_of(interface: Interface, variant: Variant) -> dict[str, object]:
 _LOADER = '''\
 """{name} on arrays of {library}: make a Kernel once, then call it with inputs and outputs in the order of the def."""
 import json
-import re
-from pathlib import Path
-
 {imports}
 
 HERE = Path(__file__).parent
-FACTS = json.loads((HERE / "{name}.json").read_text())
 
 
 class Kernel:
     def __init__(self, number=0):
-        self.facts = FACTS["variants"][number]
+        self.facts = json.loads((HERE / "{name}.json").read_text())["variants"][number]
         major, minor = {capability}
-        found = {{int(re.search(r"_sm_([0-9]+)", p.name)[1]): p for p in HERE.glob(self.facts["file"] + "_sm_*.cubin")}}
-        fitting = [n for n in found if n // 10 == major and n % 10 <= minor]
-        self.path = found[max(fitting)] if fitting else HERE / (self.facts["file"] + ".ptx")
+        path = HERE / next(f for m, n, f in self.facts["code"] if m in (0, major) and (m, n) <= (major, minor))
         {load}
 
     def __call__(self, *arrays):
-        for a, wanted in zip(arrays, self.facts["arguments"], strict=True):
-            strides = {strides}
-            ones = [n == 1 for n in wanted["shape"]]
-            fits = all(one or s == w for one, s, w in zip(ones, strides, wanted["strides"]))
-            if list(a.shape) != wanted["shape"] or str(a.dtype).split(".")[-1] != wanted["dtype"] or not fits:
-                raise ValueError(f"{{wanted['name']}} must be {{wanted}}, not {{a.shape}}, {{strides}}")
-            if wanted["name"] in self.facts["aligned"] and {address} % 16:
-                raise ValueError(f"{{wanted['name']}} must begin at a multiple of 16 bytes")
         {room}
-        places = {{w["name"]: {address} for a, w in zip(arrays, self.facts["arguments"])}}
-        places |= {{name: base + offset for name, offset in self.facts["temporaries"].items()}}
-        if self.facts["report"] is not None:
-            places["*report"] = base + self.facts["report"]
+        places = {{name: {base} + offset for name, offset in self.facts["temporaries"].items()}}
+        for a, w in zip(arrays, self.facts["arguments"], strict=True):
+            strides = [t if n == 1 else {stride} for n, s, t in zip(a.shape, {strides}, w["strides"])]
+            found = [list(a.shape), str(a.dtype).split(".")[-1], strides, {address} % w["alignment"]]
+            if found != [w["shape"], w["dtype"], w["strides"], 0]:
+                raise ValueError(f"{{w['name']}} must be {{w}}, not {{found}}")
+            places[w["name"]] = {address}
         for launch in self.facts["launches"]:
             {launch}
-        if self.facts["report"] is not None:
+        if self.facts["checks"]:
             report = {report}
             if report[2]:
                 raise IndexError(f"{{self.facts['checks'][report[0]]}}, but is {{report[1]}}")
@@ -250,18 +259,19 @@ def cupy_loader(interface: Interface) -> str:
     return _LOADER.format(
         name=interface.name,
         library="CuPy",
-        imports="import cupy",
+        imports="from pathlib import Path\n\nimport cupy",
         capability="divmod(int(cupy.cuda.Device().compute_capability), 10)",
-        load="self.module = cupy.RawModule(path=str(self.path))",
-        strides="[s // a.itemsize for s in a.strides]",
+        load="self.module = cupy.RawModule(path=str(path))",
+        strides="a.strides",
+        stride="s // a.itemsize",
         address="a.data.ptr",
-        room='room = cupy.zeros(max(1, self.facts["scratch_bytes"]), "u1")\n        base = room.data.ptr',
+        base="room.data.ptr",
+        room='room = cupy.zeros(max(1, self.facts["scratch_bytes"]), "u1")',
         launch='kernel = self.module.get_function(launch["kernel"])\n'
-        '            if launch["shared_bytes"]:\n'
-        '                kernel.max_dynamic_shared_size_bytes = launch["shared_bytes"]\n'
+        '            kernel.max_dynamic_shared_size_bytes = launch["shared_bytes"]\n'
         '            passed = tuple(cupy.uint64(places[name]) for name in launch["arguments"])\n'
         '            kernel(tuple(launch["grid"]), tuple(launch["block"]), passed, shared_mem=launch["shared_bytes"])',
-        report='room[self.facts["report"]:].view("i8").get()',
+        report='room[self.facts["temporaries"]["*report"]:].view("i8").get()',
     )
 
 
@@ -270,26 +280,28 @@ def torch_loader(interface: Interface) -> str:
     return _LOADER.format(
         name=interface.name,
         library="PyTorch",
-        imports='import ctypes\n\nimport torch\n\nCUDA = ctypes.CDLL("libcuda.so.1")\n\n\n'
-        'def check(status):\n    if status:\n        raise RuntimeError(f"CUDA fails with {status}")',
+        imports="from ctypes import CDLL, addressof, byref, c_uint64, c_void_p\nfrom pathlib import Path\n\n"
+        'import torch\n\nCUDA = CDLL("libcuda.so.1")',
         capability="torch.cuda.get_device_capability()",
         load="torch.cuda.current_stream().synchronize()  # makes the context\n"
-        "        self.module, self.functions = ctypes.c_void_p(), {}\n"
-        "        check(CUDA.cuModuleLoad(ctypes.byref(self.module), str(self.path).encode()))\n"
+        "        module, self.functions = c_void_p(), {}\n"
+        "        self.check(CUDA.cuModuleLoad(byref(module), str(path).encode()))\n"
         '        for launch in self.facts["launches"]:\n'
-        '            function = self.functions[launch["kernel"]] = ctypes.c_void_p()\n'
-        '            check(CUDA.cuModuleGetFunction(ctypes.byref(function), self.module, launch["kernel"].encode()))\n'
-        '            check(CUDA.cuFuncSetAttribute(function, 8, launch["shared_bytes"]))',
-        strides="list(a.stride())",
+        '            function = self.functions[launch["kernel"]] = c_void_p()\n'
+        '            self.check(CUDA.cuModuleGetFunction(byref(function), module, launch["kernel"].encode()))\n'
+        '            self.check(CUDA.cuFuncSetAttribute(function, 8, launch["shared_bytes"]))\n\n'
+        "    def check(self, status):\n"
+        "        if status:\n"
+        '            raise RuntimeError(f"CUDA fails with {status}")',
+        strides="a.stride()",
+        stride="s",
         address="a.data_ptr()",
-        room="device = arrays[0].device\n"
-        '        room = torch.zeros(max(1, self.facts["scratch_bytes"]), dtype=torch.uint8, device=device)\n'
-        "        base = room.data_ptr()",
-        launch='values = [ctypes.c_uint64(places[name]) for name in launch["arguments"]]\n'
-        "            passed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))\n"
-        "            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)\n"
-        '            function = self.functions[launch["kernel"]]\n'
+        base="room.data_ptr()",
+        room='room = torch.zeros(max(1, self.facts["scratch_bytes"]), dtype=torch.uint8, device=arrays[0].device)',
+        launch='values = [c_uint64(places[name]) for name in launch["arguments"]]\n'
+        "            passed = (c_void_p * len(values))(*map(addressof, values))\n"
         '            extents = (*launch["grid"], *launch["block"], launch["shared_bytes"])\n'
-        "            check(CUDA.cuLaunchKernel(function, *extents, stream, passed, None))",
-        report='room[self.facts["report"]:].view(torch.int64).tolist()',
+        "            stream = c_void_p(torch.cuda.current_stream().cuda_stream)\n"
+        '            self.check(CUDA.cuLaunchKernel(self.functions[launch["kernel"]], *extents, stream, passed, None))',
+        report='room[self.facts["temporaries"]["*report"]:].view(torch.int64).tolist()',
     )

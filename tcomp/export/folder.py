@@ -133,7 +133,7 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
             made[f"{symbol}.ptx"] = compile_image(variant.source, own).ptx.encode()
     made[f"{name}.h"] = cudatext.header(interface).encode()
     made[f"{name}.c"] = cudatext.launcher(interface, done).encode()
-    made[f"{name}.json"] = cudatext.facts(interface).encode()
+    made[f"{name}.json"] = cudatext.facts(interface, done).encode()
     made[f"{name}_cupy.py"] = cudatext.cupy_loader(interface).encode()
     made[f"{name}_torch.py"] = cudatext.torch_loader(interface).encode()
     flags = " ".join(f for v in interface.variants[:1] for f in v.source.flags if f != ANYWHERE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tcomp.backends.source import ALIGNMENT, ANYWHERE, REPORT, Launch, Source
-from tcomp.export.cudatext import facts_of
+from tcomp.export.cudatext import as_json, facts_of
 from tcomp.export.interface import ABI, REPORT_WORDS, Interface, Variant, demanded, described, title
 
 OWN = ("queue", "context", "device", "nothing", "items", "group", "count")
@@ -148,9 +148,11 @@ def facts(interface: Interface) -> str:
     variants = []
     for variant in interface.variants:
         temporaries = {t.name: max(1, t.bytes) for t in variant.source.temporaries}
-        known = {"flags": flags_of(variant.source), "temporaries": temporaries, "report": bool(variant.source.checks)}
+        if variant.source.checks:
+            temporaries[REPORT] = 8 * REPORT_WORDS
+        known = {"flags": flags_of(variant.source), "temporaries": temporaries}
         variants.append(facts_of(interface, variant) | known)
-    return json.dumps({"name": interface.name, "abi": ABI, "variants": variants}, indent=1) + "\n"
+    return as_json(interface, variants)
 
 
 _LOADER = '''\
@@ -172,8 +174,8 @@ class Kernel:
         text = (HERE / (self.facts["file"] + ".cl")).read_text()
         program = cl.Program(context, text).build(self.facts["flags"])
         self.kernels = [cl.Kernel(program, launch["kernel"]) for launch in self.facts["launches"]]
-        sizes = self.facts["temporaries"] | ({{"*report": {report}}} if self.facts["report"] else {{}})
-        self.memory = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, size) for name, size in sizes.items()}}
+        sizes = self.facts["temporaries"].items()
+        self.memory = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, size) for name, size in sizes}}
 
     def __call__(self, queue, *arrays):
         places = dict(self.memory)
@@ -183,13 +185,13 @@ class Kernel:
             if list(a.shape) != wanted["shape"] or str(a.dtype) != wanted["dtype"] or not fits or a.offset:
                 raise ValueError(f"{{wanted['name']}} must be {{wanted}}, not {{a.shape}}, {{strides}}")
             places[wanted["name"]] = a.base_data
-        if self.facts["report"]:
+        if self.facts["checks"]:
             cl.enqueue_fill_buffer(queue, places["*report"], numpy.int64(0), 0, {report})
         for kernel, launch in zip(self.kernels, self.facts["launches"]):
             kernel.set_args(*(places[name] for name in launch["arguments"]))
             items = [g * b for g, b in zip(launch["grid"], launch["block"])]
             cl.enqueue_nd_range_kernel(queue, kernel, items, launch["block"])
-        if self.facts["report"]:
+        if self.facts["checks"]:
             found = numpy.zeros({words}, numpy.int64)
             cl.enqueue_copy(queue, found, places["*report"])
             if found[2]:
