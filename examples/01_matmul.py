@@ -8,9 +8,9 @@ from the sizes.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -24,15 +24,6 @@ def energies(float(M,K) A) -> (length, largest) {
   largest(m) max=! abs(A(m,k))
 }
 """
-
-
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -63,7 +54,7 @@ def main() -> None:
     print(f"a transposed view: {A.T.shape} x {A.shape} -> {square.shape}")
 
     # What one tile of the result reads and writes.
-    picture(ops.matmul.compile(A, B), "footprint", "matmul_footprint")
+    picture("matmul_footprint", ops.matmul.compile(A, B).draw, "footprint")
 
     # Several outputs come as a tuple.
     length, largest = ops.energies(A)

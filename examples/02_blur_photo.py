@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 from PIL import Image
 from scipy import ndimage
 from sklearn.datasets import load_sample_image
@@ -73,15 +74,6 @@ def milliseconds(function: Callable[[], Array], repeats: int = 5) -> float:
     return 1e3 * min(times)
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main(directory: Path) -> None:
     ops = tc.define(PROGRAM)
     directory.mkdir(parents=True, exist_ok=True)
@@ -116,8 +108,8 @@ def main(directory: Path) -> None:
             print(f"  {buffer.storage}: {buffer.shape} {buffer.dtype} in {buffer.space} memory")
         for note in plan.notes:
             print(f"  {note}")
-    picture(edges_kernel, "memory", "edges_memory")
-    picture(ops.edges.compile(photo[:20, :24], options="tile=8x8"), "domain", "edges_domain")
+    picture("edges_memory", edges_kernel.draw, "memory")
+    picture("edges_domain", ops.edges.compile(photo[:20, :24], options="tile=8x8").draw, "domain")
 
 
 if __name__ == "__main__":

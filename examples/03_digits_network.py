@@ -8,10 +8,10 @@ tile of images passes through all layers before the next one starts, and hidden 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
@@ -45,15 +45,6 @@ def train() -> tuple[MLPClassifier, Array, Array, Array]:
     return network, images, digits, seen
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     network, images, digits, seen = train()
     expected = network.predict(images)
@@ -76,7 +67,7 @@ def main() -> None:
     assert len(plan.groups) == 1, "the program is one fused loop nest"
     assert all(buffer.space != "global" for buffer in plan.buffers.values()), "nothing is stored but the outputs"
 
-    picture(kernel, "loops", "digits_loops")
+    picture("digits_loops", kernel.draw, "loops")
 
     begin = time.perf_counter()
     classify(images, W1, b1, W2, b2, W3, b3)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -29,15 +30,6 @@ def attention_with_numpy(Q: Array, K: Array, V: Array, causal: bool) -> Array:
     weight = np.exp(score - score.max(axis=3, keepdims=True))
     output: Array = (weight / weight.sum(axis=3, keepdims=True)) @ V
     return output
-
-
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -60,7 +52,7 @@ def main() -> None:
     assert all(buffer.space != "global" for buffer in plan.buffers.values())
     print(f"all the scores would be {4 * BATCH * HEADS * LENGTH**2:,} bytes")
 
-    picture(kernel, "memory", "attention_memory")
+    picture("attention_memory", kernel.draw, "memory")
 
     kernel(Q, K, V)
     begin = time.perf_counter()

@@ -8,10 +8,10 @@ parameters are fixed when a kernel is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -57,15 +57,6 @@ def show(what: str, action: Callable[[], Any]) -> None:
         raise AssertionError(f"{what}: there should be an error")
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     ops = tc.define(PROGRAM, "lesson5.tc")
     rng = np.random.default_rng(0)
@@ -99,7 +90,7 @@ def main() -> None:
         print(f"convolve: stride {stride}, padding {padding}: {image.shape} -> {result.shape}")
 
     # Rows of the image that one tile needs: every second one and its neighbours.
-    picture(ops.convolve.compile(image, kernel, 2, 1), "footprint", "convolve_footprint")
+    picture("convolve_footprint", ops.convolve.compile(image, kernel, 2, 1).draw, "footprint")
 
     # All mistakes of a text are reported at once, each where it is.
     show("mistakes in a program", lambda: tc.define(MISTAKES, "mistakes.tc"))

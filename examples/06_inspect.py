@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -23,15 +24,6 @@ CHOICES = {
     "nothing fused": tc.MappingOptions(fusion_strategy="min"),
     "one thread": tc.MappingOptions(parallel=False),
 }
-
-
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -48,8 +40,8 @@ def main() -> None:
     print("\nthe program as it was checked:")
     print(kernel.stages["function"])
 
-    picture(kernel, "tree", "softmax_tree")
-    picture(kernel, "loops", "softmax_loops")
+    picture("softmax_tree", kernel.draw, "tree")
+    picture("softmax_loops", kernel.draw, "loops")
 
     # The same stages as a folder of files, with a script that repeats the compilation.
     with tempfile.TemporaryDirectory() as folder:

@@ -8,10 +8,10 @@ installed, tells what the same text takes of a device; it needs no GPU either.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 from tcomp.backends.cuda.tools.images import compile_image
@@ -62,15 +62,6 @@ def counted(kernel: tc.Kernel, A: Array, B: Array, expected: Array) -> KernelCou
     return counts
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     if not (state := tc.targets()["simulator"]):
         print(f"this lesson needs the simulator: {state.detail}")
@@ -85,9 +76,9 @@ def main() -> None:
     kernel = mm.compile(A, B, target="simulator")
     print(kernel.source)
     show_resources(kernel)
-    picture(kernel, "threads", "mm_threads")
-    picture(kernel, "memory", "mm_memory")
-    picture(kernel, "banks", "mm_banks")
+    picture("mm_threads", kernel.draw, "threads")
+    picture("mm_memory", kernel.draw, "memory")
+    picture("mm_banks", kernel.draw, "banks")
 
     found: dict[str, KernelCounts] = {}
     for name, options in CHOICES.items():

@@ -7,9 +7,9 @@ the same network in torch takes the same steps and must arrive at the same param
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import numpy as np
+from pictures import picture
 from sklearn.datasets import load_digits
 
 import tcomp as tc
@@ -91,15 +91,6 @@ def curve(losses: list[float]) -> str:
     return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * mean / means[0]))] for mean in means)
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     digits = load_digits()
     images = (digits.images[:, None] / 16).astype("f4")
@@ -116,7 +107,7 @@ def main() -> None:
 
     ops = tc.define(PROGRAM)
     _, score = ops.loss(images[held_out], *trained, labels[held_out])
-    picture(ops.loss.compile(images[held_out], *trained, labels[held_out]), "memory", "loss_memory")
+    picture("loss_memory", ops.loss.compile(images[held_out], *trained, labels[held_out]).draw, "memory")
     accuracy = float((score.argmax(1) == labels[held_out]).mean())
     print(f"accuracy on digits that it has not seen: {accuracy:.3f}")
     assert accuracy > 0.85

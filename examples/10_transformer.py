@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from pathlib import Path
 from pydoc_data.topics import topics
 
 if importlib.util.find_spec("torch") is None:
@@ -17,8 +16,8 @@ if importlib.util.find_spec("torch") is None:
     sys.exit(0)
 
 import torch
+from pictures import picture
 
-import tcomp as tc
 import tcomp.torch as tct
 
 PROGRAM = """
@@ -83,15 +82,6 @@ class Transformer(torch.nn.Module):
         return loss
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     torch.manual_seed(0)
     text = "\n".join(topics[name] for name in sorted(topics))
@@ -114,7 +104,7 @@ def main() -> None:
             print(f"step {step:3}: {losses[-1]:.2f} nats a letter")
     print(f"{1e3 * (time.perf_counter() - begin) / STEPS:.0f} ms a step, compiling included")
     sizes = {"B": BATCH, "L": CONTEXT, "D": WIDTH, "H": HEADS, "K": WIDTH // HEADS}
-    picture(model.ops.attend.compile(sizes=sizes), "memory", "attend_memory")
+    picture("attend_memory", model.ops.attend.compile(sizes=sizes).draw, "memory")
     assert sum(losses[-10:]) / 10 < 2.75 < losses[0]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 if importlib.util.find_spec("jax") is None:
@@ -19,6 +18,7 @@ if importlib.util.find_spec("jax") is None:
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -51,15 +51,6 @@ def in_jax(operation: tc.Operation) -> Callable[..., Any]:
     return call
 
 
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     gated = in_jax(tc.define(PROGRAM).gated)
     rng = np.random.default_rng(0)
@@ -80,7 +71,7 @@ def main() -> None:
     np.testing.assert_allclose(batch[1], gated(2 * x, w, g), rtol=1e-4)
     print("vmap calls it for each of a batch")
 
-    picture(tc.define(PROGRAM).gated.compile(*map(np.asarray, (x, w, g))), "tree", "gated_tree")
+    picture("gated_tree", tc.define(PROGRAM).gated.compile(*map(np.asarray, (x, w, g))).draw, "tree")
 
 
 if __name__ == "__main__":

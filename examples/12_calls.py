@@ -6,9 +6,8 @@ from the whole, and every size in it follows from the sizes of the arrays.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -26,15 +25,6 @@ def head(float(N,G,H,W) X, float(G,C) D) -> (Y) {
     Y(n,c) +=! mean(n,g) * D(g,c)
 }
 """
-
-
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -56,7 +46,7 @@ def main() -> None:
     print(f"\nprobabilities of {result.shape[1]} classes, which sum to", result.sum(axis=1).round(4))
 
     # One kernel: what the layers hand to each other lies in tiles of a thread.
-    picture(ops.network.compile(*arrays), "memory", "network_memory")
+    picture("network_memory", ops.network.compile(*arrays).draw, "memory")
 
     gradients = ops.network.gradient()(*arrays, np.ones_like(result))
     print("gradients of", ", ".join(str(g.shape) for g in gradients))

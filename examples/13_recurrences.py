@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -17,15 +18,6 @@ PROGRAMS = Path(__file__).parent / "recurrences"
 
 def program(name: str) -> tc.Operation:
     return tc.define((PROGRAMS / f"{name}.tc").read_text(encoding="utf-8"), f"{name}.tc")[name]
-
-
-def picture(of: tc.Kernel, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
 
 
 def main() -> None:
@@ -39,7 +31,7 @@ def main() -> None:
         print(f"after {steps} steps:", *("".join(".#"[c] for c in row) for row in life(glider, steps)), sep="\n  ")
     # A glider is one place further after four steps.
     np.testing.assert_array_equal(life(glider, 20), np.roll(glider, (5, 5), (0, 1)))
-    picture(life.compile(glider, 20), "dates", "life_dates")
+    picture("life_dates", life.compile(glider, 20).draw, "dates")
 
     words = [np.frombuffer(word, np.uint8) for word in (b"polyhedron", b"polygon")]
     print("\nfrom polyhedron to polygon:", program("edit_distance")(*words), "edits")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from pathlib import Path
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 from tcomp.schedules import Schedule
@@ -77,15 +77,6 @@ def figure(s: Schedule) -> dict[str, Schedule]:
     }
 
 
-def picture(of: Schedule, what: str, name: str) -> None:
-    """A picture into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.draw(what).save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     mm = tc.define(PROGRAM).mm
     a, b = (np.random.default_rng(n).integers(-4, 5, (LARGE, LARGE)).astype("f4") for n in range(2))
@@ -96,20 +87,20 @@ def main() -> None:
         kernel = s["C"].reorder(*order).compile()
         assert np.array_equal(kernel(a, b), a @ b)
         print(f"  {''.join(order)}  {misses(order, SMALL):12,}  {milliseconds(kernel, a, b):13.1f} ms")
-        picture(small["C"].reorder(*order), "dates", f"mm_{''.join(order)}")
+        picture(f"mm_{''.join(order)}", small["C"].reorder(*order).draw, "dates")
 
     for number, (name, schedule) in enumerate(figure(s).items()):
         kernel = schedule.compile()
         assert np.array_equal(kernel(a, b), a @ b), name
         print(f"\n{name}: {milliseconds(kernel, a, b):.2f} ms\n{schedule}", end="")
-        picture(schedule, "tree", f"mm_{number}")
+        picture(f"mm_{number}", schedule.draw, "tree")
 
     gpu = mm.schedule(sizes={"M": LARGE, "N": LARGE, "K": LARGE}, target="cuda:sm_90")
     mapped = gpu["C"].tile("m", "n", 64, 64).threads(16, 16).split("k", 16)
     launch = mapped.compilation.source.launches[0]
     print(f"\nfused, tiled, sunk and mapped to a GPU: {launch.kernel}, grid {launch.grid}, block {launch.block}")
     print(mapped.compilation.nest)
-    picture(mapped, "threads", "mm_threads")
+    picture("mm_threads", mapped.draw, "threads")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pictures import picture
 
 import tcomp as tc
 
@@ -45,15 +46,6 @@ def small_model() -> Any:
     return make_model(graph, opset_imports=[make_opsetid("", 20)], ir_version=10)
 
 
-def picture(of: Any, name: str) -> None:
-    """The kernels of a compiled network into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.picture().save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     if onnx is None:
         print("this lesson needs the package onnx: pip install 'tcomp[onnx]'")
@@ -66,7 +58,7 @@ def main() -> None:
 
     net = tc.compile_network(network)
     print(net.explain())
-    picture(net, "small_kernels")
+    picture("small_kernels", net.picture)
     (expected,) = ReferenceEvaluator(model).run(None, {"image": x})
     difference = float(np.abs(net(x) - expected).max())
     print(f"largest difference from what ONNX says: {difference:.1e}")

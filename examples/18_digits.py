@@ -7,8 +7,9 @@ digit is told to be another one.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+
+from pictures import picture
 
 import tcomp as tc
 from tcomp.networks import NetworkOptions
@@ -49,15 +50,6 @@ def trained(images: Any, classes: Any) -> Any:
     return model.eval()
 
 
-def picture(of: Any, name: str) -> None:
-    """The kernels of a compiled network into the folder `out`, where matplotlib is installed."""
-    Path("out").mkdir(exist_ok=True)
-    try:
-        print(f"picture: {of.picture().save(f'out/{name}.svg')}")
-    except tc.TargetError as error:
-        print(f"no picture: {error.message}")
-
-
 def main() -> None:
     images, classes = digits()
     model = trained(images[:-KEPT], classes[:-KEPT])
@@ -75,7 +67,7 @@ def main() -> None:
         assert (net(x).numpy().argmax(1) == said).all()
     print(f"after each pass, with all ({whole.kernels} kernels) and with none ({plain.kernels}), all are told the same")
 
-    picture(whole, "digits_kernels")
+    picture("digits_kernels", whole.picture)
 
     for precision in ("float16", "int8"):
         net = tc.compile_network(network, precision=precision, calibrate=[images[:KEPT]])

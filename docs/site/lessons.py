@@ -15,12 +15,13 @@ FOLDERS = {
 def pages(folder: Path) -> Iterator[tuple[str, str]]:
     """Place and text of each page, for the folder of the lessons."""
     rows = []
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.glob("[0-9]*.py")):
         title, text = _lesson(path)
         rows.append(f"| [{path.stem}]({path.stem}.md) | {title} |")
         yield f"examples/{path.stem}.md", text
     yield "examples/programs.md", _programs(folder)
     head = "# Lessons\n\nEach is a program that checks its own results: `python examples/01_matmul.py`.\n"
+    head += "What they draw is saved by `examples/pictures.py`.\n"
     table = ["| lesson | about |", "|---|---|", *rows, ""]
     more = "[Programs](programs.md) for steps, stencils and all of PolyBench stand beside them."
     yield "examples/index.md", "\n".join([head, *table, more, ""])

@@ -52,7 +52,7 @@ except tc.ShapeError as error:
 
 
 def test_the_lesson_under_jit_and_grad() -> None:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(ROOT / "examples" / "11_jax.py")],
         env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"},
