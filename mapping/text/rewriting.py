@@ -71,6 +71,8 @@ def _atomic(scop: Scop, row: Row) -> tuple[Scop, str]:
     name = row.text("statement")
     if name not in scop.by_name or not can_be_atomic(scop, name):
         raise PlanError(f"{row.where}: {name} is no reduction whose elements data choose")
+    if scop.by_name[name].atomic:
+        raise PlanError(f"{row.where}: {name} is atomic already")
     return made_atomic(scop, [name]), name
 
 

@@ -104,5 +104,8 @@ def test_a_plan_keeps_them_and_is_refused_without() -> None:
         f.compile(sizes={"N": 90}, target="simulator", plan=plan.replace('[[atomic]]\nstatement = "S0"\n', ""))
     with pytest.raises(tc.PlanError, match="S0i is no reduction whose elements data choose"):
         f.compile(sizes={"N": 90}, target="simulator", plan=plan.replace('statement = "S0"', 'statement = "S0i"'))
+    row = '[[atomic]]\nstatement = "S0"\n'
+    with pytest.raises(tc.PlanError, match="S0 is atomic already"):
+        f.compile(sizes={"N": 90}, target="simulator", plan=plan.replace(row, f"{row}\n{row}"))
     with pytest.raises(tc.PlanError, match="atomic"):
         f.compile(sizes={"N": 90}, target="opencl", plan=plan)
