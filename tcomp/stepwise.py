@@ -30,7 +30,7 @@ from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between
-from tcomp.model.stepwise.wavefronts import in_wavefronts, prove_wavefronts
+from tcomp.model.stepwise.wavefronts import Wavefronts, in_wavefronts, prove_wavefronts
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
 _SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?"
@@ -75,10 +75,15 @@ class MadePiece:
 
 @dataclass(frozen=True, eq=False)
 class StepwiseCompilation(Compilation):
-    """The compilation of a program in pieces; ``plans`` and ``scop`` are those of the largest one."""
+    """The compilation of a program in pieces; ``plans`` and ``scop`` are those of the largest one.
+
+    ``cutter`` has what was taken apart, after its blocks were written along ``waves``, if they were.
+    """
 
     pieces: Pieces
     made: tuple[MadePiece, ...]
+    cutter: Cutter
+    waves: Wavefronts | None
 
     @property
     def parts(self) -> tuple[tuple[str, Plan, str], ...]:
@@ -173,7 +178,7 @@ def lower_stepwise(
         count = None if given is None else len(_HEAD.findall(given))
         fronts = options.fusion_strategy != "min" if given is None else bool(_WAVES.search(given))
         launched = machine is None
-        cutter, pieces = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched))
+        cutter, pieces, waves = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched))
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -202,7 +207,7 @@ def lower_stepwise(
         {"scop": Plan(whole, whole, isl.Schedule.from_domain(whole.domain), ())} if largest is None else largest.plans
     )
     loops = Block(()) if largest is None else largest.loops
-    return StepwiseCompilation(function, whole, plans, loops, source, trace.seconds, pieces, tuple(made))
+    return StepwiseCompilation(function, whole, plans, loops, source, trace.seconds, pieces, tuple(made), cutter, waves)
 
 
 def _cut(
@@ -213,7 +218,7 @@ def _cut(
     count: int | None,
     wavefronts: bool,
     launched: bool,
-) -> tuple[Cutter, Pieces]:
+) -> tuple[Cutter, Pieces, Wavefronts | None]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
     Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.  Where the text has no
@@ -227,16 +232,16 @@ def _cut(
     cutter = Cutter(function, sizes, ranges)
     pieces = folded(cutter.cut())
     if room is None or (not worth_tiles(pieces, room) if shapes is None else not shapes):
-        return cutter, pieces
+        return cutter, pieces, waves
     tiled = time_tiled(cutter, pieces, room, shapes)
     if _tiles_in(tiled) and count in (None, len(tiled.pieces)):
-        return cutter, tiled
+        return cutter, tiled, waves
     other = with_tensors_between(function)
     own = Cutter(other, sizes, infer(other, sizes.values), kept=True)
     found = time_tiled(own, folded(own.cut()), room, shapes)
     if _tiles_in(found) and count in (None, len(found.pieces)):
-        return own, found
-    return cutter, tiled
+        return own, found, waves
+    return cutter, tiled, waves
 
 
 def _tiles_in(pieces: Pieces) -> bool:

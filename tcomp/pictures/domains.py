@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -15,6 +15,8 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
 from tcomp.pictures.canvas import COLOURS, INK, LINE, PAPER, RED, Picture, figure, finished, grid, shade
 from tcomp.pictures.points import Point, Shown, needs, shown, threads_of
+from tcomp.pictures.steps import Steps
+from tcomp.stepwise import StepwiseCompilation
 
 _MOST_PANELS, _MOST_FRAMES = 4, 60
 _CELL, _MARGIN, _TITLE = 14, 10, 22
@@ -35,11 +37,24 @@ def sides_of(statement: ScopStatement) -> tuple[int, int]:
     return (count - 2, count - 1) if count > 1 else (0, 1 if own > 1 else 0)
 
 
-def _panels(compilation: Compilation) -> list[Shown]:
-    plan = compilation.plan
+def _of_plan(plan: Plan) -> list[Shown]:
     panels = [shown(plan, s, sides_of(s)) for s in statements_of(plan)]
     # Boxes say something where there are several in one panel.
     return panels if any(len(p.boxes) > 1 for p in panels) else [replace(p, boxes=()) for p in panels]
+
+
+def _drawn(compilation: Compilation) -> tuple[list[Shown], Callable[[Point], list[tuple[str, tuple[int, int]]]]]:
+    """The panels, and what tells which instances one needs."""
+    if isinstance(compilation, StepwiseCompilation):
+        steps = Steps(compilation)
+        return steps.panels(_MOST_PANELS), steps.needs
+    plan, panels = compilation.plan, _of_plan(compilation.plan)
+    names = [panel.statement for panel in panels]
+    return panels, lambda of: needs(plan, of, plan.scop.by_name[of.statement], sides_of, names)
+
+
+def _panels(compilation: Compilation) -> list[Shown]:
+    return _drawn(compilation)[0]
 
 
 def draw_domain(compilation: Compilation) -> Picture:
@@ -48,7 +63,7 @@ def draw_domain(compilation: Compilation) -> Picture:
 
     Of a domain that is too large for squares the tiles are drawn, without arrows.
     """
-    panels = _panels(compilation)
+    panels, needed = _drawn(compilation)
     made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
     for panel, place in zip(panels, axes, strict=False):
         if panel.boxes:
@@ -61,15 +76,18 @@ def draw_domain(compilation: Compilation) -> Picture:
             box = {"boxstyle": "circle,pad=0.15", "facecolor": PAPER, "edgecolor": "none"}
             place.text(column, row, str(number), ha="center", va="center", fontsize=6.5, color=INK, bbox=box)
         grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
-    places = {panel.statement: place for panel, place in zip(panels, axes, strict=False)}
+    places = {panel.statement: (panel, place) for panel, place in zip(panels, axes, strict=False)}
     for panel in panels:
-        if not any(p.boxes for p in panels):
-            _arrows(made, places, compilation.plan, panel)
+        if panel.points and not any(p.boxes for p in panels):
+            _arrows(made, places, _middle(panel), needed)
     if any(panel.boxes for panel in panels):
         made.suptitle("Colours and numbers are tiles, in the order\nin which they begin", fontsize=8)
         return finished(made)
     between = "\n" if len(panels) < 2 else " "
-    made.suptitle(f"Colours and numbers are tiles;{between}arrows lead to one iteration from what it needs", fontsize=8)
+    what = "steps, or tiles of steps" if isinstance(compilation, StepwiseCompilation) else "tiles"
+    made.suptitle(
+        f"Colours and numbers are {what};{between}arrows lead to one iteration from what it needs", fontsize=8
+    )
     return finished(made)
 
 
@@ -78,7 +96,8 @@ def draw_threads(compilation: Compilation) -> Picture:
 
     Raises TcompError for a plan that is dealt to no threads.
     """
-    panels, plan = _panels(compilation), compilation.plan
+    plan = compilation.plan
+    panels = _of_plan(plan)
     if not plan.dealt:
         raise TcompError("threads of blocks are those of a GPU: draw a kernel for cuda:sm_90, say")
     made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
@@ -153,30 +172,34 @@ def _columns(panel: Shown) -> list[tuple[int, int]]:
     return [p.at if panel.axes[1] else (0, p.at[0]) for p in panel.points]
 
 
-def _arrows(made: Any, places: Mapping[str, Any], plan: Plan, panel: Shown) -> None:
-    """Arrows from what one instance in the middle needs: from the panels of other statements, where these are drawn."""
-    if not panel.points:
-        return
+def _middle(panel: Shown) -> Point:
     at = [p.at for p in panel.points]
     middle = (
         (min(a for a, _ in at) + max(a for a, _ in at)) // 2,
         (min(b for _, b in at) + max(b for _, b in at)) // 2,
     )
-    chosen = min(panel.points, key=lambda p: abs(p.at[0] - middle[0]) + abs(p.at[1] - middle[1]))
-    statement, place = plan.scop.by_name[panel.statement], places[panel.statement]
-    row, column = chosen.at if panel.axes[1] else (0, chosen.at[0])
-    needed = needs(plan, chosen, statement, sides_of, places)
-    for source, (a, b) in needed:
-        origin = plan.scop.by_name[source]
-        r, c = (a, b) if len(origin.indices) - origin.tile_rank > 1 else (0, a)
-        places[source].plot([c], [r], marker="o", color=INK, markersize=3, zorder=5)
+    return min(panel.points, key=lambda p: abs(p.at[0] - middle[0]) + abs(p.at[1] - middle[1]))
+
+
+def _arrows(
+    made: Any, places: Mapping[str, tuple[Shown, Any]], of: Point,
+    needed: Callable[[Point], list[tuple[str, tuple[int, int]]]],
+) -> None:  # fmt: skip
+    """Arrows from what one instance needs: from the panels of other statements, where these are drawn."""
+    panel, place = places[of.statement]
+    row, column = of.at if panel.axes[1] else (0, of.at[0])
+    found = needed(of)
+    for source, (a, b) in found:
+        origin, from_place = places[source]
+        r, c = (a, b) if origin.axes[1] else (0, a)
+        from_place.plot([c], [r], marker="o", color=INK, markersize=3, zorder=5)
         if source != panel.statement:
-            _across(made, places[source], (c, r), place, (column, row))
+            _across(made, from_place, (c, r), place, (column, row))
         elif (r, c) != (row, column):
             style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 3,
                      "connectionstyle": "arc3,rad=0.35"}  # fmt: skip
             place.annotate("", (column, row), (c, r), arrowprops=style, zorder=6)
-    if needed:
+    if found:
         place.plot([column], [row], marker="s", color=PAPER, markeredgecolor=INK, markersize=6, zorder=6)
 
 

@@ -57,7 +57,7 @@ def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = 
         if tiles is not None:
             both = tiles.intersect_domain(part).flat_range_product(both)
         count, total = statement.domain.dim(isl.dim_type.set), both.dim(isl.dim_type.out)
-        for numbers in _numbers(both):
+        for numbers in numbers_of(both):
             first, second = (numbers[p] for p in positions)
             behind = numbers[count:]
             tile = tuple(behind[: total - date])
@@ -68,7 +68,7 @@ def shown(plan: Plan, statement: ScopStatement, sides: tuple[int, int] | None = 
     whole = all(extents[p] <= MOST for p in positions) if own else True
     others = set(range(rank, rank + own)) - {*positions}
     boxes = (
-        () if whole else boxes_of(plan, statement, (positions[0], positions[-1]), _at_least(statement.domain, others))
+        () if whole else boxes_of(plan, statement, (positions[0], positions[-1]), with_least(statement.domain, others))
     )
     return Shown(statement.name, statement.target, axes, tuple(sorted(found, key=lambda p: p.date)), whole, boxes)
 
@@ -104,17 +104,17 @@ def _part(statement: ScopStatement, positions: list[int], others: set[int]) -> i
     for position in {*positions}:
         low = part.dim_min_val(position).to_python()
         part = part.upper_bound_val(isl.dim_type.set, position, isl.Val(low + MOST - 1))
-    return _at_least(part, others)
+    return with_least(part, others)
 
 
-def _at_least(part: isl.Set, positions: set[int]) -> isl.Set:
+def with_least(part: isl.Set, positions: set[int]) -> isl.Set:
     """The part in which some indices have their least value."""
     for position in sorted(positions):
         part = part.fix_val(isl.dim_type.set, position, part.dim_min_val(position))
     return part
 
 
-def _numbers(relation: isl.Map) -> list[tuple[int, ...]]:
+def numbers_of(relation: isl.Map) -> list[tuple[int, ...]]:
     """The pairs of a bounded relation, each as one row of numbers."""
     return points_of(relation.wrap().flatten())
 

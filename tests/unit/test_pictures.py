@@ -17,7 +17,10 @@ from tcomp.pictures.domains import sides_of, statements_of
 from tcomp.pictures.drawing import KINDS
 from tcomp.pictures.points import needs, shown, threads_of
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
+from tcomp.pictures.steps import Steps
 from tcomp.schedules import Schedule
+from tests.language.test_time_tiles import STENCILS
+from tests.language.test_time_tiles import tiled as tiled_over_steps
 
 pytest.importorskip("matplotlib")
 BLUR = "def blur(float(H,W) I) -> (O) { B(y,x) = I(y,x) + I(y,x+1)  O(y,x) = B(y,x) + B(y+1,x) }"
@@ -79,6 +82,40 @@ def test_instances_that_one_square_stands_for_are_one(tmp_path: Path) -> None:
     shares = [float(v) for v in re.findall(r'keyTimes="0;([0-9.]+);', kernel.draw("order").svg)]
     assert max(shares) <= 0.92
     assert kernel.draw("order").save(tmp_path / "life.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_wavefronts_are_drawn_as_they_were_written() -> None:
+    program = (Path(__file__).parents[2] / "examples" / "recurrences" / "edit_distance.tc").read_text()
+    kernel = tc.define(program).edit_distance.compile(sizes={"N": 64, "M": 70})
+    assert "D_by_wave (S2), a part" in words(kernel.draw("domain"))
+    steps = Steps(kernel.compilation)
+    panel = steps.panels(4)[-1]
+    assert panel.axes == ("i", "j") and not panel.whole and len(panel.points) == 24 * 24
+    dates = {p.at: p.date for p in panel.points}
+    tiles = {p.tile: sum(p.at) for p in panel.points}
+    assert all(tiles[p.tile] == sum(p.at) for p in panel.points) and len(tiles) == 47
+    for point in panel.points[30:300:30]:
+        i, j = point.at
+        needed = steps.needs(point)
+        assert {place for name, place in needed if name == "S2"} <= {(i - 1, j - 1), (i - 1, j), (i, j - 1)}
+        assert len(needed) == 3 and all(dates[place] < point.date for name, place in needed if name == "S2")
+
+
+def test_tiles_over_steps_are_drawn() -> None:
+    """Each iteration once, behind what it needs; tiles have several steps."""
+    made = tiled_over_steps(STENCILS["jacobi-1d"], {"N": 60, "T": 8}, 120)
+    assert "B (S2), a part" in words(KINDS["domain"](made))
+    steps = Steps(made)
+    panels = {panel.statement: panel for panel in steps.panels(4)}
+    dates = {(p.statement, p.at): p.date for panel in panels.values() for p in panel.points}
+    for panel in (panels["S2"], panels["S3"]):
+        assert not panel.whole and len({p.at for p in panel.points}) == len(panel.points) == 8 * 24
+        spans = {tile: {p.at[0] for p in panel.points if p.tile == tile} for tile in {p.tile for p in panel.points}}
+        assert {len(span) for span in spans.values()} == {1, 2} and len(spans) == 32
+        for point in panel.points[::7]:
+            needed = steps.needs(point)
+            assert len(needed) == 3 - (point.at[1] == 24)
+            assert all(dates[other] < point.date for other in needed)
 
 
 def test_names_in_memory_that_fit_no_bar_stand_beside_it() -> None:
