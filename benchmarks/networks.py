@@ -11,6 +11,7 @@ process grows by at its peak, are those of processes of their own.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import io
 import json
@@ -21,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import torch
 from torch import nn
 
 import tcomp as tc
+from benchmarks.gradients import machine
 from benchmarks.networks_models import NETWORKS, made
 
 _WARM_SECONDS = 0.06
@@ -160,6 +163,14 @@ def _peak_megabytes(*, reset: bool = False) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
 
 
+def _versions(*packages: str) -> dict[str, str]:
+    found = {}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="names with commas between them", default=",".join(NETWORKS))
@@ -177,7 +188,12 @@ def main() -> None:
     ratios = [row["ratio"] for row in rows]
     print(f"best peer / tcomp: {np.exp(np.mean(np.log(ratios))):.2f} in the geometric mean, worst {min(ratios):.2f}")
     if values.json:
-        facts = {"date": str(datetime.date.today()), "threads": torch.get_num_threads(), "torch": torch.__version__}
+        facts = {
+            "benchmark": "networks",
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "machine": machine() | _versions("onnxruntime", "openvino"),
+            "rounds": values.rounds,
+        }
         values.json.write_text(json.dumps(facts | {"rows": rows}, indent=1) + "\n")
 
 

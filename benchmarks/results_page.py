@@ -74,6 +74,7 @@ def page(folder: Path) -> str:
         lines += ["", f"## {section.title}", "", *section.lines]
     lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "attention")) for line in _attention(run)]
+    lines += [line for run in _latest(found, lambda run: _is(run, "networks")) for line in _networks(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "recurrences")) for line in _recurrences(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "threads")) for line in _threads(run)]
     lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
@@ -309,6 +310,40 @@ def _attention(run: Run) -> Iterator[str]:
     ]
     mean = ("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}")
     yield from table(("heads x queries x keys x channels", "tcomp", "torch", "ratio"), [*texts, mean])
+
+
+def _networks(run: Run) -> Iterator[str]:
+    machine, rows = run.found["machine"], run.found["rows"]
+    peers = [peer for peer in rows[0]["ms"] if peer != "tcomp"]
+    yield from ("", f"## Whole networks, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.networks`, rounds: {run.found['rounds']}: {machine['threads']} threads, torch "
+        f"{machine['torch']}, ONNX Runtime {machine['onnxruntime']}, OpenVINO {machine['openvino']}, Python "
+        f"{machine['python']} ([JSON](results/{run.file})). Median milliseconds; first answers in seconds, with an "
+        "empty cache and from the cache, and by how many MB a process grows."
+    )
+    yield ""
+    columns = ("network", "batch", *peers, "tcomp", "best peer", "kernels", "first", "cached", "MB")
+    yield from table(columns, (_network_row(row, peers) for row in rows))
+    ratios = [row["ratio"] for row in rows]
+    yield from ("", f"Geometric mean against the best peer of each row: {statistics.geometric_mean(ratios):.2f}.")
+
+
+def _network_row(row: Mapping[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
+    times = row["ms"]
+    best = min(peers, key=lambda peer: times[peer])
+    told = (f"**{times[p]:.3g}**" if p == best else f"{times[p]:.3g}" for p in peers)
+    firsts = (f"{row['cold_s']:.1f}", f"{row['cached_s']:.2f}", f"{row['grown_mb']:.0f}")
+    name = row["network"].replace("_", " ")
+    return (
+        name,
+        str(row["batch"]),
+        *told,
+        f"{times['tcomp']:.3g}",
+        f"{row['ratio']:.2f}",
+        str(row["kernels"]),
+        *firsts,
+    )
 
 
 def _recurrences(run: Run) -> Iterator[str]:
