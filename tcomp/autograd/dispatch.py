@@ -53,7 +53,7 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if recording:
         wrt = operator.backward.check([isinstance(a, torch.Tensor) and a.requires_grad for a in given], given)
         if not transformed and operation.registration.backward is None:
-            return recorded(operator, wrt, given)
+            return recorded(operation, operator, wrt, given)
     return Recorded.apply(operator, *given)  # type: ignore[no-untyped-call]
 
 

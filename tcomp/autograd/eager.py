@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tcomp.autograd.backward import Derivable
 from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
@@ -163,12 +164,15 @@ def _general(plan: Plan) -> dict[str, Any]:
     return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
 
 
-def recorded(operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
-    """Run and record a call; calls like it are quick from then on."""
+def recorded(operation: Derivable, operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
+    """Run and record a call of an operation; calls like it are quick from then on.
+
+    Operations of one text share an ``operator``, and each remembers calls of its own.
+    """
     gradient = operator.backward.derived(wrt, operator.backward.choice(arguments), arguments)
     plan: Plan = operator.once(("plan", id(gradient)), lambda: Plan(operator, gradient))
     results = plan.apply(functools.partial(plan.forward.run, out=None, choices=plan.choices), arguments, *arguments)
-    _remember(plan, arguments)
+    _remember(operation, plan, arguments)
     return _outputs(plan, results)
 
 
@@ -178,7 +182,7 @@ def _outputs(plan: Plan, results: Any) -> Any:
     return results[0] if plan.outputs == 1 else results[: plan.outputs]
 
 
-def _remember(plan: Plan, arguments: tuple[Any, ...]) -> None:
+def _remember(operation: Derivable, plan: Plan, arguments: tuple[Any, ...]) -> None:
     with torch.no_grad():
         quick = plan.forward.recorded_run(arguments, plan.choices)
     if quick is None:
@@ -192,7 +196,7 @@ def _remember(plan: Plan, arguments: tuple[Any, ...]) -> None:
         results = apply(run, addresses, *arguments)
         return results if plan.whole else _outputs(plan, results)
 
-    plan.operator.operation.remember(plan.choices, call)
+    operation.remember(plan.choices, call)
 
 
 def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any, ...], shapes: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ from torch._subclasses import FakeTensorMode
 
 import tcomp as tc
 from tcomp.arrays import matching
+from tcomp.autograd import eager
 
 TEXT = """
 def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
@@ -68,6 +69,25 @@ def test_recording_follows_what_requires_a_gradient(ops: tc.Module) -> None:
                 wanted = [t for t in (a, b) if t.requires_grad]
                 found = torch.autograd.grad(result.sum(), wanted)
                 torch.testing.assert_close(found, torch.autograd.grad((a @ b).sum(), wanted))
+
+
+def test_recorded_calls_of_a_text_that_was_defined_before_are_quick_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both operations have one operator of torch; each remembers its calls."""
+    prepared: list[object] = []
+    remember = eager._remember
+
+    def counted(*given: object) -> None:
+        prepared.append(given)
+        remember(*given)
+
+    monkeypatch.setattr(eager, "_remember", counted)
+    a, b = torch.rand(4, 3, requires_grad=True), torch.rand(3, 5)
+    for _ in range(2):
+        mm = tc.define(TEXT).mm
+        prepared.clear()
+        for _ in range(4):
+            torch.testing.assert_close(mm(a, b), a @ b)
+        assert len(prepared) == 1
 
 
 def test_constants_are_told_apart(ops: tc.Module) -> None:
