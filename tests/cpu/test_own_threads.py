@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,32 @@ def test_the_variable_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCOMP_THREADS", "8")
     with pytest.raises(TcompError, match="TCOMP_THREADS is '8'; it must be openmp or nothing"):
         debug.openmp_threads()
+
+
+BESIDE = """
+from tcomp.backends.host import threads, toolchain
+begun, compiling = threading.Event(), toolchain.compiling
+def watched(*arguments, **named):
+    if arguments[3] == "threads":
+        assert begun.wait(60), "a kernel waits for the threads before its own compiler starts"
+        if MISSING: raise threads.TargetError("no headers")
+    else:
+        begun.set()
+    return compiling(*arguments, **named)
+toolchain.compiling = watched
+toolchain._SLOTS.value = threading.BoundedSemaphore(1)
+check()
+"""
+
+
+def test_they_are_compiled_beside_the_first_kernel(tmp_path: Path) -> None:
+    run("MISSING = False" + BESIDE + "assert PROCESSORS == 1 or settled()", TCOMP_CACHE=str(tmp_path))
+
+
+def test_without_them_a_kernel_is_compiled_again_for_those_of_openmp(tmp_path: Path) -> None:
+    code = "MISSING = True" + BESIDE + "assert not settled()\n"
+    run(code, TCOMP_CACHE=str(tmp_path))
+    kept = sorted(path.name for path in tmp_path.rglob("kernel-*"))
+    assert len(kept) == 1, "what nothing can run is not kept"
+    again = code.replace("begun.wait(60)", "True").replace("begun.set()", "raise AssertionError('it is there')")
+    run(again, TCOMP_CACHE=str(tmp_path))

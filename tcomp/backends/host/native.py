@@ -38,15 +38,38 @@ def load(source: Source) -> NativeFunction:
     Raises TargetError if there is no compiler, or it fails or hangs on the text.
     """
     compiler = toolchain.find()
-    key = kernel_key(source, compiler)
-    return _LOADED.get(key, lambda: _load(source, compiler, key))
+    try:
+        return _loaded(source, compiler)
+    except threads.MissingError:
+        # That is known by now, so this time it is the kernel for OpenMP's threads, under a key of its own.
+        return _loaded(source, compiler)
+
+
+def _loaded(source: Source, compiler: Toolchain) -> NativeFunction:
+    """Raises what ``load`` does, and MissingError."""
+    own = _on_own_threads(source, compiler)
+    key = _key(source, compiler, own)
+    return _LOADED.get(key, lambda: _load(source, compiler, key, own))
 
 
 def kernel_key(source: Source, compiler: Toolchain) -> str:
     """The name of a compiled kernel: a digest of everything on which its machine code depends."""
-    arguments = compiler.arguments(source.text, source.flags, own_threads=threads.serve(source.text, compiler))
+    return _key(source, compiler, _on_own_threads(source, compiler))
+
+
+def _key(source: Source, compiler: Toolchain, own: bool) -> str:
+    arguments = compiler.arguments(source.text, source.flags, own_threads=own)
     facts = (ABI, source.entry, source.text, arguments, compiler.identity)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _on_own_threads(source: Source, compiler: Toolchain) -> bool:
+    """Whether a kernel is compiled for tcomp's own threads: where they serve it, or may, which nobody knows yet."""
+    own = threads.serve(source.text, compiler)
+    if own and not threads.are_known() and store().get("kernel", _key(source, compiler, False)) is not None:
+        # In another process there were none.
+        own = threads.are_there(compiler)
+    return own
 
 
 def describe(source: Source) -> str:
@@ -67,59 +90,62 @@ def loading(source: Source) -> Iterator[None]:
     Other processes are not held off.  Raises what ``load`` does.
     """
     compiler = toolchain.find()
-    key = kernel_key(source, compiler)
-    function = _LOADED.known(key) or _kept(source, key)
+    own = _on_own_threads(source, compiler)
+    key, function = _key(source, compiler, own), None
+    with suppress(threads.MissingError):
+        function = _LOADED.known(key) or _kept(source, key, own)
     if function is not None:
         yield
     else:
-        own = threads.serve(source.text, compiler)
         with toolchain.compiling(compiler, source.text, source.flags, source.entry, own_threads=own) as image:
             yield
-            function = _compiled(source, image(), key)
-    made = function
-    _LOADED.get(key, lambda: made)
+            with suppress(threads.MissingError):
+                function = _compiled(source, image(), key, own)
+    if (made := function) is not None:
+        _LOADED.get(key, lambda: made)
 
 
-def _load(source: Source, compiler: Toolchain, key: str) -> NativeFunction:
-    function = _kept(source, key)
+def _load(source: Source, compiler: Toolchain, key: str, own: bool) -> NativeFunction:
+    function = _kept(source, key, own)
     if function is not None:
         return function
     with store().turn("kernel", key):
-        function = _kept(source, key)
+        function = _kept(source, key, own)
         if function is not None:
             return function
-        own = threads.serve(source.text, compiler)
         image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry, own_threads=own)
-        return _compiled(source, image, key)
+        return _compiled(source, image, key, own)
 
 
-def _kept(source: Source, key: str) -> NativeFunction | None:
-    """The entry point of what the cache has."""
+def _kept(source: Source, key: str, own: bool) -> NativeFunction | None:
+    """The entry point of what the cache has.  Raises MissingError."""
     kept = store().get("kernel", key)
     if kept is not None:
         # A sound entry may still not load, say because a library that it needs is gone.
         with suppress(OSError, AttributeError):
-            function = _bind(kept, source)
+            function = _bind(kept, source, own)
             debug.log(1, f"kernel {source.entry}: from the cache")
             return function
     return None
 
 
-def _compiled(source: Source, image: bytes, key: str) -> NativeFunction:
-    """The entry point of what the compiler made.  Raises TargetError."""
+def _compiled(source: Source, image: bytes, key: str, own: bool) -> NativeFunction:
+    """The entry point of what the compiler made.  Raises TargetError and MissingError."""
     debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
     try:
-        function = _bind(image, source)
+        function = _bind(image, source, own)
     except (OSError, AttributeError) as error:
         raise TargetError(f"kernel {source.entry} was compiled but cannot be loaded: {error}") from None
     store().put("kernel", key, describe(source), image)
     return function
 
 
-def _bind(image: bytes, source: Source) -> NativeFunction:
-    """Load a shared object and find its entry point.  Raises OSError or AttributeError."""
-    compiler = toolchain.find()
-    openmp = threads.ask_openmp(compiler) if threads.serve(source.text, compiler) else None
+def _bind(image: bytes, source: Source, own: bool) -> NativeFunction:
+    """Load a shared object and find its entry point; it may need tcomp's ``own`` threads, which are opened before it.
+
+    Raises OSError, AttributeError or MissingError.
+    """
+    openmp = threads.ask_openmp(toolchain.find()) if own else None
     library = open_image(image)
     # As an attribute the function would be kept by the library that it keeps.
     function: NativeFunction = library[source.entry]

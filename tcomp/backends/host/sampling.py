@@ -51,7 +51,7 @@ def sample_lines(source: Source, arguments: tuple[int | None, ...], seconds: flo
     if not sys.platform.startswith("linux") or translator is None:
         raise TcompError("lines are timed on Linux, where there is addr2line (package binutils)")
     compiler = toolchain.find()
-    own = threads.serve(source.text, compiler)
+    own = threads.serve(source.text, compiler) and threads.are_there(compiler)
     image = toolchain.compile_shared(compiler, source.text, (*source.flags, *_TABLE), source.entry, own_threads=own)
     with work_directory() as directory:
         path = directory / "sampled.so"

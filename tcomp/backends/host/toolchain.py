@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,11 +189,18 @@ def compile_shared(
 
 @contextmanager
 def compiling(
-    toolchain: Toolchain, text: str, flags: tuple[str, ...], name: str, *, own_threads: bool = False
+    toolchain: Toolchain,
+    text: str,
+    flags: tuple[str, ...],
+    name: str,
+    *,
+    own_threads: bool = False,
+    counted: bool = True,
 ) -> Iterator[Callable[[], bytes]]:
     """The compiler at work during the block, at whose end it is stopped.
 
-    What is given waits for the shared object, and raises what ``compile_shared`` does.
+    What is given waits for the shared object, and raises what ``compile_shared`` does.  One that is not ``counted``
+    takes none of the places that there are for compilers, and so waits for none.
     """
     arguments = toolchain.arguments(text, flags, own_threads=own_threads)
     if uses_threads(text) and not toolchain.openmp:
@@ -202,7 +209,8 @@ def compiling(
     with work_directory() as directory:
         output = directory / "kernel.so"
         command = (*toolchain.command, *arguments, "-o", str(output))
-        with _SLOTS.value, started(command, text, environment(directory, toolchain.family)) as compiler:
+        place = _SLOTS.value if counted else nullcontext()
+        with place, started(command, text, environment(directory, toolchain.family)) as compiler:
             yield lambda: _image(toolchain, compiler, output, name)
 
 
