@@ -42,8 +42,13 @@ class Flat:
         self.agreements: list[Agreement] = []
         self.passed: list[Passed] = []
 
+    @property
+    def position(self) -> int:
+        """How many statements there are."""
+        return len(self.checker.statements)
+
     def add(self, item: Statement | syntax.Loop) -> None:
-        """The next statement."""
+        """The next statement, or block of them."""
         if len(self.body) >= MOST_STATEMENTS:
             message = f"with all calls inlined, {self.definition.name} has more than {MOST_STATEMENTS} statements"
             self.checker.report.error(message, self.definition.name.span)
@@ -151,7 +156,7 @@ class Expansion:
         if tensor is not None and tensor.rank and tensor.role != "input":
             origin = tuple(self.flat.extents.typed(o.syntax()) for o in argument.origin)
             extents = tuple(self.flat.extents.typed(e.syntax()) for e in argument.extents)
-            self.flat.passed.append(Passed(len(self.flat.body), tensor.name, origin, extents, argument.span))
+            self.flat.passed.append(Passed(self.flat.position, tensor.name, origin, extents, argument.span))
 
     def _stands(self, results: list[_Result]) -> Stands:
         called, arguments = self.function, self.bound.arguments
@@ -186,21 +191,14 @@ class Expansion:
         """Add the statements that are needed; returns where each of the def's came, or the next one did."""
         called = self.function
         wanted = {r.tensor.name for r in results if r.name.name != UNWANTED}
-        statements = list(syntax.statements(called.definition.body))
-        needed: list[Statement] = []
-        for statement in reversed(statements):
-            if statement.target.name in wanted:
-                needed.append(statement)
-                wanted |= names_read(statement)
-        kept = {id(statement) for statement in needed}
+        needed: list[Statement | syntax.Loop | None] = []
+        for item in reversed(called.definition.body):
+            needed.append(_needed(item, wanted))
         outputs = {p.name.name: p for p in called.definition.outputs}
         direct = {r.tensor.name: r.name.name for r in results if not r.is_copied}
-        places: list[int] = []
         written: set[str] = set()
-        for statement in statements:
-            places.append(len(self.flat.body))
-            if id(statement) not in kept:
-                continue
+
+        def declared(statement: Statement) -> syntax.Declared | None:
             own = statement.target.name
             declared, parameter = statement.declared, outputs.get(own)
             if own not in written and parameter is not None and parameter.type is not None:
@@ -210,8 +208,16 @@ class Expansion:
             if entry is not None and entry.declared:
                 declared = None
             written.add(own)
-            self.flat.add(stands.statement(statement, declared))
-        return [*places, len(self.flat.body)]
+            return declared
+
+        places: list[int] = []
+        for item, kept in zip(called.definition.body, reversed(needed), strict=True):
+            places += [self.flat.position] * len(list(syntax.statements((item,))))
+            if isinstance(kept, syntax.Loop):
+                self.flat.add(stands.loop(kept, declared))
+            elif kept is not None:
+                self.flat.add(stands.statement(kept, declared(kept)))
+        return [*places, self.flat.position]
 
     def _inherit(self, stands: Stands, places: list[int]) -> None:
         """Say what was inlined, and what that needs in turn, in terms of the caller."""
@@ -235,7 +241,7 @@ class Expansion:
         extents = tuple(stands.expression((last - first + 1).syntax()) for first, last in result.box)
         if result.tensor.rank and result.tensor.dims is None:
             first, extent = tuple(map(self.flat.extents.typed, origin)), tuple(map(self.flat.extents.typed, extents))
-            self.flat.passed.append(Passed(len(self.flat.body), result.own, first, extent, self.value.span))
+            self.flat.passed.append(Passed(self.flat.position, result.own, first, extent, self.value.span))
         if not result.is_copied or not self._is_as_large(result):
             return
         indices = [Name(i) for i in _letters(result.tensor.rank, self.flat.names | self.flat.constants)]
@@ -260,6 +266,32 @@ class Expansion:
             message = f"{entry.name} has the extents ({shapes[0]}) here, and the result of the call ({shapes[1]})"
             self.report.error(message, self.value.span, "give the result a name of its own")
         return same
+
+
+def _needed(item: Statement | syntax.Loop, wanted: set[str]) -> Statement | syntax.Loop | None:
+    """What of an item makes one of the tensors ``wanted``, to which it adds those that are read for that.
+
+    In a block a step reads what later statements of the step before have made, so it is gone over until no more is
+    wanted.  One without bounds stays whole, since all that it reads says which steps it has.
+    """
+    if isinstance(item, Statement):
+        if item.target.name not in wanted:
+            return None
+        wanted |= names_read(item)
+        return item
+    if item.lower is None:
+        inside = list(syntax.statements(item.body))
+        if wanted.isdisjoint(statement.target.name for statement in inside):
+            return None
+        wanted.update(*map(names_read, inside))
+        return item
+    before = -1
+    body: list[Statement | syntax.Loop | None] = []
+    while before != len(wanted):
+        before = len(wanted)
+        body = [_needed(each, wanted) for each in reversed(item.body)]
+    kept = tuple(each for each in reversed(body) if each is not None)
+    return replace(item, body=kept) if kept else None
 
 
 def _letters(rank: int, taken: Collection[str]) -> list[str]:

@@ -166,11 +166,6 @@ class _Inliner:
         called = None if types is None else self.callee.called(name, self.report, types)
         if called is None or not self._gives(called.function, value, targets):
             return False
-        if called.function.recurs:
-            note = (f"`{name}` is defined here", called.function.definition.name.span)
-            message = f"`{name}` runs step by step, and such a def cannot be called here yet"
-            self.report.error(message, name.span, "call it from Python, or write its statements here", note)
-            return False
         given = self._given(value.arguments) if given is None else given
         bound = None if given is None else bind(called.function, value, given, self.checker, self.flat.extents)
         if bound is None or self.checker.is_wrong:

@@ -6,11 +6,14 @@ the caller's.  An index or let keeps its name unless that means something to the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.syntax import Expr, Name
+
+Declare = Callable[[syntax.Statement], syntax.Declared | None]
+"""What a statement declares of its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,32 @@ class Stands:
         """A statement of the called def, whose target has the type and extents ``declared``."""
         return _Statement(self, frozenset(_names(statement))).whole(statement, declared)
 
+    def loop(self, loop: syntax.Loop, declared: Declare, steps: Mapping[str, str] | None = None) -> syntax.Loop:
+        """A block of the called def; ``steps`` are the indices around it, by what they are called there."""
+        steps = steps or {}
+        words = _item_names(loop).union(steps.values())
+        new = loop.index.name
+        while new in self.reserved or (new != loop.index.name and new in words):
+            new += "_"
+        own = {**steps, loop.index.name: new}
+        head = _Statement(self, frozenset(words), steps)
+        lower, upper = (None if bound is None else head.bound(bound) for bound in (loop.lower, loop.upper))
+        body = tuple(
+            self.loop(item, declared, own)
+            if isinstance(item, syntax.Loop)
+            else _Statement(self, frozenset(_names(item)), own).whole(item, declared(item))
+            for item in loop.body
+        )
+        return replace(loop, index=replace(loop.index, name=new), lower=lower, upper=upper, body=body)
+
 
 class _Statement:
     """One statement; ``local`` has the indices and lets met so far, which are looked up before all other names."""
 
-    def __init__(self, stands: Stands, words: frozenset[str]) -> None:
+    def __init__(self, stands: Stands, words: frozenset[str], steps: Mapping[str, str] | None = None) -> None:
         self.stands = stands
-        self.words = words
-        self.local: dict[str, str] = {}
+        self.words = words.union((steps or {}).values())
+        self.local: dict[str, str] = dict(steps or {})
         self.lets: set[str] = set()
         self.is_place = False
 
@@ -67,6 +88,10 @@ class _Statement:
             clauses=clauses,
             declared=declared,
         )
+
+    def bound(self, expr: Expr) -> Expr:
+        """A bound of a block."""
+        return self._places((expr,))[0]
 
     def _tensor(self, name: Name) -> Name:
         new = self.stands.tensors[name.name]
@@ -228,9 +253,14 @@ def words_of(definition: syntax.Definition) -> set[str]:
         found.add(parameter.name.name)
         for dim in parameter.dims or ():
             found |= _words(dim)
-    for statement in syntax.statements(definition.body):
-        found |= _names(statement)
-    return found
+    return found.union(*map(_item_names, definition.body))
+
+
+def _item_names(item: syntax.Statement | syntax.Loop) -> set[str]:
+    if isinstance(item, syntax.Statement):
+        return _names(item)
+    bounds = [_words(bound) for bound in (item.lower, item.upper) if bound is not None]
+    return {item.index.name}.union(*bounds, *map(_item_names, item.body))
 
 
 def functions_of(definition: syntax.Definition) -> set[str]:

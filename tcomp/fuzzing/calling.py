@@ -8,11 +8,11 @@ from dataclasses import replace
 from tcomp.errors import TcompError
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.programs import Program
-from tcomp.fuzzing.rewriting import body, declared_names, has_blocks, renamed, statement_names, targets
+from tcomp.fuzzing.rewriting import body, declared_names, renamed, statement_names, targets
 from tcomp.grammar import define
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
-from tcomp.grammar.tree.syntax import Apply, Definition, Expr, Name, Number, Parameter, Statement, Unary
+from tcomp.grammar.tree.syntax import Apply, Definition, Expr, Name, Number, Parameter, Statement, Unary, statements
 
 NOT_SAID = ("are not known as formulas of sizes", "are no formulas of its sizes", "the call takes")
 """What errors say of extents that calls cannot be told."""
@@ -20,15 +20,15 @@ NOT_SAID = ("are not known as formulas of sizes", "are no formulas of its sizes"
 
 def with_a_call(choices: Choices, program: Program) -> Program:
     """The program with a run of its statements called; itself where no run can be."""
-    runs = [] if has_blocks(program.definition) else _runs(program)
+    runs = _runs(program)
     if not runs:
         return program
     first, last = choices.pick(runs)
     part, call = _outlined(choices, program, first, last)
     part = _shuffled(choices, part)
-    statements = list(body(program.definition))
-    statements[first:last] = [call]
-    own = replace(program.definition, body=tuple(statements))
+    items = list(program.definition.body)
+    items[first:last] = [call]
+    own = replace(program.definition, body=tuple(items))
     defs = [part, own] if choices.chance(50) else [own, part]
     try:
         function = define("\n".join(map(str, defs)))[own.name.name]
@@ -55,15 +55,17 @@ def statement_builtins(definition: Definition) -> frozenset[str]:
 
 
 def _runs(program: Program) -> list[tuple[int, int]]:
-    """Statements that can be a def: their results are written nowhere else, and nothing starts above or below 0."""
-    function, statements = program.function, list(body(program.definition))
+    """Statements, and blocks of steps, that can be a def: their results are written nowhere else, and nothing starts
+    above or below 0."""
+    function, items = program.function, list(program.definition.body)
     boxes = infer(function, program.sizes).boxes
     shifted = {name for name, box in boxes.items() if any(box.origin)}
     barred = shifted | {*function.needs_content}
     found = []
-    for first in range(len(statements)):
-        for last in range(first + 1, len(statements) + 1):
-            run, others = statements[first:last], statements[:first] + statements[last:]
+    for first in range(len(items)):
+        for last in range(first + 1, len(items) + 1):
+            run = list(statements(tuple(items[first:last])))
+            others = list(statements(tuple(items[:first] + items[last:])))
             written = {name for s in run for name in targets(s)}
             touched = written.union(*map(statement_names, run))
             bare = {str(s) for statement in run for s in statement.subscripts or () if isinstance(s, Name)}
@@ -74,11 +76,11 @@ def _runs(program: Program) -> list[tuple[int, int]]:
 
 def _outlined(choices: Choices, program: Program, first: int, last: int) -> tuple[Definition, Statement]:
     """The def of a run of statements, and the call that replaces them, which may leave defaults out."""
-    function, statements = program.function, list(body(program.definition))
-    run = statements[first:last]
-    used = frozenset().union(*map(statement_names, run))
-    written = list(dict.fromkeys(name for s in run for name in targets(s)))
-    after = frozenset().union(*map(statement_names, statements[last:]))
+    function, items = program.function, program.definition.body
+    run = items[first:last]
+    used = frozenset().union(*map(statement_names, statements(run)))
+    written = list(dict.fromkeys(name for s in statements(run) for name in targets(s)))
+    after = frozenset().union(*map(statement_names, statements(items[last:])))
     outputs = {p.name.name: p for p in program.definition.outputs}
     results = [t for t in written if t in after or t in outputs] or written[-1:]
     scalars = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
@@ -89,7 +91,7 @@ def _outlined(choices: Choices, program: Program, first: int, last: int) -> tupl
     own = "part"
     while own in taken:
         own += "_"
-    part = Definition(Name(own), tuple(parameters), declared, tuple(run))
+    part = Definition(Name(own), tuple(parameters), declared, run)
     given = list(parameters)
     while given and given[-1].default is not None and choices.chance(70):
         given.pop()

@@ -339,3 +339,41 @@ def test_declared_temporaries() -> None:
     np.testing.assert_array_equal(ops.f.batched([0, None])(a[None], b)[0], result)
     with pytest.raises(ShapeError, match="dimension 0 of T is declared with 3 elements but the program writes 4"):
         tc.define("def f(float(N) X) -> (Y) { float(N-1) T(i) = X(i) Y(i) = T(i) }").f(f4(4))
+
+
+SUMS = """
+def sums(float(N,M) A) -> (S, last) {
+  h(j) = 0.0 where j in 0:M
+  for t in 0:N {
+    h(j) = h(j) + A(t,j)
+    S(t,j) = h(j)
+  }
+  last(j) = h(j)
+}"""
+
+
+def test_defs_with_blocks_of_steps_are_called() -> None:
+    """Their indices may mean something else to the caller, whose own blocks go on."""
+    ops = tc.define(
+        """def f(float(N,M) X, float t) -> (Y) {
+          T(i,j) = X(i+1,j) where i in 0:N-1
+          for k in 1:N { T(0,j) = T(0,j) + t }
+          S, h = sums(T)
+          for k in 0:N-1 { Y(k,j) = S(k,j) * h(j) }
+        }"""
+        + SUMS
+    )
+    x = f4(5, 3)
+    moved = x[1:].copy()
+    moved[0] += np.float32(0.5) * 4
+    sums = np.cumsum(moved, 0)
+    for target in (ops.f, ops.f.reference):
+        np.testing.assert_allclose(target(x, np.float32(0.5)), sums * sums[-1], rtol=1e-5)
+
+
+def test_what_is_not_needed_of_a_block_is_not_computed() -> None:
+    text = "def f(float(N,M) X) -> (Y) { _, Y = sums(X) }" + SUMS
+    function = grammar.define(text)["f"]
+    assert [s.target for s in function.statements] == ["sums_h", "sums_h", "Y"]
+    assert function.warnings == ()
+    assert grammar.define(str(function))["f"].statements == function.statements
