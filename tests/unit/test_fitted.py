@@ -16,7 +16,7 @@ from tcomp.mapping.machines import fitted
 from tcomp.mapping.machines.fitted.declaring import fittings
 
 ROOT = Path(__file__).parents[2]
-SEARCHED = ("mapping", "tcomp/backends/c", "tcomp/backends/gpu")
+SEARCHED = ("mapping", "tcomp/backends/c", "tcomp/backends/gpu", "tcomp/networks/algorithms")
 
 HEAD = "| number | value | unit | what it means | machine | how it was found |"
 
@@ -34,6 +34,8 @@ PRESCRIBED = {
     "formats of numbers and of text": "_EXPONENTS LONGEST_COMMENT LONGEST_LINE",
     "workarounds for gcc": "_DEEP",
     "what CUDA promises": "BLOCKS_RESIDENT",
+    "units": "_FLOAT DIRECT",
+    "pieces that stay in any cache": "_FILTERS",
     "how much text a program may become": "MOST_TURNS MOST_PIECES",
 }
 """Numbers that no machine's measurements chose, by what prescribes them."""

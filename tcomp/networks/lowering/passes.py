@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.engine import define
+from tcomp.mapping.machines.fitted.networks import POINTS
 from tcomp.networks.algorithms.choosing import Choice, choose
 from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
@@ -79,15 +80,6 @@ def _computed(network: Network, call: Call, weights: Mapping[str, Array]) -> tup
     return found if isinstance(found, tuple) else (found,)
 
 
-MOST_PIXELS, LEAST_CHANNELS = 28 * 28, 64
-"""A convolution by one pixel is a product of matrices if its result has at most so many pixels, or its image at least
-so many channels.
-
-Measured on two cores of a Zen 4: this text takes 0.76 to 1.0 of the time of one with windows at 7x7, 14x14 and 28x28
-with 32 to 960 channels, and at 56x56 with 64 to 256; at 56x56 and 112x112 with 16 to 32 channels it takes 1.3 to 1.7.
-"""
-
-
 def point_convolutions(network: Network) -> Network:
     """Convolutions by kernels of one pixel become products, where their rows are long or few."""
     values, definitions = network.by_name, dict(network.definitions)
@@ -97,7 +89,7 @@ def point_convolutions(network: Network) -> Network:
         plain = words[0] == "conv2d" and not {*words[1:]} - {"strided", "bias"}
         kernel = values[call.arguments[1]].shape if plain else ()
         pixels = math.prod(values[call.results[0]].shape[2:])
-        if kernel[2:] == (1, 1) and (pixels <= MOST_PIXELS or kernel[1] >= LEAST_CHANNELS):
+        if kernel[2:] == (1, 1) and (pixels <= POINTS.most_pixels or kernel[1] >= POINTS.least_channels):
             made = layers.point_conv2d(bias="bias" in words, strided="strided" in words)
             definitions[made.name] = made
             call = replace(call, function=made.name)
