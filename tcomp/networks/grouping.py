@@ -6,7 +6,7 @@ Every group is a small network of its own with names that depend on nothing outs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +56,8 @@ def group(network: Network, *, followers: bool = True) -> tuple[Group, ...]:
             end_of[call.results[0]] = chain
     # The whole group runs where its last call stands: all that it reads is made by then.
     chains.sort(key=lambda chain: position[chain[-1].results[0]])
-    return tuple(_group(network, known, tuple(chain)) for chain in chains)
+    read = {*readers, *(value.name for value in network.outputs)}
+    return tuple(_group(network, known, tuple(chain), read) for chain in chains)
 
 
 def _widened(
@@ -89,14 +90,15 @@ def _joined(
     return max(fitting, key=lambda chain: position[chain[-1].results[0]], default=None)
 
 
-def _group(network: Network, known: Mapping[str, Value], calls: tuple[Call, ...]) -> Group:
-    """The small network of some calls."""
+def _group(network: Network, known: Mapping[str, Value], calls: tuple[Call, ...], wanted: Container[str]) -> Group:
+    """The small network of some calls, without results of the last one that nobody reads."""
     made = {name for call in calls for name in call.results}
     read = [n for n in dict.fromkeys(n for call in calls for n in call.arguments) if n not in made]
-    results = calls[-1].results
+    outside = network.definitions[calls[-1].function].outside is not None
+    results = tuple(name for name in calls[-1].results if outside or name in wanted)
     names = {name: f"x{k}" for k, name in enumerate(read)}
     names |= {name: f"y{k}" for k, name in enumerate(results)}
-    inner = [name for call in calls[:-1] for name in call.results]
+    inner = [name for call in calls for name in call.results if name not in results]
     names |= {name: f"t{k}" for k, name in enumerate(inner)}
     values: list[Value] = [replace(known[name], name=names[name], role="input") for name in read]
     values += [replace(known[name], name=names[name], role="temporary") for name in inner]

@@ -98,21 +98,34 @@ class Builder:
         **constants: Number,
     ) -> Value:
         """Call a def; operands that are None are left out.  The result has the node's shape."""
+        return self.several([node], definition, arguments, **constants)[0]
+
+    def several(
+        self,
+        nodes: Sequence[Node],
+        definition: Definition,
+        arguments: Sequence[Value | None],
+        **constants: Number,
+    ) -> list[Value]:
+        """Call a def with several results, of which each has the shape of its node."""
+        first = nodes[0]
         given = [value for value in arguments if value is not None]
-        if definition.view and given[0].dtype == node.dtype:
-            definition = retyped(definition, node.dtype)
+        if definition.view and given[0].dtype == first.dtype:
+            definition = retyped(definition, first.dtype)
         for value in given:
             fits = value.dtype in self.arguments and SPELLED.get(value.dtype, value.dtype) in definition.text
             if not fits:
-                raise node.refuse(f"takes {value.name} of {value.dtype}", f"known are {', '.join(self.arguments)}")
-        if node.dtype not in self.results:
-            raise node.refuse(f"gives {node.dtype}", f"known are {', '.join(self.results)}")
-        result = self.add(node.name, node.dtype, node.shape, "temporary")
+                raise first.refuse(f"takes {value.name} of {value.dtype}", f"known are {', '.join(self.arguments)}")
+        for node in nodes:
+            if node.dtype not in self.results:
+                raise node.refuse(f"gives {node.dtype}", f"known are {', '.join(self.results)}")
+        results = [self.add(node.name, node.dtype, node.shape, "temporary") for node in nodes]
         definition = self._named_apart(definition)
         self._definitions[definition.name] = definition
         names = tuple(value.name for value in given)
-        self._calls.append(Call(definition.name, names, tuple(constants.items()), (result.name,), node.place))
-        return result
+        made = tuple(result.name for result in results)
+        self._calls.append(Call(definition.name, names, tuple(constants.items()), made, first.place))
+        return results
 
     def outside(
         self, nodes: Sequence[Node], arguments: Sequence[Value], function: Callable[..., Sequence[Any]]

@@ -105,7 +105,7 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
         arguments = [array(name) for name in group.arguments]
         inputs = operation.function.inputs
         names = {tensor.name for tensor, name in zip(inputs, group.arguments, strict=True) if name in weights}
-        if names:
+        if names and not operation.function.recurs:
             kernel = kernel_with_bound(operation.function, names, arguments, out, option)
             # Otherwise something besides panels would have to be computed ahead: folding does that.
             if {argument.name for argument in kernel.bound} <= {*names, PACKED}:

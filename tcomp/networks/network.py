@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -86,6 +86,12 @@ class Call:
     results: tuple[str, ...]
     place: str = field(default="", compare=False)
 
+    def wanting(self, read: Container[str]) -> Call:
+        """The call with ``_`` for each of several results that nobody reads."""
+        if len(self.results) == 1:
+            return self
+        return replace(self, results=tuple(name if name in read else "_" for name in self.results))
+
     def __str__(self) -> str:
         given = [*self.arguments, *(f"{name}={value}" for name, value in self.constants)]
         return f"{', '.join(self.results)} = {self.function}({', '.join(given)})"
@@ -127,7 +133,8 @@ class Network:
         line = f"def {self.name}({', '.join(parameters)}) -> ({outputs}) {{"
         if len(line) > _WIDTH:
             line = f"def {self.name}(\n{_filled(parameters)})\n    -> ({outputs}) {{"
-        body = "\n".join(f"  {call}" for call in self.calls)
+        read = {name for call in self.calls for name in call.arguments} | {value.name for value in self.outputs}
+        body = "\n".join(f"  {call.wanting(read)}" for call in self.calls)
         return "\n\n".join([*(d.text for d in self.used_definitions()), f"{line}\n{body}\n}}"]) + "\n"
 
     def reference(self, *inputs: Any) -> Any:

@@ -106,17 +106,6 @@ class Gpt(nn.Module):
         return self.head(x + y)[:, [-1], :]
 
 
-class Recurrent(nn.Module):
-    """The last state of an LSTM."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells, self.head = nn.LSTM(5, 7, batch_first=True), nn.Linear(7, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.cells(x)[0][:, -1])
-
-
 class Vit(nn.Module):
     """Patches of an image through an encoder, by PyTorch's own layer."""
 
@@ -199,7 +188,6 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensors]]] = {
     "SSDLite": (Detector, lambda: (torch.randn(1, 3, 12, 12),)),
     "decoder step": (Step, lambda: (torch.randn(1, 1, 16), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))),
     "GPT": (Gpt, lambda: (torch.tensor([[1, 2, 3, 4, 5]]),)),
-    "LSTM": (Recurrent, lambda: (torch.randn(2, 3, 5),)),
     "ViT": (Vit, lambda: (torch.randn(2, 3, 8, 8),)),
     "ShuffleNet": (Shuffle, lambda: (torch.randn(2, 8, 5, 5),)),
     "TCN": (Temporal, lambda: (torch.randn(2, 4, 9),)),

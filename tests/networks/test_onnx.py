@@ -24,6 +24,7 @@ LEAST = {
     "normalising": 55,
     "products": 24,
     "quantised": 22,
+    "recurrent": 9,
     "reducing": 110,
     "resizing": 37,
 }

@@ -12,6 +12,7 @@ from tcomp.networks.onnx import (  # noqa: F401
     normalising,
     products,
     quantised,
+    recurrent,
     reducing,
     resizing,
 )

@@ -16,6 +16,7 @@ import numpy as np
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.importing import RULES, Node, import_node, no_rule
 from tcomp.networks.network import Network, Value
+from tcomp.networks.onnx import loops
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand, empty
 from tcomp.networks.onnx.reading import Sizes, array_of, checked_shape, dtype_of, input_shape, opened, opset_of, package
 from tcomp.networks.texts import general as texts
@@ -127,8 +128,8 @@ class _Reader:
             ]
         if proto.op_type == "Size" and isinstance(operands[0], (Value, Constant)):
             return [Constant(proto.output[0], np.array(np.prod(operands[0].shape, dtype=np.int64)))]
-        if proto.op_type == "If":
-            return self._branch(proto, operands[0], known)
+        if proto.op_type in ("If", "Loop", "Scan") and proto.domain in ("", "ai.onnx"):
+            return list(self._controlled(proto, operands, known))
         results = self._results(proto, operands)
         if results and all(0 in result.shape for result in results):
             return [empty(result) for result in results]
@@ -162,17 +163,27 @@ class _Reader:
         made = self.builder.outside(results, [self.builder.value(x) for x in given.values()], run)
         return list(made)
 
-    def _branch(self, proto: Any, condition: Operand | None, known: Mapping[str, Operand]) -> list[Operand | None]:
-        """The results of the branch of an If whose condition is known."""
-        if not isinstance(condition, Constant):
-            raise NetworkError(f"If has a condition that depends on an input ({_where(proto)})")
-        wanted = "then_branch" if bool(np.ravel(condition.array)[0]) else "else_branch"
-        body = next(a.g for a in proto.attribute if a.name == wanted)
-        inner = dict(known)
-        for tensor in body.initializer:
-            inner[tensor.name] = Constant(tensor.name, array_of(self.onnx, tensor))
-        self.walk(body.node, inner)
-        return [inner[info.name] for info in body.output]
+    def _controlled(
+        self, proto: Any, operands: Sequence[Operand | None], known: Mapping[str, Operand]
+    ) -> Sequence[Operand]:
+        """The results of a node that has graphs of its own."""
+
+        def body(graph: Any, given: Mapping[str, Operand]) -> list[Operand]:
+            inner = {**known, **given}
+            for tensor in graph.initializer:
+                inner[tensor.name] = Constant(tensor.name, array_of(self.onnx, tensor))
+            self.walk(graph.node, inner)
+            return [inner[info.name] for info in graph.output]
+
+        node = OnnxNode(proto.output[0], _operator(proto), {}, (), "float32", proto.name, (), self.opset)
+        attributes = {a.name: self.onnx.helper.get_attribute_value(a) for a in proto.attribute}
+        if proto.op_type == "Loop":
+            return loops.loop(self.builder, node, operands, attributes, body)
+        if proto.op_type == "Scan":
+            return loops.scan(self.builder, node, operands, attributes, body)
+        if operands[0] is None:
+            raise node.refuse("has no condition")
+        return loops.branches(self.builder, node, operands[0], attributes, body)
 
     def _schema(self, proto: Any) -> Any:
         try:

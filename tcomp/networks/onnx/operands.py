@@ -96,12 +96,19 @@ class OnnxBuilder(Builder):
         self, node: Node, definition: Definition, arguments: Sequence[Operand | None], **constants: Number
     ) -> Value:
         """Call a def; see ``Builder.call``."""
-        if min(node.shape, default=0) < 0:
-            raise node.refuse("has a shape that depends on an input", "sizes must be fixed")
-        if 0 in node.shape:
-            raise node.refuse(f"gives a tensor without elements, of {node.shape}")
+        return self.several([node], definition, arguments, **constants)[0]
+
+    def several(
+        self, nodes: Sequence[Node], definition: Definition, arguments: Sequence[Operand | None], **constants: Number
+    ) -> list[Value]:
+        """Call a def; see ``Builder.several``."""
+        for node in nodes:
+            if min(node.shape, default=0) < 0:
+                raise node.refuse("has a shape that depends on an input", "sizes must be fixed")
+            if 0 in node.shape:
+                raise node.refuse(f"gives a tensor without elements, of {node.shape}")
         given = [None if operand is None else self.value(operand) for operand in arguments]
-        return super().call(node, definition, given, **constants)
+        return super().several(nodes, definition, given, **constants)
 
     def make(
         self,
