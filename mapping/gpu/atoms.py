@@ -57,7 +57,8 @@ def atoms_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOpt
     allowed = options.matrix_units and options.use_shared_memory and options.use_private_memory
     if not allowed or statement.kind != "update" or recognise_contraction(statement) is None:
         return ()
-    wanted = (a for a in ATOMS if gpu.matrix_flops(a) and a.math in ("", options.math))
+    known = (a for a in ATOMS if gpu.matrix_flops(a) and (options.warpgroups or not a.in_groups))
+    wanted = (a for a in known if a.math in ("", options.math))
     return tuple(a for a in wanted if multiplies(a, scop, statement))
 
 

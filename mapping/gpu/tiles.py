@@ -81,7 +81,7 @@ class GpuTiles:
     ) -> Iterator[list[int]]:  # fmt: skip
         """The tiles that warps can multiply with instructions for matrices."""
         row, column = sides.rows[0], sides.columns[0]
-        of_groups = CONTRACTIONS.group_tiles if self.gpu.warpgroups else ()
+        of_groups = CONTRACTIONS.group_tiles if self.gpu.warpgroups and options.warpgroups else ()
         for rows, columns in (*of_groups, *CONTRACTIONS.matrix_tiles):
             if {row, column} <= set(members) and rows <= whole[row] and columns <= whole[column]:
                 sizes = _one_each(whole, members)

@@ -102,7 +102,9 @@ class Gpu:
         return max(STATIC_SHARED_BYTES, self.shared_per_multiprocessor // 2 - RESERVED_SHARED_BYTES)
 
 
-_H100 = Gpu("sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12, True)
+_H100 = Gpu(
+    "sm_90", "H100", 132, 2048, 32, 65536, 228 << 10, 227 << 10, 66.9e12, 3.35e12, 613e12, True, warpgroups=True
+)
 
 GPUS: dict[str, Gpu] = {
     g.architecture: g
@@ -112,7 +114,7 @@ GPUS: dict[str, Gpu] = {
         Gpu("sm_86", "RTX 3090", 82, 1536, 16, 65536, 100 << 10, 99 << 10, 35.6e12, 0.94e12, 71e12),
         Gpu("sm_89", "RTX 4090", 128, 1536, 24, 65536, 100 << 10, 99 << 10, 82.6e12, 1.01e12, 165e12),
         _H100,
-        replace(_H100, architecture="sm_90a", warpgroups=True),
+        replace(_H100, architecture="sm_90a"),
         Gpu("sm_100", "B200", 148, 2048, 32, 65536, 228 << 10, 227 << 10, 80.0e12, 8.0e12, 1000e12, True),
         Gpu("sm_120", "RTX 5090", 170, 1536, 24, 65536, 100 << 10, 99 << 10, 104.8e12, 1.79e12, 209e12),
     )
@@ -120,6 +122,9 @@ GPUS: dict[str, Gpu] = {
 """Every architecture that can be named as ``cuda:sm_90``."""
 
 DEFAULT_ARCHITECTURE = "sm_90"
+
+OF_ONE_GENERATION = ("wgmma.", "setmaxnreg.")
+"""Instructions that only ``sm_90a`` has, as they are spelled in a text (PTX ISA, "Target ISA Notes")."""
 
 
 def is_wide(kept: int) -> bool:
@@ -137,3 +142,16 @@ def gpu_of(architecture: str) -> Gpu:
         hint = f"architectures: {', '.join(GPUS)}"
         raise TargetError(Diagnostic(f"there is no GPU architecture {architecture!r}", hint=hint))
     return found
+
+
+def is_of_one_generation(text: str) -> bool:
+    """Whether a text has instructions that only ``sm_90a`` has."""
+    return any(word in text for word in OF_ONE_GENERATION)
+
+
+def generation_of(architecture: str, text: str) -> str:
+    """The architecture that NVRTC compiles a text for: ``sm_90a`` for ``sm_90``, if its instructions are in the text.
+
+    Of capability 9 there are devices of 9.0 alone, which run the code of both.
+    """
+    return "sm_90a" if architecture == "sm_90" and is_of_one_generation(text) else architecture

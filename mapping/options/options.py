@@ -171,7 +171,7 @@ class MappingOptions:
         Choice(("async", "tensor")),
         "async",
         "how operands of warpgroups come to shared memory: all threads ask for parts of them (async), or one asks for"
-        " whole boxes, beside those that multiply (tensor, on sm_90a)",
+        " whole boxes, beside those that multiply (tensor, on sm_90)",
         targets=NVIDIA_TARGETS,
         when=(Condition("matrix_units", (True,)), Condition("prefetch", (True,))),
     )
@@ -196,6 +196,14 @@ class MappingOptions:
         "multiply matrices with the instructions that the device has for that: of halves, bytes and doubles",
         targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("use_private_memory", (True,))),
+        planted=True,
+    )
+    warpgroups: bool = declare(
+        Flag(),
+        True,
+        "let four warps multiply matrices of halves together where the device can (sm_90), in code for it alone",
+        targets=NVIDIA_TARGETS,
+        when=(Condition("matrix_units", (True,)),),
         planted=True,
     )
     use_private_memory: bool = declare(

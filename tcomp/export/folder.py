@@ -14,7 +14,7 @@ from tcomp.export import ctext, cudatext, opencltext
 from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import Interface, Variant, described, interface_of
 from tcomp.grammar.tree.function import Function
-from tcomp.mapping.machines.gpu import GPUS, STATIC_SHARED_BYTES, gpu_of
+from tcomp.mapping.machines.gpu import GPUS, STATIC_SHARED_BYTES, generation_of, gpu_of, is_of_one_generation
 from tcomp.mapping.machines.processors import processor_of
 from tcomp.storage.wholefiles import write_whole
 
@@ -105,8 +105,8 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
     name = interface.name
     made: dict[str, bytes] = {}
     # The code of one generation alone is made where the text is for that.
-    general = (a for a in GPUS if a == own or (a[-1].isdigit() and a != _number(own)))
-    chosen = tuple(general) if architectures is None else tuple(dict.fromkeys(architectures))
+    numbered = (a for a in GPUS if a == own or (a[-1].isdigit() and a != _number(own)))
+    chosen = tuple(numbered) if architectures is None else tuple(dict.fromkeys(architectures))
     if len({*map(_number, chosen)}) < len(chosen):
         raise TcompError(f"{', '.join(chosen)}: only one of architectures with one number can be in a folder")
     done, notes = [], []
@@ -137,16 +137,16 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
     made[f"{name}_cupy.py"] = cudatext.cupy_loader(interface).encode()
     made[f"{name}_torch.py"] = cudatext.torch_loader(interface).encode()
     flags = " ".join(f for v in interface.variants[:1] for f in v.source.flags if f != ANYWHERE)
+    general = not any(is_of_one_generation(v.source.text) for v in interface.variants)
+    made_for = max(generation_of(own, v.source.text) for v in interface.variants)
+    newer = "Newer devices compile the PTX." if general else "No other device runs it: that takes `warpgroups=false`."
     notes += [
-        (
-            f"The kernels were laid out for {own}. Machine code is there for {', '.join(done)}. Newer devices compile "
-            "the PTX."
-        ),
+        f"The kernels were laid out for {own}. Machine code is there for {', '.join(done)}. {newer}",
         (
             f"The launcher `{name}.c` needs `cuda.h` and the driver's library: `cc -c {name}.c`, link with `-lcuda`. "
             f"`{name}_cupy.py` and `{name}_torch.py` load the same machine code into Python."
         ),
-        f"To compile a kernel again: `nvcc -std=c++17 {flags + ' ' if flags else ''}-cubin -arch={own} FILE.cu`.",
+        f"To compile a kernel again: `nvcc -std=c++17 {flags + ' ' if flags else ''}-cubin -arch={made_for} FILE.cu`.",
     ]
     return made, notes
 

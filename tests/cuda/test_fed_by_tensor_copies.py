@@ -73,7 +73,7 @@ def test_arrays_that_begin_elsewhere_are_fetched_by_threads() -> None:
 
 @pytest.mark.parametrize(
     ("name", "sizes", "target"),
-    [("tn", (128, 128, 128), "sm_90a"), ("nn", (128, 128, 100), "sm_90a"), ("nn", (128, 128, 128), "sm_90")],
+    [("tn", (128, 128, 128), "sm_90a"), ("nn", (128, 128, 100), "sm_90a"), ("nn", (128, 128, 128), "sm_100")],
 )
 def test_what_no_tensor_copy_brings_threads_fetch(name: str, sizes: tuple[int, int, int], target: str) -> None:
     """Rows that neighbours of lie together and are in groups, rows of 200 bytes, other generations."""

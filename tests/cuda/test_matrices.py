@@ -27,6 +27,9 @@ from tests.cuda.texts import Text
 
 pytestmark = pytest.mark.sweep(4)
 
+SIMULATOR = "simulator:sm_80"
+"""What multiplies halves by single warps; `test_warpgroups.py` has those of sm_90."""
+
 Shapes = Callable[[int, int, int], list[tuple[int, ...]]]
 
 TEXTS: dict[str, tuple[str, Shapes]] = {
@@ -76,7 +79,7 @@ def arrays_for(shapes: list[tuple[int, ...]], brain: bool = False) -> list[np.nd
     return [rng.integers(-2, 3, s).astype(np.float32 if len(s) == 1 else half) for s in shapes]
 
 
-def plan_of(text: str, options: tc.MappingOptions | None = None, target: str = "cuda:sm_90", **sizes: int) -> Plan:
+def plan_of(text: str, options: tc.MappingOptions | None = None, target: str = "cuda:sm_80", **sizes: int) -> Plan:
     return tc.define(text).f.compile(sizes=sizes, target=target, options=options).compilation.plan
 
 
@@ -90,8 +93,8 @@ def multiplied(plan: Plan) -> list[str]:
 def test_results_are_those_of_the_interpreter(name: str, sizes: tuple[int, int, int]) -> None:
     text, shapes = TEXTS[name]
     operation, arrays = tc.define(text).f, arrays_for(shapes(*sizes))
-    assert "tc_mma_f16" in operation.compile(*arrays, target="simulator").source
-    np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+    assert "tc_mma_f16" in operation.compile(*arrays, target=SIMULATOR).source
+    np.testing.assert_array_equal(operation(*arrays, target=SIMULATOR), operation.reference(*arrays))
 
 
 @NEEDS_COMPILER
@@ -100,9 +103,9 @@ def test_bfloat16(name: str) -> None:
     text, shapes = TEXTS[name]
     operation = tc.define(text.replace("float16", "bfloat16")).f
     arrays = arrays_for(shapes(48, 80, 64), brain=True)
-    assert "tc_mma_bf16" in operation.compile(*arrays, target="simulator").source
+    assert "tc_mma_bf16" in operation.compile(*arrays, target=SIMULATOR).source
     found, expected = (
-        np.asarray(x, np.float32) for x in (operation(*arrays, target="simulator"), operation.reference(*arrays))
+        np.asarray(x, np.float32) for x in (operation(*arrays, target=SIMULATOR), operation.reference(*arrays))
     )
     np.testing.assert_array_equal(found, expected)
 
@@ -119,8 +122,8 @@ def test_bytes_and_doubles(dtype: str, name: str, sizes: tuple[int, int, int]) -
         np.random.default_rng(0),
     )
     arrays = [rng.integers(0 if dtype == "uint8" else -100, 100, s).astype(dtype) for s in shapes(*sizes)]
-    assert "tc_mma" in operation.compile(*arrays, target="simulator").source
-    np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+    assert "tc_mma" in operation.compile(*arrays, target=SIMULATOR).source
+    np.testing.assert_array_equal(operation(*arrays, target=SIMULATOR), operation.reference(*arrays))
 
 
 class TestMath:
@@ -130,7 +133,7 @@ class TestMath:
     def error(name: str, math: str, data: list[np.ndarray[Any, Any]]) -> float:
         """The largest error, in units of 2^-24 of the largest result; it is in its bound."""
         operation = tc.define(TEXTS[name][0].replace("float16", "float")).f
-        found = operation(*data, target="simulator", options=tc.MappingOptions(math=math))
+        found = operation(*data, target=SIMULATOR, options=tc.MappingOptions(math=math))
         inputs = dict(zip((t.name for t in operation.function.inputs), data, strict=True))
         (tolerance,) = error_bounds(
             operation.function, inputs, model=Model.RANDOM_ORDER, matrix_units=True, math=math
@@ -152,8 +155,8 @@ class TestMath:
         """1 + 2^-12 times itself is 1 + 2^-11 + 2^-24: operands of 11 bits would leave 1."""
         a = np.full((64, 64), 1 + 2.0**-12, np.float32)
         mm, eye = tc.define(TEXTS["nn"][0].replace("float16", "float")).f, np.eye(64, dtype=np.float32)
-        three = mm(a, eye, target="simulator", options=tc.MappingOptions(math="tf32x3"))
-        one = mm(a, eye, target="simulator", options=tc.MappingOptions(math="tf32"))
+        three = mm(a, eye, target=SIMULATOR, options=tc.MappingOptions(math="tf32x3"))
+        one = mm(a, eye, target=SIMULATOR, options=tc.MappingOptions(math="tf32"))
         assert (three == a).all() and (one == 1).all()
 
     def test_it_is_asked_for(self) -> None:
@@ -180,16 +183,16 @@ class TestMath:
 )
 def test_every_option_gives_the_same(options: tc.MappingOptions) -> None:
     operation, arrays = tc.define(TEXTS["nn"][0]).f, arrays_for([(100, 128), (128, 64)])
-    source = operation.compile(*arrays, target="simulator", options=options).source
+    source = operation.compile(*arrays, target=SIMULATOR, options=options).source
     assert ("tc_mma" in source) == options.matrix_units
-    np.testing.assert_array_equal(operation(*arrays, target="simulator", options=options), operation.reference(*arrays))
+    np.testing.assert_array_equal(operation(*arrays, target=SIMULATOR, options=options), operation.reference(*arrays))
 
 
 @NEEDS_COMPILER
 def test_arrays_may_begin_anywhere() -> None:
     a, b = (x.reshape(-1)[1:].reshape(64, 64) for x in arrays_for([(64 * 64 + 1, 1), (64 * 64 + 1, 1)]))
     operation = tc.define(TEXTS["nn"][0]).f
-    np.testing.assert_array_equal(operation(a, b, target="simulator"), operation.reference(a, b))
+    np.testing.assert_array_equal(operation(a, b, target=SIMULATOR), operation.reference(a, b))
 
 
 @NEEDS_COMPILER
@@ -197,7 +200,7 @@ def test_sums_stay_in_their_bounds_and_are_cut_off() -> None:
     text = "def f(float16(M,K) A, float16(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }"
     operation, rng = tc.define(text).f, np.random.default_rng(0)
     a, b = rng.random((64, 1024)).astype(np.float16), rng.random((1024, 64)).astype(np.float16)
-    found = operation(a, b, target="simulator", options=tc.MappingOptions(split_reduction=1))
+    found = operation(a, b, target=SIMULATOR, options=tc.MappingOptions(split_reduction=1))
     assert_agrees(operation.function, {"A": a, "B": b}, {"C": found}, matrix_units=True)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     assert (found <= exact).all() and (found < exact).mean() > 0.9
@@ -206,7 +209,8 @@ def test_sums_stay_in_their_bounds_and_are_cut_off() -> None:
 @NEEDS_COMPILER
 def test_lanes_that_fetch_fragments_meet_in_no_bank() -> None:
     """Rows of four chunks, five apart, meet once when they arrive: that is one access for each four that read them."""
-    compilation = compiled_text(Text(TEXTS["nn"][0], {"M": 128, "N": 128, "K": 128}))
+    options = tc.MappingOptions(warpgroups=False)
+    compilation = compiled_text(Text(TEXTS["nn"][0], {"M": 128, "N": 128, "K": 128}), options)
     report, _ = run(
         compilation.source,
         data_for(Text(TEXTS["nn"][0], {"M": 128, "N": 128, "K": 128}), compilation),
@@ -287,13 +291,13 @@ class TestPlan:
     def test_plans_that_the_text_would_misread_are_refused(self, old: str, new: str) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 75, "N": 64, "K": 63}
         options = tc.MappingOptions(tile_sizes=(64, 64), stages=1)
-        text = f.compile(sizes=sizes, target="simulator", options=options).stages["barriers"]
+        text = f.compile(sizes=sizes, target=SIMULATOR, options=options).stages["barriers"]
         changed = text.replace(old, new)
         assert changed != text
         if "registers" in new or "-32" in new:
             changed = changed.replace("shape = [4, 16]", "shape = [6, 16]")
         with pytest.raises((LegalityError, PlanError)):
-            f.compile(sizes=sizes, target="simulator", options=options, plan=changed)
+            f.compile(sizes=sizes, target=SIMULATOR, options=options, plan=changed)
 
     @pytest.mark.parametrize(
         ("dtype", "product"),
@@ -334,10 +338,10 @@ class TestPlan:
 
     def test_it_is_text(self) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 128, "N": 128, "K": 128}
-        kernel = f.compile(sizes=sizes, target="cuda:sm_90")
+        kernel = f.compile(sizes=sizes, target="cuda:sm_80")
         text = kernel.stages["barriers"]
         assert 'kind = "contract"\nstatement = "S0"\natom = "mma.m16n8k16.f16"' in text
-        assert f.compile(sizes=sizes, target="cuda:sm_90", plan=text).source == kernel.source
+        assert f.compile(sizes=sizes, target="cuda:sm_80", plan=text).source == kernel.source
 
     @pytest.mark.parametrize(
         ("rows", "warps"), [(16, 1), (32, 2), (48, 1), (64, 2), (128, 4), (256, 8), (8, 0), (40, 0)]
@@ -374,9 +378,9 @@ class TestNarrowRows:
             room[moved:][: array.size] = array.ravel()
             arrays.append(room[moved:][: array.size].reshape(array.shape))
         operation = tc.define(text).f
-        source = operation.compile(*arrays, target="simulator").source
+        source = operation.compile(*arrays, target=SIMULATOR).source
         assert "tc_ask4" in source or "tc_ask8" in source
-        np.testing.assert_array_equal(operation(*arrays, target="simulator"), operation.reference(*arrays))
+        np.testing.assert_array_equal(operation(*arrays, target=SIMULATOR), operation.reference(*arrays))
 
     def test_the_proof_refuses_narrow_vectors_that_threads_would_fetch(self) -> None:
         plan = plan_of(TEXTS["nn"][0], M=128, N=92, K=100)
@@ -408,7 +412,8 @@ class TestMachineCode:
 
     @pytest.mark.parametrize("name", ["nn", "nt"])
     def test_more_than_four_in_ten_instructions_multiply_matrices(self, name: str) -> None:
-        kernel = tc.define(TEXTS[name][0]).f.compile(sizes={"M": 4096, "N": 4096, "K": 4096}, target="cuda:sm_90")
+        sizes, options = {"M": 4096, "N": 4096, "K": 4096}, tc.MappingOptions(warpgroups=False)
+        kernel = tc.define(TEXTS[name][0]).f.compile(sizes=sizes, target="cuda:sm_90", options=options)
         loop = busiest_loop(loops_of(kernel.compilation.source)["f_0"], "HMMA")
         assert loop.count("HMMA") == 64 and loop.total <= 150
         assert loop.count("LDSM") == 20 and loop.count("LDGSTS") == 8 and loop.count("BAR") == 1

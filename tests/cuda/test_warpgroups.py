@@ -124,7 +124,7 @@ class TestLayout:
 
 
 class TestPlan:
-    @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120"])
+    @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_100", "cuda:sm_120"])
     def test_other_architectures_multiply_by_warps(self, target: str) -> None:
         plan = plan_of(TEXTS["nn"][0], None, target, M=256, N=256, K=256)
         assert {o.atom for o in plan.operations.values() if o.atom} == {"mma.m16n8k16.f16"}
@@ -163,7 +163,7 @@ class TestPlan:
             prove_barriers(replace(plan, pipelines=dict.fromkeys(plan.pipelines, pipeline)), "test")
 
     def test_only_warpgroups_leave_products_under_way(self) -> None:
-        plan = plan_of(TEXTS["nn"][0], WHOLE, "cuda:sm_90", M=256, N=256, K=512)
+        plan = plan_of(TEXTS["nn"][0], WHOLE, "cuda:sm_100", M=256, N=256, K=512)
         with pytest.raises(LegalityError, match="products under way at phase0_1, which no warpgroup makes"):
             prove_barriers(replace(plan, pipelines=dict.fromkeys(plan.pipelines, Pipeline(4, 2, 1))), "test")
 
@@ -194,7 +194,7 @@ class TestPlan:
             prove_memories(replace(plan, copies=copies), "test")
 
     def test_swizzles_are_for_warpgroups_alone(self) -> None:
-        for target in ("cuda:sm_90", "cuda:sm_75"):
+        for target in ("cuda:sm_100", "cuda:sm_75"):
             plan: Plan = plan_of(TEXTS["nn"][0], None, target, M=256, N=256, K=512)
             copies = tuple(replace(c, padding=0, swizzle=Swizzle(0, 1)) for c in plan.copies)
             with pytest.raises(LegalityError):
@@ -207,8 +207,8 @@ class TestPlan:
         assert "swizzle = { side = 0, step = 1, warps = " in text and "flight = 1" in text
         again = f.compile(sizes=sizes, target=DEVICE, options=WHOLE, plan=text)
         assert again.source == made.source
-        with pytest.raises(PlanError, match="which sm_90 has not"):
-            f.compile(sizes=sizes, target="cuda:sm_90", options=WHOLE, plan=text)
+        with pytest.raises(PlanError, match="which sm_100 has not"):
+            f.compile(sizes=sizes, target="cuda:sm_100", options=WHOLE, plan=text)
 
 
 def _compilation(name: str, **sizes: int) -> Compilation:
@@ -294,10 +294,21 @@ class TestMachineCode:
         assert "HGMMA" not in image.log and not re.search(r"C75\d\d", image.log), image.log
         assert all(kernel.spill_stores == 0 for kernel in image.kernels)
 
-    @pytest.mark.parametrize("target", ["cuda:sm_90", DEVICE])
-    def test_code_of_one_generation_is_exported_for_its_text_alone(self, target: str, tmp_path: Path) -> None:
-        kernel = tc.define(TEXTS["nn"][0]).f.compile(sizes={"M": 128, "N": 128, "K": 128}, target=target, options=WHOLE)
-        loops_of(kernel.compilation.source, target.removeprefix("cuda:"))
+    @pytest.mark.parametrize(
+        ("target", "warpgroups"), [("cuda:sm_90", True), ("cuda:sm_90", False), (DEVICE, True)], ids=str
+    )
+    def test_code_of_one_generation_is_compiled_and_exported_for_its_text_alone(
+        self, target: str, warpgroups: bool, tmp_path: Path
+    ) -> None:
+        options = replace(WHOLE, warpgroups=warpgroups)
+        kernel = tc.define(TEXTS["nn"][0]).f.compile(
+            sizes={"M": 128, "N": 128, "K": 128}, target=target, options=options
+        )
+        source = kernel.compilation.source
+        loops_of(source, target.removeprefix("cuda:"))
+        assert compile_image(source, "sm_90").architecture == ("sm_90a" if warpgroups else "sm_90")
         kernel.export(tmp_path / "f")
+        readme = (tmp_path / "f" / "README.md").read_text()
+        assert ("Newer devices compile the PTX" in readme) != warpgroups
         names = {re.sub(r".*_sm_", "", file.stem) for file in (tmp_path / "f").rglob("*.cubin")}
-        assert "90" in names and "90a" not in names and ("80" in names) == (target != DEVICE)
+        assert "90" in names and "90a" not in names and ("80" in names) != warpgroups

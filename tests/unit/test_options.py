@@ -271,6 +271,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "route": ("tensor",),
     "order": (1, 2),
     "matrix_units": (False,),
+    "warpgroups": (False,),
     "math": ("tf32", "tf32x3"),
     "distribution": ("blocked",),
     "point_fusion": ("min",),

@@ -13,7 +13,7 @@ from tcomp.backends.cuda.tools.nvrtc import Nvrtc, Output
 from tcomp.backends.host.native import describe
 from tcomp.backends.source import Source
 from tcomp.errors import TargetError
-from tcomp.mapping.machines.gpu import gpu_of
+from tcomp.mapping.machines.gpu import generation_of, gpu_of
 from tcomp.storage.cache import store
 
 FORMAT = 1
@@ -55,11 +55,13 @@ class Image:
 def compile_image(source: Source, architecture: str, newest: int | None = None) -> Image:
     """The image of a CUDA text for ``architecture``, such as ``sm_90``: from the cache on disk, or else compiled.
 
+    A text with instructions of ``sm_90a`` alone is compiled for that where ``sm_90`` is asked for.
     ``newest`` is the newest major version of CUDA whose machine code the driver takes; None where nothing is to run.
     Raises TargetError if there is no such architecture or no NVRTC that compiles for it, and CudaTextError, which
     names line and column, if the text is wrong.
     """
     gpu_of(architecture)
+    architecture = generation_of(architecture, source.text)
     compiler = nvrtc.find(newest)
     key = image_key(source, architecture, compiler)
     kept = _kept(source, architecture, key)
