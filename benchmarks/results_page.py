@@ -5,14 +5,15 @@ python -m benchmarks.results_page
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ratios import GpuCase, gpu_ratios, mean
+from benchmarks.results_runs import Run, latest, run_of, runs, table
+from benchmarks.results_sections import sections
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "RESULTS.md"
@@ -32,18 +33,6 @@ _SUITES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One file of results."""
-
-    file: str
-    found: Mapping[str, Any]
-
-    @property
-    def date(self) -> str:
-        return str(self.found["date"])
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """A run on the page: its line in the summary, and its text."""
 
@@ -54,64 +43,28 @@ class Section:
     lines: Sequence[str]
 
 
-def runs(folder: Path) -> list[Run]:
-    """Every file of a folder, the latest first."""
-    read = (Run(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json")))
-    return sorted(read, key=lambda run: run.date, reverse=True)
-
-
 def page(folder: Path) -> str:
     """The text of the page for the results in a folder."""
     found = runs(folder)
-    sections = [*_cpu_sections(found), *_gpu_sections(found)]
+    machines = [*_cpu_sections(found), *_gpu_sections(found)]
     summary = [
         (s.title, s.against, "" if s.ratio is None else f"{s.ratio:.2f}", s.worst)
-        for s in sections
+        for s in machines
         if s.ratio is not None
     ]
     lines = [*table(("run", "against", "geometric mean", "worst row"), summary)]
-    for section in sections:
+    for section in machines:
         lines += ["", f"## {section.title}", "", *section.lines]
-    lines += [line for run in _latest(found, lambda run: _is(run, "gradients")) for line in _gradients(run)]
-    lines += [line for run in _latest(found, lambda run: _is(run, "attention")) for line in _attention(run)]
-    lines += [line for run in _latest(found, lambda run: _is(run, "networks")) for line in _networks(run)]
-    lines += [line for run in _latest(found, lambda run: _is(run, "recurrences")) for line in _recurrences(run)]
-    lines += [line for run in _latest(found, lambda run: _is(run, "threads")) for line in _threads(run)]
-    lines += [line for run in _latest(found, lambda run: _is(run, "overhead")) for line in _overhead(run)]
+    lines += sections(found)
     return _HEAD + "\n" + "\n".join(lines) + "\n"
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table in Markdown."""
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{'---|' * len(columns)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _is(run: Run, benchmark: str) -> tuple[str, ...] | None:
-    """What a later run of the same benchmark on the same machine replaces; None for another benchmark."""
-    if run.found.get("benchmark", "cpu") != benchmark:
-        return None
-    return (benchmark, *run.file.split("-")[1:2])
-
-
-def _latest(found: Sequence[Run], key: Any) -> list[Run]:
-    """The first run of each key, which is the latest."""
-    kept: dict[tuple[str, ...], Run] = {}
-    for run in found:
-        what = key(run)
-        if what is not None:
-            kept.setdefault(what, run)
-    return list(kept.values())
 
 
 def _cpu_sections(found: Sequence[Run]) -> Iterator[Section]:
     def key(run: Run) -> tuple[str, ...] | None:
-        base = _is(run, "cpu")
+        base = run_of(run, "cpu")
         return None if base is None else (*base, run.found["suite"], str(run.found["threads"]))
 
-    for run in sorted(_latest(found, key), key=lambda run: list(_SUITES).index(run.found["suite"])):
+    for run in sorted(latest(found, key), key=lambda run: list(_SUITES).index(run.found["suite"])):
         yield _cpu(run)
 
 
@@ -184,12 +137,12 @@ def _versions(versions: Mapping[str, str]) -> str:
 
 def _gpu_sections(found: Sequence[Run]) -> Iterator[Section]:
     def newest(part: str) -> list[Run]:
-        return _latest([run for run in found if run.found.get("parts", {}).get(part)], lambda run: _is(run, "gpu"))
+        return latest([run for run in found if run.found.get("parts", {}).get(part)], lambda run: run_of(run, "gpu"))
 
     for run in newest("cases"):
         yield _gpu_cases(run)
     for run in newest("tuned"):
-        same = [other for other in found if _is(other, "gpu") == _is(run, "gpu")]
+        same = [other for other in found if run_of(other, "gpu") == run_of(run, "gpu")]
         yield _gpu_tuned([other for other in same if other.found["parts"].get("tuned")])
     for run in newest("corpus"):
         yield _gpu_checks(run)
@@ -271,136 +224,6 @@ def _gpu_checks(run: Run) -> Section:
         lines += ["", "A call of `add` on 256 elements, microseconds of the host:", ""]
         lines += table(("arrays", "call", "median"), ((item, what, f"{time:.1f}") for item, what, time in calls))
     return Section(f"GPU: checks and calls, {_gpu_machine(run)}", "", None, "", lines)
-
-
-def _gradients(run: Run) -> Iterator[str]:
-    machine = run.found["machine"]
-    yield from ("", f"## Forward and backward in PyTorch, {machine['processor']}, {run.date[:10]}", "")
-    yield (
-        f"`python benchmarks/gradients.py`: {machine['threads']} threads, torch {machine['torch']}, "
-        f"Python {machine['python']} ([JSON](results/{run.file})). Milliseconds; gradients by all inputs of floats."
-    )
-    yield ""
-    rows = run.found["rows"]
-    names = list(next(iter(rows.values())))
-    ratios = [min(t for n, t in times.items() if n != "tcomp") / times["tcomp"] for times in rows.values()]
-    texts = (
-        (*(f"{t:.2f}" for t in times.values()), f"{r:.2f}") for times, r in zip(rows.values(), ratios, strict=True)
-    )
-    mean = ("geometric mean", *[""] * len(names), f"{statistics.geometric_mean(ratios):.2f}")
-    yield from table(("case", *names, "best peer"), [*((c, *t) for c, t in zip(rows, texts, strict=True)), mean])
-    yield from ("", "A product of 8x6 by 6x5, microseconds of a call, the least of many:", "")
-    calls = ((what, *(f"{t:.1f}" for t in times.values())) for what, times in run.found["calls"].items())
-    yield from table(("call", "tcomp", "torch.mm"), calls)
-
-
-def _attention(run: Run) -> Iterator[str]:
-    machine = run.found["machine"]
-    yield from ("", f"## Attention over long rows, {machine['processor']}, {run.date[:10]}", "")
-    yield (
-        f"`python -m benchmarks.attention`: {machine['threads']} threads, torch {machine['torch']} "
-        f"(scaled_dot_product_attention), Python {machine['python']} ([JSON](results/{run.file})). Milliseconds."
-    )
-    yield ""
-    rows = run.found["rows"]
-    ratios = [t["torch"] / t["tcomp"] for t in rows.values()]
-    texts = [
-        (c, f"{t['tcomp']:.2f}", f"{t['torch']:.2f}", f"{r:.2f}")
-        for (c, t), r in zip(rows.items(), ratios, strict=True)
-    ]
-    mean = ("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}")
-    yield from table(("heads x queries x keys x channels", "tcomp", "torch", "ratio"), [*texts, mean])
-
-
-def _networks(run: Run) -> Iterator[str]:
-    machine, rows = run.found["machine"], run.found["rows"]
-    peers = [peer for peer in rows[0]["ms"] if peer != "tcomp"]
-    yield from ("", f"## Whole networks, {machine['processor']}, {run.date[:10]}", "")
-    yield (
-        f"`python -m benchmarks.networks`, rounds: {run.found['rounds']}: {machine['threads']} threads, torch "
-        f"{machine['torch']}, ONNX Runtime {machine['onnxruntime']}, OpenVINO {machine['openvino']}, Python "
-        f"{machine['python']} ([JSON](results/{run.file})). Median milliseconds; first answers in seconds, with an "
-        "empty cache and from the cache, and by how many MB a process grows."
-    )
-    yield ""
-    columns = ("network", "batch", *peers, "tcomp", "best peer", "kernels", "first", "cached", "MB")
-    yield from table(columns, (_network_row(row, peers) for row in rows))
-    ratios = [row["ratio"] for row in rows]
-    yield from ("", f"Geometric mean against the best peer of each row: {statistics.geometric_mean(ratios):.2f}.")
-
-
-def _network_row(row: Mapping[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
-    times = row["ms"]
-    best = min(peers, key=lambda peer: times[peer])
-    told = (f"**{times[p]:.3g}**" if p == best else f"{times[p]:.3g}" for p in peers)
-    firsts = (f"{row['cold_s']:.1f}", f"{row['cached_s']:.2f}", f"{row['grown_mb']:.0f}")
-    name = row["network"].replace("_", " ")
-    return (
-        name,
-        str(row["batch"]),
-        *told,
-        f"{times['tcomp']:.3g}",
-        f"{row['ratio']:.2f}",
-        str(row["kernels"]),
-        *firsts,
-    )
-
-
-def _recurrences(run: Run) -> Iterator[str]:
-    machine, peers = run.found["machine"], ("gcc", "numpy", "numba")
-    yield from (
-        "",
-        f"## Blocks of steps, PolyBench {run.found['size'].upper()}, {machine['processor']}, {run.date[:10]}",
-        "",
-    )
-    yield (
-        f"`python -m benchmarks.recurrences`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
-        f"parallel with fastmath, Python {machine['python']}, rounds: {run.found['rounds']} "
-        f"([JSON](results/{run.file})). Milliseconds; the kernels that were run, not all 30."
-    )
-    yield ""
-    rows, ratios = [], []
-    for kernel, times in run.found["seconds"].items():
-        own = {peer: times[peer] for peer in peers if peer in times}
-        ratios.append(min(own.values()) / times["tcomp"])
-        cells = (f"{1e3 * times[p]:.2f}" if p in times else "" for p in ("tcomp", *peers))
-        rows.append((kernel, *cells, f"{ratios[-1]:.2f}"))
-    mean = ("geometric mean", *[""] * 4, f"{statistics.geometric_mean(ratios):.2f}")
-    yield from table(("kernel", "tcomp", *peers, "best peer / tcomp"), [*rows, mean])
-
-
-def _threads(run: Run) -> Iterator[str]:
-    machine, columns = run.found["machine"], run.found["columns"]
-    yield from ("", f"## Threads around kernels, {machine['processor']}, {run.date[:10]}", "")
-    yield (
-        f"`python benchmarks/threads.py`: {machine['threads']} threads, numpy {machine['numpy']}, torch "
-        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 "
-        "convolution, 64 channels, 56x56, medians; a rest is 60 ms."
-    )
-    yield ""
-    situations = next(iter(columns.values()))
-    rows = ((what, *(f"{times[what]:.2f}" for times in columns.values())) for what in situations)
-    yield from table(("situation", *columns), rows)
-
-
-def _overhead(run: Run) -> Iterator[str]:
-    machine = run.found["machine"]
-    yield from ("", f"## What tcomp costs besides running kernels, {run.date[:10]}", "")
-    yield (
-        f"`python benchmarks/overhead.py`: {machine['threads']} threads, {machine['compiler']}, "
-        f"Python {machine['python']}. Medians of fresh processes; calls are the least of many "
-        f"([JSON](results/{run.file}))."
-    )
-    yield ""
-    rows = run.found["rows"]
-    goals = ("" if row["goal"] is None else f"{row['goal']:g} {row['unit']}" for row in rows)
-    yield from table(
-        ("what", "measured", "goal"),
-        (
-            (row["what"].strip(), f"{row['value']:.3g} {row['unit']}", goal)
-            for row, goal in zip(rows, goals, strict=True)
-        ),
-    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,156 @@
+"""Sections of ``RESULTS.md`` beside those of processors and GPUs: for the latest run of a benchmark on a machine."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.results_runs import Run, latest, run_of, table
+
+
+def sections(found: Sequence[Run]) -> Iterator[str]:
+    """The lines of all of them."""
+    for benchmark, lines in _SECTIONS.items():
+        for run in latest(found, lambda run, wanted=benchmark: run_of(run, wanted)):
+            yield from lines(run)
+
+
+def _gradients(run: Run) -> Iterator[str]:
+    machine = run.found["machine"]
+    yield from ("", f"## Forward and backward in PyTorch, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python benchmarks/gradients.py`: {machine['threads']} threads, torch {machine['torch']}, "
+        f"Python {machine['python']} ([JSON](results/{run.file})). Milliseconds; gradients by all inputs of floats."
+    )
+    yield ""
+    rows = run.found["rows"]
+    names = list(next(iter(rows.values())))
+    ratios = [min(t for n, t in times.items() if n != "tcomp") / times["tcomp"] for times in rows.values()]
+    texts = (
+        (*(f"{t:.2f}" for t in times.values()), f"{r:.2f}") for times, r in zip(rows.values(), ratios, strict=True)
+    )
+    mean = ("geometric mean", *[""] * len(names), f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("case", *names, "best peer"), [*((c, *t) for c, t in zip(rows, texts, strict=True)), mean])
+    yield from ("", "A product of 8x6 by 6x5, microseconds of a call, the least of many:", "")
+    calls = ((what, *(f"{t:.1f}" for t in times.values())) for what, times in run.found["calls"].items())
+    yield from table(("call", "tcomp", "torch.mm"), calls)
+
+
+def _attention(run: Run) -> Iterator[str]:
+    machine = run.found["machine"]
+    yield from ("", f"## Attention over long rows, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.attention`: {machine['threads']} threads, torch {machine['torch']} "
+        f"(scaled_dot_product_attention), Python {machine['python']} ([JSON](results/{run.file})). Milliseconds."
+    )
+    yield ""
+    rows = run.found["rows"]
+    ratios = [t["torch"] / t["tcomp"] for t in rows.values()]
+    texts = [
+        (c, f"{t['tcomp']:.2f}", f"{t['torch']:.2f}", f"{r:.2f}")
+        for (c, t), r in zip(rows.items(), ratios, strict=True)
+    ]
+    mean = ("geometric mean", "", "", f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("heads x queries x keys x channels", "tcomp", "torch", "ratio"), [*texts, mean])
+
+
+def _networks(run: Run) -> Iterator[str]:
+    machine, rows = run.found["machine"], run.found["rows"]
+    peers = [peer for peer in rows[0]["ms"] if peer != "tcomp"]
+    yield from ("", f"## Whole networks, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.networks`, rounds: {run.found['rounds']}: {machine['threads']} threads, torch "
+        f"{machine['torch']}, ONNX Runtime {machine['onnxruntime']}, OpenVINO {machine['openvino']}, Python "
+        f"{machine['python']} ([JSON](results/{run.file})). Median milliseconds; first answers in seconds, with an "
+        "empty cache and from the cache, and by how many MB a process grows."
+    )
+    yield ""
+    columns = ("network", "batch", *peers, "tcomp", "best peer", "kernels", "first", "cached", "MB")
+    yield from table(columns, (_network_row(row, peers) for row in rows))
+    ratios = [row["ratio"] for row in rows]
+    yield from ("", f"Geometric mean against the best peer of each row: {statistics.geometric_mean(ratios):.2f}.")
+
+
+def _network_row(row: Mapping[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
+    times = row["ms"]
+    best = min(peers, key=lambda peer: times[peer])
+    told = (f"**{times[p]:.3g}**" if p == best else f"{times[p]:.3g}" for p in peers)
+    firsts = (f"{row['cold_s']:.1f}", f"{row['cached_s']:.2f}", f"{row['grown_mb']:.0f}")
+    name = row["network"].replace("_", " ")
+    return (
+        name,
+        str(row["batch"]),
+        *told,
+        f"{times['tcomp']:.3g}",
+        f"{row['ratio']:.2f}",
+        str(row["kernels"]),
+        *firsts,
+    )
+
+
+def _recurrences(run: Run) -> Iterator[str]:
+    machine, peers = run.found["machine"], ("gcc", "numpy", "numba")
+    yield from (
+        "",
+        f"## Blocks of steps, PolyBench {run.found['size'].upper()}, {machine['processor']}, {run.date[:10]}",
+        "",
+    )
+    yield (
+        f"`python -m benchmarks.recurrences`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
+        f"parallel with fastmath, Python {machine['python']}, rounds: {run.found['rounds']} "
+        f"([JSON](results/{run.file})). Milliseconds; the kernels that were run, not all 30."
+    )
+    yield ""
+    rows, ratios = [], []
+    for kernel, times in run.found["seconds"].items():
+        own = {peer: times[peer] for peer in peers if peer in times}
+        ratios.append(min(own.values()) / times["tcomp"])
+        cells = (f"{1e3 * times[p]:.2f}" if p in times else "" for p in ("tcomp", *peers))
+        rows.append((kernel, *cells, f"{ratios[-1]:.2f}"))
+    mean = ("geometric mean", *[""] * 4, f"{statistics.geometric_mean(ratios):.2f}")
+    yield from table(("kernel", "tcomp", *peers, "best peer / tcomp"), [*rows, mean])
+
+
+def _threads(run: Run) -> Iterator[str]:
+    machine, columns = run.found["machine"], run.found["columns"]
+    yield from ("", f"## Threads around kernels, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python benchmarks/threads.py`: {machine['threads']} threads, numpy {machine['numpy']}, torch "
+        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 "
+        "convolution, 64 channels, 56x56, medians; a rest is 60 ms."
+    )
+    yield ""
+    situations = next(iter(columns.values()))
+    rows = ((what, *(f"{times[what]:.2f}" for times in columns.values())) for what in situations)
+    yield from table(("situation", *columns), rows)
+
+
+def _overhead(run: Run) -> Iterator[str]:
+    machine = run.found["machine"]
+    yield from ("", f"## What tcomp costs besides running kernels, {run.date[:10]}", "")
+    yield (
+        f"`python benchmarks/overhead.py`: {machine['threads']} threads, {machine['compiler']}, "
+        f"Python {machine['python']}. Medians of fresh processes; calls are the least of many "
+        f"([JSON](results/{run.file}))."
+    )
+    yield ""
+    rows = run.found["rows"]
+    goals = ("" if row["goal"] is None else f"{row['goal']:g} {row['unit']}" for row in rows)
+    yield from table(
+        ("what", "measured", "goal"),
+        (
+            (row["what"].strip(), f"{row['value']:.3g} {row['unit']}", goal)
+            for row, goal in zip(rows, goals, strict=True)
+        ),
+    )
+
+
+_SECTIONS: dict[str, Callable[[Run], Iterator[str]]] = {
+    "gradients": _gradients,
+    "attention": _attention,
+    "networks": _networks,
+    "recurrences": _recurrences,
+    "threads": _threads,
+    "overhead": _overhead,
+}
