@@ -7,38 +7,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
-from tcomp.backends.c.atomics import atomic_update
 from tcomp.backends.c.contractions.aheadpanels import ahead_panels
-from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
-from tcomp.backends.c.contractions.lanesums import LaneSums
-from tcomp.backends.c.contractions.matrixtiles import MatrixContraction, declared_shape
-from tcomp.backends.c.contractions.operands import OperandPlaces
+from tcomp.backends.c.contractions.matrixtiles import declared_shape
+from tcomp.backends.c.contractions.operations import Operations
 from tcomp.backends.c.contractions.panels import Panel
-from tcomp.backends.c.contractions.registertiles import Contraction
-from tcomp.backends.c.contractions.resultlines import are_far
 from tcomp.backends.c.frame import KernelFrame
 from tcomp.backends.c.loops.blockscans import running_value
+from tcomp.backends.c.loops.instances import executed
 from tcomp.backends.c.loops.joined import joined
-from tcomp.backends.c.loops.nests import nest_of
 from tcomp.backends.c.loops.scans import RunningValue, Scan, scan_below
-from tcomp.backends.c.loops.stages import clears, copied_by
 from tcomp.backends.c.loops.windows import slides
 from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_loops
 from tcomp.backends.c.pieces import PieceText
 from tcomp.backends.c.rows.loops import RowLoops
 from tcomp.backends.c.rows.streaming import FENCE
 from tcomp.backends.c.rowwork import row_work
-from tcomp.backends.c.vectors.values import computed_type
-from tcomp.backends.c.vectors.widening import NARROWED
-from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, mangle, store
+from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
 from tcomp.errors import PlanError
 from tcomp.grammar.ranges.affine import step_parameter
-from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
-from tcomp.grammar.tree.function import Cast, Function, Read
+from tcomp.grammar.tree.function import Function, Read
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.ir import (
     Block,
@@ -48,7 +39,6 @@ from tcomp.loops.ir import (
     Let,
     LoopExpr,
     LoopNode,
-    Operation,
     Scope,
     Variable,
     depth,
@@ -61,7 +51,6 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_volume
 from tcomp.model.scop import ScopStatement
-from tcomp.values.operators import FLOAT32
 
 
 class Emitter:
@@ -83,9 +72,9 @@ class Emitter:
         self.ahead = ahead_panels(plan)
         self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math, self.ahead)
         self.panels: dict[str, dict[Read, Panel]] = {}
-        self.grouped: dict[str, dict[Read, Panel]] = {}
+        grouped: dict[str, dict[Read, Panel]] = {}
         for c in plan.copies:
-            (self.panels if c.groups is None else self.grouped).setdefault(c.statement, {}).update(
+            (self.panels if c.groups is None else grouped).setdefault(c.statement, {}).update(
                 dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
             )
         self.corners: dict[str, tuple[LoopExpr, ...]] = {}
@@ -95,6 +84,7 @@ class Emitter:
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
         self.scans: dict[str, RunningValue] = {}
+        self.operations = Operations(plan, machine, self._speller, self._captured, grouped, self.corners)
         self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
         self.uses_threads = False
         self.begun: set[str] = set()
@@ -348,13 +338,11 @@ class Emitter:
         del self.scans[scan.mark]
 
     def _loop(self, node: For, depth: int, body: Callable[[LoopNode, int], None]) -> None:
-        self._put(depth, self._for_head(node.iterator, loop_text(node.lower), loop_text(node.upper), node.step))
+        name, lower, upper = node.iterator, loop_text(node.lower), loop_text(node.upper)
+        increment = f"{name}++" if node.step == 1 else f"{name} += {node.step}"
+        self._put(depth, f"for (long {name} = {lower}; {name} < {upper}; {increment}) {{")
         body(node.body, depth + 1)
         self._put(depth, "}")
-
-    def _for_head(self, iterator: str, lower: str, upper: str, step: int) -> str:
-        increment = f"{iterator}++" if step == 1 else f"{iterator} += {step}"
-        return f"for (long {iterator} = {lower}; {iterator} < {upper}; {increment}) {{"
 
     def _reduce(self, node: LoopNode, depth: int) -> None:
         """The loops of a ``reduce`` operation: the innermost one runs in vector lanes if its reads may."""
@@ -381,46 +369,8 @@ class Emitter:
         start: LoopNode | None = None,
         after: LoopNode | None = None,
     ) -> bool:
-        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops.
-
-        ``start`` is what runs before, ``after`` what runs behind it: they are spelled with it only if they set the same
-        tile to zero, and copy it.
-        """
-        nest = nest_of(operation.body, statement, operation.torn)
-        if nest is None or (start is not None and not clears(start, nest, statement, self.scop)):
-            return False
-        copy = None if after is None else copied_by(after, nest, statement, self.plan)
-        if after is not None and copy is None:
-            return False
-        span = statement.value.span
-        result = None if copy is None else Read(copy.target, statement.subscripts, copy.value.dtype, span)
-
-        grouped = self._grouped(statement)
-        places = OperandPlaces(statement, nest, self.plan, self._speller, grouped)
-        dtype = self.scop.storages[statement.target].dtype
-        written = statement.target if copy is None else copy.target
-        fetches = (start is not None or copy is not None) and are_far(self.plan, self.machine, written)
-        facts = (
-            statement,
-            dtype,
-            nest,
-            self.machine,
-            self.scop.sizes,
-            places.place,
-            start is not None,
-            result,
-            fetches,
-        )
-
-        def plainly(inner: LoopNode) -> list[str]:
-            return [line for n in (start, inner, after) if n is not None for line in self._captured(n)]
-
-        lines = Contraction(*facts, bordered=places.bordered).lines(plainly) or LaneSums(*facts).lines(plainly)
-        if grouped:
-            whole = all(o.groups.depth for o in grouped.values())
-            kind = MatrixContraction if whole else DotContraction
-            dots = kind(*facts, grouped=grouped, copied=places.copied, sums=places.sums)
-            lines = dots.lines_or(lines or plainly(operation.body), plainly) or lines
+        """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops."""
+        lines = self.operations.contracted(operation, statement, start, after)
         if lines is None:
             return False
         self._put(depth, "{")
@@ -428,18 +378,6 @@ class Emitter:
             self._put(depth + 1, line)
         self._put(depth, "}")
         return True
-
-    def _grouped(self, statement: ScopStatement) -> dict[Read, GroupedOperand]:
-        """The operands of a contraction that lie in copies with groups of steps: both of them, or none."""
-        found: dict[Read, GroupedOperand] = {}
-        for read, panel in self.grouped.get(statement.name, {}).items():
-            groups = panel.copy.groups
-            if groups is None or (groups.depth and not self.machine.matrix_tiles):
-                continue
-            taken = self.machine.products_in_a_lane(panel.copy.dtype) == groups.size
-            if taken and panel.name in self.corners:
-                found[read] = GroupedOperand(panel, self.corners[panel.name][groups.dimension])
-        return found if len(found) == 2 else {}
 
     def _plain(self, loop: For) -> list[str]:
         """The lines of a loop as it stands, instead of putting them."""
@@ -468,34 +406,4 @@ class Emitter:
         return replace(self._speller(statement, indices), checked=False)
 
     def _execute(self, node: Execute, depth: int) -> None:
-        statement = self.scop.by_name[node.statement]
-        bound: dict[str, str] = {}
-        declared: list[str] = []
-        for position, (index, argument) in enumerate(zip(statement.indices, node.arguments, strict=True)):
-            if position < statement.tile_rank:
-                continue
-            text = loop_text(argument)
-            if isinstance(argument, Operation):
-                declared.append(f"const long i_{index} = {text};")
-                text = f"i_{index}"
-            bound[index] = text
-        speller = self._speller(statement.name, bound)
-        dtype = self.scop.storages[statement.target].dtype
-        target = speller.written(statement.target, statement.subscripts)
-        expr, asked = statement.value, ""
-        if statement.scatters and ranges_of(expr):
-            asked = " && ".join(map(speller.value, ranges_of(expr)))
-            expr = inside_ranges(expr)
-        if isinstance(expr, Cast) and expr.dtype == dtype in NARROWED and computed_type(expr.operand.dtype) == FLOAT32:
-            expr = expr.operand  # storing it is the conversion
-        value = speller.value(expr)
-        if statement.reduction is not None and statement.atomic:
-            text = atomic_update(statement.reduction, target, value, dtype)
-        else:
-            if statement.reduction is not None:
-                value = combine(statement.reduction, load(target, dtype), value, dtype)
-            text = f"{target} = {store(value, dtype)};"
-        text = f"{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{text}"
-        if declared:
-            text = f"{{ {' '.join(declared)} {text} }}"
-        self._put(depth, text)
+        self._put(depth, executed(node, self.scop, self._speller))
