@@ -31,7 +31,7 @@ def has_whole_columns(scop: Scop, statement: ScopStatement, read: Read, index: s
         return False
     moving = [d for d, s in enumerate(read.subscripts) if coefficient(s, index, scop.sizes) != 0]
     form = to_form(read.subscripts[moving[0]], scop.sizes) if len(moving) == 1 else None
-    if form is None or form.terms != ((index, 1),):
+    if form is None or form.terms != ((index, 1),) or storage.is_open(moving[0]):
         return False
     position, (d,) = statement.indices.index(index), moving
     ends = (end(position).to_python() for end in (statement.domain.dim_min_val, statement.domain.dim_max_val))

@@ -28,7 +28,7 @@ from tcomp.grammar.tree.function import (
     with_indices,
 )
 from tcomp.model.accesses import Frame, box_set, element_map, reads_of
-from tcomp.model.scop import Scop, ScopStatement, Storage, map_from_text, storage_of
+from tcomp.model.scop import OpenBox, Scop, ScopStatement, Storage, map_from_text, storage_of
 from tcomp.values.operators import INT64
 
 Pair = tuple[str, str]
@@ -128,7 +128,13 @@ class Merge:
             step = strides[d] if extent[d + 1] == 1 else strides[d + 1]
             extent[d : d + 2], strides[d : d + 2] = [extent[d] * extent[d + 1]], [step]
             del origin[d]
-        return replace(storage, box=Box(tuple(origin), tuple(extent)), strides=tuple(strides), called=storage.argument)
+        opened = storage.opened
+        if opened is not None:
+            left = [e for d, e in enumerate(opened.extents) if d - 1 not in self.dimensions[storage.name]]
+            elements = opened.elements.apply(self._elements(storage)).set_tuple_name(storage.name)
+            opened = OpenBox(tuple(left), elements)
+        box = Box(tuple(origin), tuple(extent))
+        return replace(storage, box=box, strides=tuple(strides), called=storage.argument, opened=opened)
 
     def _statement(self, scop: Scop, statement: ScopStatement, boxes: Mapping[str, Box]) -> ScopStatement:
         renumbered = statement.reported
@@ -284,7 +290,9 @@ def _extent(statement: ScopStatement, index: str) -> int:
 
 
 def _lies_as_one(storage: Storage, d: int) -> bool:
-    """Whether a dimension and the one behind it are in memory as one dimension is."""
+    """Whether a dimension and the one behind it are in memory as one dimension is, whatever size is open."""
+    if storage.opened is not None and any(e is not None for e in storage.opened.extents[d:]):
+        return False
     (far, near), (outer, inner) = storage.strides[d : d + 2], storage.box.extent[d : d + 2]
     return outer == 1 or inner == 1 or far == inner * near
 

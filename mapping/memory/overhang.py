@@ -17,7 +17,7 @@ from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Plan
-from tcomp.model.accesses import Frame, box_set, element_map
+from tcomp.model.accesses import Frame, box_set, element_map, elements_of
 from tcomp.model.scop import ScopStatement, extents, storage_of
 
 
@@ -139,9 +139,10 @@ class _Tile:
             )
         if read.boundary is not None:
             return False
-        buffer, box = self.plan.buffers.get(read.tensor), self.plan.scop.storages[read.tensor].box
+        buffer, storage = self.plan.buffers.get(read.tensor), self.plan.scop.storages[read.tensor]
         in_memory = buffer is None or buffer.space == "global"
-        return in_memory and bool(self._reaches(read).is_subset(box_set(read.tensor, box)))
+        there = box_set(storage.name, storage.box) if buffer is not None else elements_of(storage)
+        return in_memory and bool(self._reaches(read).is_subset(there))
 
     def _reaches(self, read: Read) -> isl.Set:
         return self._elements(read.subscripts, read.tensor).range()

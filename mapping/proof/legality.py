@@ -20,6 +20,7 @@ from tcomp.mapping.memory.windows import Turns, dates_of
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories
+from tcomp.model.opensizes import access_outside
 from tcomp.model.scop import Scop, ScopStatement, map_from_text, maps_of, sets_of
 
 
@@ -28,6 +29,7 @@ def prove(plan: Plan, step: str) -> None:
     scop = plan.scop
     if scop is not plan.program:
         prove_expansion(plan.program, scop, step)
+        _prove_inside(scop, step)
     _prove_once(plan.tree, step)
     _prove_order(scop, plan.tree, step)
     marks = {p.mark: p for p in places(plan.tree)}
@@ -45,6 +47,14 @@ def prove(plan: Plan, step: str) -> None:
                 f"pass '{step}' runs instances of {operation.statement} in {operation.mark} that the program lacks, "
                 "which may touch what others need, or what is not there"
             )
+
+
+def _prove_inside(scop: Scop, step: str) -> None:
+    """Show that no statement leaves an array, whatever the sizes that calls say."""
+    found = None if scop.around is None or not scop.around.open else access_outside(scop)
+    if found is not None:
+        statement, storage, outside = found
+        raise LegalityError(f"pass '{step}' lets {statement.name} leave {storage} for some sizes, such as {outside}")
 
 
 def prove_expansion(program: Scop, expanded: Scop, step: str) -> None:

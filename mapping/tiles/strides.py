@@ -8,6 +8,9 @@ from tcomp.grammar.tree.dataranges import inside_ranges
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
 from tcomp.model.scop import Scop, ScopStatement
 
+Strides = tuple[int | None, ...]
+"""The strides of the dimensions of an array; None for those that calls say."""
+
 
 def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
     """The coefficient of an index in an affine expression; 0 where it does not occur, None if it is not linear."""
@@ -73,12 +76,13 @@ def access_stride(
     return stride_of(subscripts, scop.storages[storage].strides, index, sizes)
 
 
-def strides_along(scop: Scop, statement: ScopStatement, index: str) -> tuple[int | None, ...]:
-    """The stride of the write, then of each read.
+def strides_along(scop: Scop, statement: ScopStatement, index: str, *, certain: bool = False) -> Strides:
+    """The stride of the write, then of each read; with open sizes those of the largest arrays, unless they are to be
+    ``certain``.
 
     Where no panel may be made of it, a quotient and rest that address one element count as what is divided.
     """
-    return _along(scop, _addresses(scop, statement), index)
+    return _along(scop, _addresses(scop, statement, certain), index)
 
 
 def strides_of(scop: Scop, statement: ScopStatement) -> list[tuple[int | None, ...]]:
@@ -87,7 +91,7 @@ def strides_of(scop: Scop, statement: ScopStatement) -> list[tuple[int | None, .
     return [_along(scop, addresses, index) for index in statement.indices]
 
 
-Address = tuple[tuple[Expr | None, ...], tuple[int, ...]]
+Address = tuple[tuple[Expr | None, ...], Strides]
 """Subscripts, and the strides of their dimensions."""
 
 
@@ -95,22 +99,24 @@ def _along(scop: Scop, addresses: Iterable[Address], index: str) -> tuple[int | 
     return tuple(stride_of(subscripts, strides, index, scop.sizes) for subscripts, strides in addresses)
 
 
-def _addresses(scop: Scop, statement: ScopStatement) -> Iterator[Address]:
+def _addresses(scop: Scop, statement: ScopStatement, certain: bool = False) -> Iterator[Address]:
     """What the write addresses, then each read."""
-    yield statement.subscripts, scop.storages[statement.target].strides
+    target = scop.storages[statement.target]
+    yield statement.subscripts, target.known_strides if certain else target.strides
     for expr in walk(inside_ranges(statement.value)):
         if isinstance(expr, Read):
             storage = scop.storages[expr.tensor]
+            strides: Strides = storage.known_strides if certain else storage.strides
             subscripts: tuple[Expr | None, ...] = expr.subscripts
             if statement.kind != "update" and expr.boundary is None:
-                subscripts = flattened(subscripts, storage.box.extent, storage.strides, scop.sizes)
-            yield subscripts, storage.strides
+                subscripts = flattened(subscripts, storage.box.extent, strides, scop.sizes)
+            yield subscripts, strides
 
 
 def flattened(
     subscripts: tuple[Expr | None, ...],
     extents: tuple[int, ...],
-    strides: tuple[int, ...],
+    strides: Strides,
     sizes: Mapping[str, int],
 ) -> tuple[Expr | None, ...]:
     """Subscripts that address the same element, where a quotient and the rest beside it are one: the rest's dividend.
@@ -129,7 +135,9 @@ def flattened(
         found[quotient], found[rest] = None, dividend
 
 
-def _dividend(quotient: Expr | None, rest: Expr | None, far: int, near: int, sizes: Mapping[str, int]) -> Expr | None:
+def _dividend(
+    quotient: Expr | None, rest: Expr | None, far: int | None, near: int | None, sizes: Mapping[str, int]
+) -> Expr | None:
     """The number of which two subscripts are quotient and rest, if neighbouring numbers address neighbours.
 
     ``far`` and ``near`` are the strides of their dimensions.  The rest may be that of a quotient itself, or the number
@@ -138,7 +146,9 @@ def _dividend(quotient: Expr | None, rest: Expr | None, far: int, near: int, siz
     match quotient, rest:
         case Binary(op="/", lhs=whole, rhs=by), Binary(op="%", lhs=part, rhs=extent):
             divisor, count = constant_value(by, sizes), constant_value(extent, sizes)
-            if not divisor or not count or min(divisor, count) < 0 or far != count * near or depends_on_data(whole):
+            if not divisor or not count or min(divisor, count) < 0 or depends_on_data(whole):
+                return None
+            if far is None or near is None or far != count * near:
                 return None
             if divisor == count and (whole == part or _is_rest(whole, part, count, sizes)):
                 return whole
@@ -157,9 +167,13 @@ def _is_rest(whole: Expr, part: Expr, count: int, sizes: Mapping[str, int]) -> b
 
 
 def stride_of(
-    subscripts: tuple[Expr | None, ...], strides: tuple[int, ...], index: str, sizes: Mapping[str, int]
+    subscripts: tuple[Expr | None, ...], strides: Strides, index: str, sizes: Mapping[str, int]
 ) -> int | None:
     """Elements between the accesses of neighbouring values of ``index``; None where that is not constant."""
-    steps = [0 if s is None else coefficient(s, index, sizes) for s in subscripts]
-    known = [s for s in steps if s is not None]
-    return sum(a * b for a, b in zip(known, strides, strict=True)) if len(known) == len(steps) else None
+    total = 0
+    for subscript, stride in zip(subscripts, strides, strict=True):
+        step = 0 if subscript is None else coefficient(subscript, index, sizes)
+        if step is None or (step and stride is None):
+            return None
+        total += step * (stride or 0)
+    return total

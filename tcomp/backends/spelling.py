@@ -23,6 +23,7 @@ from tcomp.backends.dialect import (
     narrow,
     type_suffix,
 )
+from tcomp.backends.openextents import end_text, extent_text, stride_text
 from tcomp.backends.source import IndexCheck
 from tcomp.backends.subscripts import fixed_value, may_be_truth
 from tcomp.errors import SourceText
@@ -265,21 +266,22 @@ class Speller:
 
     def element(self, storage: str, subscripts: tuple[str, ...]) -> str:
         """The C lvalue of an element, from the text of its logical coordinates."""
-        buffer = self.buffers.get(storage)
+        buffer, suffix = self.buffers.get(storage), self.dialect.suffix
         if buffer is not None and buffer.space == "register":
             return self.dialect.name(storage)
         if buffer is None:
-            box, strides = self.scop.storages[storage].box, self.scop.storages[storage].strides
-            corner, shape = tuple(str(o) for o in box.origin), box.extent
+            own = self.scop.storages[storage]
+            corner, shape = tuple(str(o) for o in own.box.origin), own.box.extent
+            strides = tuple(stride_text(own, d, suffix) for d in range(len(own.strides)))
         else:
-            corner, shape, strides = buffer_corner(buffer), buffer.shape, buffer.strides
+            corner, shape, strides = buffer_corner(buffer), buffer.shape, tuple(f"{s}{suffix}" for s in buffer.strides)
         terms = []
         folded = () if buffer is None else buffer.folded
         for d, (text, lower, extent, stride) in enumerate(zip(subscripts, corner, shape, strides, strict=True)):
-            if stride and extent > 1 and (text.removesuffix(self.dialect.suffix), lower) != ("0", "0"):
+            if stride != f"0{suffix}" and extent > 1 and (text.removesuffix(suffix), lower) != ("0", "0"):
                 offset = text if lower == "0" else f"({text} - {lower})"
                 offset = f"({offset} % {extent})" if d in folded else offset
-                terms.append(offset if stride == 1 else f"{offset} * {stride}{self.dialect.suffix}")
+                terms.append(offset if stride == f"1{suffix}" else f"{offset} * {stride}")
         return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
 
     def read(self, expr: Read) -> str:
@@ -319,7 +321,7 @@ class Speller:
         subscripts: tuple[Expr | None, ...] = expr.subscripts
         storage = self.scop.storages[expr.tensor]
         if expr.tensor not in self.buffers and not any(storage.box.origin):
-            subscripts = flattened(subscripts, storage.box.extent, storage.strides, self.scop.sizes)
+            subscripts = flattened(subscripts, storage.box.extent, storage.known_strides, self.scop.sizes)
         return tuple(
             "0"
             if subscript is None
@@ -340,7 +342,8 @@ class Speller:
         unsigned = subscript.dtype.kind == "uint"
         check = IndexCheck(tensor, dimension, extent, origin, there, span.start, span.end, names, unsigned)
         self.needs.checks.append(check)
-        return self._hidden(subscript, self.checked_subscript(text, origin, extent, number))
+        room = extent_text(self.scop.storages[tensor], dimension, "")
+        return self._hidden(subscript, self.checked_subscript(text, origin, room, number))
 
     def range_ends(self, expr: Within) -> tuple[str, str, str]:
         """The C texts of the ends of a range that data give, checked, and that of a check of their order, if any."""
@@ -352,7 +355,7 @@ class Speller:
         for part, check in checks.items():
             number = len(self.needs.checks)
             self.needs.checks.append(check)
-            values[part] = speller.checked_subscript(values[part], check.origin, check.extent, number)
+            values[part] = speller.checked_subscript(values[part], check.origin, str(check.extent), number)
         return values["starts"], values["ends"], values["turns"] if checks else ""
 
     def value_in_64_bits(self, expr: Expr) -> str:
@@ -379,11 +382,12 @@ class Speller:
         """The C text of the element that a read names, from that of its subscripts."""
         return self.element(expr.tensor, subscripts)
 
-    def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
+    def checked_subscript(self, text: str, origin: int, extent: str, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
+        room = f"{extent}L" if extent.isdigit() else extent
         values = ", ".join(self._integer(value) for _, value in self.reported)
         place = f"(const long[]){{{values or '0'}}}, {len(self.reported)}"
-        return f"tc_check({text}, {origin}L, {extent}L, {number}, report, {place})"
+        return f"tc_check({text}, {origin}L, {room}, {number}, report, {place})"
 
     def bordered(self, expr: Read) -> tuple[list[str], str]:
         """The C text of an element that is read with a boundary, and of what must hold for it to be in the tensor.
@@ -391,13 +395,14 @@ class Speller:
         Where a boundary folds subscripts back into the tensor, nothing must.
         """
         assert expr.boundary is not None
-        box, suffix = self.scop.storages[expr.tensor].box, self.dialect.suffix
+        storage, suffix = self.scop.storages[expr.tensor], self.dialect.suffix
         texts = [self.subscript(s) for s in expr.subscripts]
-        ends = list(zip(texts, box.origin, box.extent, strict=True))
+        ends = [(t, o, d) for d, (t, o) in enumerate(zip(texts, storage.box.origin, strict=True))]
         if expr.boundary.kind == "constant_exterior":
-            inside = [f"{t} >= {o} && {t} < {o + e}" for t, o, e in ends]
+            inside = [f"{t} >= {o} && {t} < {end_text(storage, d)}" for t, o, d in ends]
             return inside, self.element_read(expr, tuple(texts))
-        folded = tuple(f"tc_{expr.boundary.kind}({t}, {o}{suffix}, {e}{suffix})" for t, o, e in ends)
+        kind = expr.boundary.kind
+        folded = tuple(f"tc_{kind}({t}, {o}{suffix}, {extent_text(storage, d, suffix)})" for t, o, d in ends)
         return [], self.folded_element(expr.tensor, folded)
 
     def _boundary_read(self, expr: Read) -> str:

@@ -21,7 +21,6 @@ from tcomp.fuzzing.rewriting import (
     map_expressions,
     map_items,
     map_statement,
-    names_in,
     rebuilt,
     renamed,
     statement_names,
@@ -289,10 +288,8 @@ def with_arguments_bound(choices: Choices, program: Program) -> Variant:
 
 def with_open_sizes(choices: Choices, program: Program) -> Variant:
     """A kernel for many sizes is right for each of them."""
-    known, dims = program.sizes, [p.dims for p in program.definition.inputs if p.dims]
-    later = {name for own in dims for dim in own[1:] for name in names_in(dim)}
-    first = dict.fromkeys(str(own[0]) for own in dims)
-    sizes = [name for name in first if known.get(name, 0) > 0 and name not in later]
+    known, dims = program.sizes, dict.fromkeys(str(d) for p in program.definition.inputs for d in p.dims or ())
+    sizes = [name for name in dims if known.get(name, 0) > 0]
     if not sizes or has_blocks(program.definition):
         return same(choices, program)
     opened = {}

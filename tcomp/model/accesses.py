@@ -25,6 +25,7 @@ from tcomp.grammar.tree.function import (
     map_children,
     walk,
 )
+from tcomp.model.scop import Storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +54,12 @@ def box_set(name: str, box: Box) -> isl.Set:
         result = result.lower_bound_val(isl.dim_type.set, position, isl.Val(origin))
         result = result.upper_bound_val(isl.dim_type.set, position, isl.Val(origin + extent - 1))
     return result
+
+
+def elements_of(storage: Storage) -> isl.Set:
+    """All elements of a storage, as many as the open sizes say."""
+    own = storage.opened
+    return box_set(storage.name, storage.box) if own is None else own.elements.set_tuple_name(storage.name)
 
 
 def element_map(frame: Frame, storage: str, subscripts: tuple[Expr, ...]) -> isl.Map:

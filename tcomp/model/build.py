@@ -10,7 +10,7 @@ statement that reads its own target elsewhere computes into a temporary first.  
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -29,6 +29,7 @@ from tcomp.grammar.tree.function import (
     Statement,
     Tensor,
     boxed,
+    depends_on_data,
     map_children,
     walk,
     with_indices,
@@ -38,7 +39,16 @@ from tcomp.model.around import Around
 from tcomp.model.bindingtime import part_of
 from tcomp.model.opensizes import open_program, prove_inside
 from tcomp.model.scattering import Points, gathered, points_of
-from tcomp.model.scop import Scop, ScopStatement, Sizes, Storage, contiguous_strides, names_elements, storage_of
+from tcomp.model.scop import (
+    OpenBox,
+    Scop,
+    ScopStatement,
+    Sizes,
+    Storage,
+    contiguous_strides,
+    names_elements,
+    storage_of,
+)
 from tcomp.model.shares import Shares, shares_of
 from tcomp.values.operators import INT64, REDUCTIONS, DType
 
@@ -51,8 +61,8 @@ def build(function: Function, sizes: Sizes) -> Scop:
     refuse_steps(function, "that has a model piece by piece only", f"`{function.name}.reference(...)` runs it in NumPy")
     if sizes.open:
         program = open_program(function, sizes)
-        scop = Builder(program.function, sizes, program.ranges, program.around).build()
-        prove_inside(program, scop)
+        scop = Builder(program.function, sizes, program.ranges, program.around, program.boxes).build()
+        prove_inside(function, scop)
         return scop
     whole = Builder(function, sizes, infer(function, sizes.values)).build()
     return whole if sizes.part is None else part_of(whole, sizes.part)
@@ -68,13 +78,24 @@ class _Version:
 
 
 class Builder:
-    """Makes the model of a function, or of a piece of one, of whose domains the steps ``around`` it are parameters."""
+    """Makes the model of a function, or of a piece of one, of whose domains the steps ``around`` it are parameters.
 
-    def __init__(self, function: Function, sizes: Sizes, ranges: Ranges, around: Around | None = None) -> None:
+    ``opened`` are the boxes of tensors where these steps are open sizes.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        sizes: Sizes,
+        ranges: Ranges,
+        around: Around | None = None,
+        opened: Mapping[str, OpenBox] | None = None,
+    ) -> None:
         self.function = function
         self.sizes = sizes
         self.ranges = ranges
         self.around = around
+        self.opened = {n: box for n, box in (opened or {}).items() if any(e is not None for e in box.extents)}
         self.tensors = function.tensors
         self.storages: dict[str, Storage] = {}
         self.boxes: dict[str, Box] = {}
@@ -106,26 +127,30 @@ class Builder:
             name = statement.target
             frame = Frame(domain.lhs, self.sizes.values, self.ranges.boxes)
             image = element_map(frame, name, statement.subscripts).range()
+            there = self.opened[name].elements if name in self.opened else box_set(name, self.ranges.boxes[name])
+            if any(map(depends_on_data, statement.subscripts)):
+                image = image.intersect(there)
             if name not in written:
                 content = name in self.function.needs_content
-                written[name] = box_set(name, self.ranges.boxes[name]) if content else isl.Set.empty(image.get_space())
+                written[name] = there if content else isl.Set.empty(image.get_space())
             full = bool(written[name].is_subset(image))
             number[name] = number.get(name, 0) + full
             written[name] = written[name].union(image).coalesce()
             versions.append(_Version(number[name], full, image))
         return versions
 
-    def _declare(self, name: str, dtype: DType, box: Box, role: str) -> str:
+    def _declare(self, name: str, dtype: DType, box: Box, role: str, tensor: str = "") -> str:
         strides = self.sizes.strides.get(name) if role != "temporary" else None
         strides = contiguous_strides(box.extent) if strides is None else strides
-        self.storages[name] = Storage(name, dtype, box, role, strides)
+        opened = self.opened.get(tensor or name)
+        self.storages[name] = Storage(name, dtype, box, role, strides, opened=opened)
         self.boxes[name] = box
         return name
 
-    def _temporary(self, name: str, dtype: DType, box: Box) -> str:
+    def _temporary(self, name: str, dtype: DType, box: Box, tensor: str = "") -> str:
         while name in self.storages or name in self.tensors:
             name += "_"
-        return self._declare(name, dtype, box, "temporary")
+        return self._declare(name, dtype, box, "temporary", tensor)
 
     def _target_storage(self, tensor: Tensor, version: _Version) -> str:
         """Where the version that a statement writes lives."""
@@ -134,7 +159,7 @@ class Builder:
             return self.current[name]
         if tensor.role == "output" and version.number == self.last_version[name]:
             return name
-        return self._temporary(f"{name}_{version.number}", tensor.dtype, self.ranges.boxes[name])
+        return self._temporary(f"{name}_{version.number}", tensor.dtype, self.ranges.boxes[name], name)
 
     def _translate(self, number: int, statement: Statement) -> None:
         domain = self.ranges.domains[number]

@@ -32,9 +32,9 @@ from tcomp.grammar.tree.function import (
     map_children,
     walk,
 )
-from tcomp.model.accesses import box_set
+from tcomp.model.accesses import Frame, element_map, elements_of, guarded_reads
 from tcomp.model.around import Around
-from tcomp.model.scop import Scop, Sizes
+from tcomp.model.scop import OpenBox, Scop, ScopStatement, Sizes
 from tcomp.values.operators import INT32
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
@@ -47,8 +47,8 @@ class OpenProgram:
     function: Function
     ranges: Ranges
     around: Around
-    boxes: Mapping[str, isl.Set]
-    """The elements of each tensor that callers have, whatever the open sizes."""
+    boxes: Mapping[str, OpenBox]
+    """Those of each tensor that callers have."""
 
 
 def check_sizes_of(function: Function, symbolic: Symbolic, values: Mapping[str, int]) -> Ranges:
@@ -76,8 +76,9 @@ def open_program(function: Function, sizes: Sizes) -> OpenProgram:
             check_sizes_of(function, symbolic, values)
         except (ShapeError, CompileError) as error:
             raise type(error)(*(_with_size(diagnostic, sizes) for diagnostic in error.diagnostics)) from None
-    _check_tensors(function, symbolic, sizes)
     parameters = _Parameters(sizes)
+    boxes = _boxes(function, symbolic, parameters)
+    _check_accesses(function, boxes, parameters)
     domains = []
     statements = []
     for number, statement in enumerate(function.statements):
@@ -91,32 +92,46 @@ def open_program(function: Function, sizes: Sizes) -> OpenProgram:
             names = " and ".join(sizes.open)
             _refuse(function, f"the ranges of this statement are not linear in {names}", statement.span)
         domains.append(domain)
-    boxes = {}
-    for tensor in (*function.inputs, *function.outputs):
-        if tensor.role != "const" and tensor.rank:
-            box = parameters.box(tensor.name, symbolic)
-            if box is None:
-                _refuse(function, f"the extents of {tensor.name} are not linear in {' and '.join(sizes.open)}")
-            boxes[tensor.name] = box
     changed = replace(function, statements=tuple(statements))
     ranges = Ranges(largest.sizes, largest.boxes, tuple(domains), largest.warnings)
     around = Around(tuple(sizes.open), parameters.values.params(), open=True)
     return OpenProgram(changed, ranges, around, boxes)
 
 
-def prove_inside(program: OpenProgram, scop: Scop) -> None:
+def prove_inside(function: Function, scop: Scop) -> None:
     """Prove that whatever the open sizes, no instance leaves a tensor of the caller, or the room of a temporary.
 
     Raises CompileError.
     """
+    found = access_outside(scop)
+    if found is not None:
+        statement, name, outside = found
+        span = function.statements[statement.origin].span
+        _refuse(function, f"this statement leaves {name} for some sizes, such as {outside}", span)
+
+
+def access_outside(scop: Scop) -> tuple[ScopStatement, str, isl.Point] | None:
+    """A statement that leaves a storage for some open sizes, that storage, and where; None if no statement does.
+
+    What data choose is checked when the kernel runs.
+    """
+    boxes = {s.name: s.box for s in scop.storages.values()}
     for statement in scop.statements:
-        for access in (statement.write, *statement.all_reads):
-            name = access.get_tuple_name(isl.dim_type.out)
-            box = program.boxes[name] if name in program.boxes else box_set(name, scop.storages[name].box)
-            if not access.range().is_subset(box):
-                span = program.function.statements[statement.origin].span
-                outside = access.range().subtract(box).sample_point()
-                _refuse(program.function, f"this statement leaves {name} for some sizes, such as {outside}", span)
+        domain = statement.domain
+        for d, index in enumerate(statement.indices):
+            domain = domain.set_dim_name(_SET, d, index)
+        frame = Frame(domain, scop.sizes, boxes)
+        accesses = [(statement.target, statement.subscripts, frame)]
+        for expr in (statement.value, *statement.subscripts):
+            reads = guarded_reads(frame, expr)
+            accesses += [(read.tensor, read.subscripts, where) for read, where in reads if read.boundary is None]
+        for name, subscripts, where in accesses:
+            touched, there = element_map(where, name, subscripts).range(), elements_of(scop.storages[name])
+            for d in reversed([d for d, s in enumerate(subscripts) if depends_on_data(s)]):
+                touched, there = (s.project_out(_SET, d, 1).set_tuple_name(name) for s in (touched, there))
+            if not touched.is_subset(there):
+                return statement, name, touched.subtract(there).sample_point()
+    return None
 
 
 def _with_size(diagnostic: Diagnostic, sizes: Sizes) -> Diagnostic:
@@ -140,48 +155,75 @@ def _refuse(function: Function, why: str, span: Span | None = None) -> NoReturn:
     raise CompileError(Diagnostic(why, function.source, names, hint))
 
 
-def _check_tensors(function: Function, symbolic: Symbolic, sizes: Sizes) -> None:
-    """Only the first dimension of what callers pass may change: all else is part of where elements lie."""
-    open_names = set(sizes.open)
-    changing: dict[str, str] = {}
-    for tensor in (*function.inputs, *function.outputs):
+def _boxes(function: Function, symbolic: Symbolic, parameters: _Parameters) -> dict[str, OpenBox]:
+    """The boxes of tensors, those of temporaries where they are known.
+
+    Refuse arrays of callers that begin elsewhere for other sizes, or are not in C order and have open sizes inside.
+    """
+    sizes = parameters.sizes
+    found: dict[str, OpenBox] = {}
+    for tensor in function.tensors.values():
         if tensor.role == "const" or not tensor.rank:
+            continue
+        if tensor in function.temporaries:
+            elements = parameters.box(tensor.name, symbolic) if tensor.name in symbolic.boxes else None
+            own = symbolic.boxes.get(tensor.name, ())
+            if elements is not None and not any(_names(first) & set(sizes.open) for first, _ in own):
+                extents = [last - first + 1 if _names(last) & set(sizes.open) else None for first, last in own]
+                found[tensor.name] = OpenBox(tuple(extents), elements)
             continue
         if tensor.name not in symbolic.boxes:
             _refuse(function, f"the extents of {tensor.name} are no formulas of sizes", tensor.span)
-        for dimension, (first, last) in enumerate(symbolic.boxes[tensor.name]):
-            names = (_names(first) | _names(last)) & open_names
-            if not names:
-                continue
-            name = min(names)
-            changing[tensor.name] = name
-            if _names(first) & open_names:
+        extents = []
+        for first, last in symbolic.boxes[tensor.name]:
+            if _names(first) & set(sizes.open):
+                name = min(_names(first) & set(sizes.open))
                 _refuse(function, f"{tensor.name} begins at {first}, which changes with {name}", tensor.span)
-            if dimension:
-                why = f"{name} is dimension {dimension} of {tensor.name}, so that its elements would lie elsewhere"
-                hint = "only the first dimension of an array can change without a kernel of its own"
-                raise CompileError(Diagnostic(f"{why} for each {name}", function.source, tensor.span, hint))
-    _check_accesses(function, changing)
+            extents.append(last - first + 1 if _names(last) & set(sizes.open) else None)
+        if any(extents[1:]) and tensor.name in sizes.strides:
+            why = f"{tensor.name} is not in C order, and has an open size behind its first dimension"
+            raise ShapeError(Diagnostic(why, function.source, tensor.span, "pass a copy in C order"))
+        elements = parameters.box(tensor.name, symbolic)
+        if elements is None:
+            _refuse(function, f"the extents of {tensor.name} are not linear in {' and '.join(sizes.open)}")
+        found[tensor.name] = OpenBox(tuple(extents), elements)
     used = {name.name for p in function.inputs for e in p.dims or () for name in walk(e) if isinstance(name, Size)}
     for name in sizes.open:
         if name not in used:
             raise ShapeError(f"{function.name}: {name} is no size of an array")
+    return found
 
 
-def _check_accesses(function: Function, changing: Mapping[str, str]) -> None:
-    """Refuse what needs an extent as a number: reads outside, and elements that data choose, along open dimensions."""
+def _check_accesses(function: Function, boxes: Mapping[str, OpenBox], parameters: _Parameters) -> None:
+    """Refuse what needs an extent as a number, and elements that data choose where there may be none."""
     for statement in function.statements:
         if any(isinstance(node, Within) for expression in statement.expressions() for node in walk(expression)):
             _refuse(function, "this range comes from data, whose ends are checked for numbers", statement.span)
-        for expression in statement.expressions():
-            for read in (node for node in walk(expression) if isinstance(node, Read)):
-                name = changing.get(read.tensor, "")
-                if name and read.boundary is not None:
-                    _refuse(function, f"a read outside of {read.tensor} needs to know {name}", read.span)
-                if name and depends_on_data(read.subscripts[0]):
-                    _refuse(function, f"data choose an element along {name}, which is checked for a number", read.span)
-        if statement.target in changing and depends_on_data(statement.subscripts[0]):
-            _refuse(function, f"data choose an element along {changing[statement.target]}", statement.span)
+        reads = [node for e in statement.expressions() for node in walk(e) if isinstance(node, Read)]
+        accesses = [(read.tensor, read.subscripts, read.span) for read in reads]
+        for tensor, subscripts, span in (*accesses, (statement.target, statement.subscripts, statement.span)):
+            chosen = [d for d, s in enumerate(subscripts) if depends_on_data(s)]
+            box = boxes.get(tensor)
+            if box is None or not any(box.extents[d] is not None for d in chosen):
+                continue
+            if not parameters.values.params().is_subset(box.elements.params()):
+                _refuse(function, f"data choose an element of {tensor}, which has none for some sizes", span)
+        for read in reads:
+            _check_boundary(function, read, boxes.get(read.tensor), parameters)
+
+
+def _check_boundary(function: Function, read: Read, box: OpenBox | None, parameters: _Parameters) -> None:
+    """Refuse a read outside a tensor whose end the model of accesses does not know."""
+    if read.boundary is None or function.tensors[read.tensor].role == "const":
+        return
+    if box is None:
+        _refuse(function, f"a read outside of {read.tensor} needs to know its extents", read.span)
+    if not any(e is not None for e in box.extents) or read.boundary.kind == "constant_exterior":
+        return
+    if function.tensors[read.tensor].role != "input":
+        _refuse(function, f"{read.boundary.kind} of {read.tensor}, which is computed here, has no fixed end", read.span)
+    if not parameters.values.params().is_subset(box.elements.params()):
+        _refuse(function, f"{read.boundary.kind} of {read.tensor}, which has no elements for some sizes", read.span)
 
 
 def _names(polynomial: Polynomial) -> set[str]:

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 import islpy as isl
 
+from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Expr, Index, is_indirect
 from tcomp.model.around import Around, textual_date
@@ -62,12 +63,24 @@ class Sizes:
     open: Mapping[str, SizeRange] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBox:
+    """The elements of an array whose shape follows from open sizes, which are the parameters of ``elements``.
+
+    ``extents`` has the formulas of those that change from call to call, and None for the others.
+    """
+
+    extents: tuple[Polynomial | None, ...]
+    elements: isl.Set
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """One version of a tensor.  ``role`` is "input", "output", "inout" or "temporary"; ``strides`` are in elements.
 
     ``called`` is the storage as the caller has it, where its dimensions are others here.  A ``bound`` input is known
-    before the kernel is called, and is the same in every call.
+    before the kernel is called, and is the same in every call.  Where ``opened`` is given, ``box`` and ``strides`` are
+    those of the largest array; temporaries lie as if they were that, with fewer elements in use.
     """
 
     name: str
@@ -77,6 +90,19 @@ class Storage:
     strides: tuple[int, ...]
     called: Storage | None = None
     bound: bool = False
+    opened: OpenBox | None = None
+
+    @property
+    def known_strides(self) -> tuple[int | None, ...]:
+        """The strides that are the same in every call, and None for the others."""
+        far = 0
+        if self.opened is not None and self.role != "temporary":
+            far = max(d for d, e in enumerate(self.opened.extents) if e is not None)
+        return (*[None] * far, *self.strides[far:])
+
+    def is_open(self, dimension: int) -> bool:
+        """Whether the extent of a dimension changes from call to call."""
+        return self.opened is not None and self.opened.extents[dimension] is not None
 
     @property
     def argument(self) -> Storage:

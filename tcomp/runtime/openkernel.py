@@ -98,7 +98,11 @@ class OpenKernel(Kernel):
             if strides == contiguous_strides(argument.shape):
                 strides = contiguous_strides(shape)
             arguments.append(replace(argument, shape=shape, strides=strides))
-        return replace(self._source, arguments=tuple(arguments))
+        checks = [
+            replace(check, extent=boxes[check.tensor].extent[check.dimension]) if check.tensor in boxes else check
+            for check in self._source.checks
+        ]
+        return replace(self._source, arguments=tuple(arguments), checks=tuple(checks))
 
 
 def check_open(function: Function, ranges: Mapping[str, SizeRange], values: Mapping[str, int]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import pickle
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +18,9 @@ import tcomp as tc
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.generation import Attempts, generate
 from tcomp.grammar import define
-from tcomp.model.build import Builder
-from tcomp.model.opensizes import open_program, prove_inside
-from tcomp.model.scop import SizeRange, Sizes
+from tcomp.model.build import build
+from tcomp.model.opensizes import prove_inside
+from tcomp.model.scop import OpenBox, SizeRange, Sizes
 from tcomp.openoperation import OpenOperation
 
 TEXT = """
@@ -46,10 +49,21 @@ def ops() -> tc.Module:
     return tc.define(TEXT, dynamic={"N": RANGE})
 
 
-def arrays(operation: tc.Operation, n: int) -> list[Any]:
-    rng, sizes = np.random.default_rng(n), {"N": n, **FIXED}
+def arrays(operation: tc.Operation, n: int, others: Mapping[str, int] = FIXED) -> list[Any]:
+    rng, sizes = np.random.default_rng(n), {"N": n, **others}
     dims = [[eval(str(d), dict(sizes)) for d in p.dims or ()] for p in operation.function.definition.inputs]
-    return [rng.integers(-3, 4, shape).astype("float32") for shape in dims]
+    types = [tensor.dtype.name for tensor in operation.function.inputs]
+    return [rng.integers(-3, 4, shape).astype(dtype) for shape, dtype in zip(dims, types, strict=True)]
+
+
+def at_the_end(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where memory does: what reads behind it dies."""
+    pages = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    room = np.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), np.uint8)
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(room.ctypes.data + pages), mmap.PAGESIZE, 0) == 0
+    copy = room[pages - array.nbytes : pages].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 @pytest.mark.parametrize("name", ["softmax", "product", "suffixes", "pairs"])
@@ -92,11 +106,17 @@ def test_rows_may_lie_apart(ops: tc.Module) -> None:
 @pytest.mark.parametrize(
     ("text", "sizes", "message"),
     [
-        ("def f(float(N,D) X) -> (Y) { Y(n,d) = X(n,d) }", {"N": 3, "D": RANGE}, "D is dimension 1 of X"),
         ("def f(float(N) X) -> (Y) { Y(i) = X(i) + X(i+3) }", {"N": RANGE}, "Inferred an empty range for variable i"),
-        ("def f(float(N) X) -> (Y) { Y(i) = repeat_edge(X)(i-1) where i in 0:N }", {"N": RANGE}, "a read outside of X"),
-        ("def f(float(N) X, int(M) i) -> (Y) { Y(j) = X(i(j)) }", {"N": RANGE, "M": 4}, "data choose an element along"),
-        ("def f(float(N) X) -> (Y) { Y(i,j) = X(i) * X(j) }", {"N": RANGE}, "N is dimension 1 of Y"),
+        (
+            "def f(float(N) X) -> (Y) { T(i) = X(i)  Y(i) = mirror_image(T)(i+1) where i in 0:N }",
+            {"N": RANGE},
+            "mirror_image of T",
+        ),
+        (
+            "def f(float(N) A, float(N-1) X, int(M) i) -> (Y) { Y(j) = X(i(j)) }",
+            {"N": RANGE, "M": 4},
+            "has none for some sizes",
+        ),
         ("def f(float(N) X) -> (S) { for t in 1:N { S(t) = X(t) } }", {"N": RANGE}, "its sizes cannot be left open"),
     ],
 )
@@ -118,14 +138,66 @@ def test_other_refusals(ops: tc.Module) -> None:
 
 
 def test_the_proof_sees_an_access_outside() -> None:
-    function = define("def f(float(N) X) -> (Y) { Y(i) = X(i) }")["f"]
-    sizes = Sizes({"N": 9}, open={"N": SizeRange(3, 9)})
-    program = open_program(function, sizes)
-    scop = Builder(program.function, sizes, program.ranges, program.around).build()
-    prove_inside(program, scop)
-    smaller = isl.Set("[step_N] -> { X[i] : 0 <= i < step_N - 1 }")
+    function = define("def f(float(M,N) X) -> (Y) { Y(m,i) = X(m,i) }")["f"]
+    scop = build(function, Sizes({"M": 3, "N": 9}, open={"N": SizeRange(3, 9)}))
+    box = scop.storages["X"].opened
+    assert box is not None
+    smaller = isl.Set("[step_N] -> { X[m, i] : 0 <= m < 3 and 0 <= i < step_N - 1 }")
+    storages = {**scop.storages, "X": replace(scop.storages["X"], opened=OpenBox(box.extents, smaller))}
     with pytest.raises(tc.CompileError, match="leaves X for some sizes"):
-        prove_inside(replace(program, boxes={**program.boxes, "X": smaller}), scop)
+        prove_inside(function, replace(scop, storages=storages))
+
+
+DIMENSIONS = """
+def product(float(N,K) A, float(K,M) B) -> (C) { C(n,m) +=! A(n,k) * B(k,m) }
+def bytes(int8(N,K) A, int8(K,M) B) -> (int32(N,M) C) { C(n,m) +=! int32(A(n,k)) * int32(B(k,m)) }
+def softmax(float(M,N,K) X) -> (Y) {
+  m(b,n) max=! X(b,n,d)
+  e(b,n,d) = exp(X(b,n,d) - m(b,n))
+  s(b,n) +=! e(b,n,d)
+  Y(b,n,d) = e(b,n,d) / s(b,n)
+}
+def halves(float(K,N) X) -> (Y) { Y(i,k) = X(k,2*i) + X(k,N-1-2*i) + float(N) }
+def chosen(float(M,N) X, int(K) i) -> (Y) { Y(m,k) = X(m,i(k)) }
+def counts(float(M,K) X, int(K) i, float(M,N) like) -> (float(M,N) Y) {
+  Y(m,n) = 0.0 * like(m,n)
+  Y(m,i(k)) += X(m,k)
+}
+def conv(float(M,N) X, float(3,3) W) -> (O) {
+  T(h,w) = 2.0 * X(h,w)
+  O(h,w) +=! constant_exterior(T,0)(h+i-1,w+j-1) * W(i,j) where h in 0:M, w in 0:N
+}
+def edges(float(M,N) X) -> (Y) {
+  Y(h,w) = repeat_edge(X)(h-1,w+2) + constant_exterior(X,0)(h+1,w) where h in 0:M, w in 0:N
+}
+"""
+
+
+@pytest.mark.parametrize("name", [name for name in tc.define(DIMENSIONS) if name not in ("chosen", "counts")])
+def test_any_dimension_and_several_at_once(name: str) -> None:
+    """Arrays end where memory does: what reads or writes behind one is seen."""
+    largest = {"M": 70, "N": 90, "K": 130}
+    opened = {n: tc.range(1, most) for n, most in largest.items()}
+    operation = tc.define(DIMENSIONS, dynamic=opened)[name]
+    kernels = set()
+    for n, m, k in ((1, 1, 1), (90, 70, 130), (17, 33, 129), (89, 1, 5)):
+        given = [at_the_end(a) for a in arrays(operation, n, {"M": m, "K": k})]
+        found, expected = operation(*given), operation.reference(*given)
+        assert found.shape == expected.shape
+        assert np.allclose(found, expected, rtol=1e-5), (n, m, k)
+        kernels.add(operation.compile(*given))
+    assert len(kernels) == 1
+
+
+def test_places_that_data_choose() -> None:
+    """Checks know the extents of the call."""
+    ops = tc.define(DIMENSIONS, dynamic={"N": tc.range(1, 90), "M": tc.range(1, 9)})
+    x, places = np.arange(60, dtype="float32").reshape(3, 20), np.array([19, 0, 7], "int32")
+    assert (ops.chosen(x, places) == x[:, places]).all()
+    found = ops.counts(np.ones((3, 4), "float32"), np.array([1, 1, 19, 5], "int32"), x)
+    assert (found == np.bincount([1, 1, 19, 5], minlength=20)).all()
+    with pytest.raises(tc.TcompError, match=r"is 20 at m = 0, k = 0, but must lie in 0..19"):
+        ops.chosen(x, np.array([20], "int32"))
 
 
 @pytest.mark.sweep(8)

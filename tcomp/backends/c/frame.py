@@ -18,6 +18,7 @@ from tcomp.backends.c.vectors.extrema import vector_extrema
 from tcomp.backends.c.vectors.types import vector_declarations
 from tcomp.backends.c.vectors.widening import widening_functions
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
+from tcomp.backends.openextents import open_declarations
 from tcomp.backends.prelude import prelude
 from tcomp.backends.source import PACKED, SIZE, Argument, Source
 from tcomp.backends.spelling import Needs
@@ -60,6 +61,7 @@ class KernelFrame:
             arguments += (Argument(PACKED, UINT8, (self.ahead.bytes,), (1,), "input", bound=True),)
         entry = f"tcomp_{self.function.name}"
         head = [f"int {entry}({', '.join(parameters(arguments))})", "{"]
+        head += [f"  {line}" for line in open_declarations(self.plan.scop, "\n".join(lines))]
         head += [f"  {line}" for line in self.global_declarations()]
         if needs.checks:
             head.append("  report[2] = 0;")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from tcomp.backends.c.contractions.dotinstructions import LANE, LANE_BYTES, dot
 from tcomp.backends.c.contractions.groupedpanels import least_name
 from tcomp.backends.c.contractions.panels import Panel
-from tcomp.backends.c.contractions.registertiles import Contraction, Operand, Place
+from tcomp.backends.c.contractions.places import Operand, Place
+from tcomp.backends.c.contractions.registertiles import Contraction
 from tcomp.backends.c.loops.nests import loop_head
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.c.vectors.widening import NARROWED, narrowed
@@ -115,8 +116,10 @@ class DotContraction(Contraction):
         first = unknown.sum_of(operand.first)
         copy, groups = operand.panel.copy, operand.groups
         begin = unknown.sum_of(loop.lower).plus(first, -1)
-        box = operand.panel.storage.box
-        end = Number(box.origin[groups.dimension] + box.extent[groups.dimension])
+        storage = operand.panel.storage
+        if storage.is_open(groups.dimension):
+            return False
+        end = Number(storage.box.origin[groups.dimension] + storage.box.extent[groups.dimension])
         for upper in flattened(loop.upper, "min"):
             distance = unknown.sum_of(upper).plus(first, -1)
             whole = distance.constant % groups.whole == 0 or distance.constant == copy.shape[groups.dimension]
@@ -234,16 +237,16 @@ def _start(sums: Operand, row: int, offset: int, vector: str) -> str:
 
 def _loaded(target: Operand, row: int, offset: int, tile: RegisterTile, vector: str) -> str:
     """A vector of accumulators in memory, which may have fewer columns than lanes."""
-    start = row * target.row + offset
     if tile.columns >= tile.lanes:
-        return f"*(const {vector} *)({target.name} + {start})"
-    return f"({vector}){{{', '.join(f'{target.name}[{start + c}]' for c in range(tile.columns))}}}"
+        return f"*(const {vector} *)({target.name} + {target.offset(row, offset)})"
+    return f"({vector}){{{', '.join(f'{target.name}[{target.offset(row, offset + c)}]' for c in range(tile.columns))}}}"
 
 
 def _stored(result: Operand, row: int, offset: int, cell: str, tile: RegisterTile, dtype: DType) -> Iterator[str]:
-    start, own = row * result.row + offset, result.place.dtype
+    start, own = result.offset(row, offset), result.place.dtype
     if tile.columns < tile.lanes:
-        yield from (f"{result.name}[{start + c}] = {store(f'{cell}[{c}]', own)};" for c in range(tile.columns))
+        places = (result.offset(row, offset + c) for c in range(tile.columns))
+        yield from (f"{result.name}[{place}] = {store(f'{cell}[{c}]', own)};" for c, place in enumerate(places))
     elif own in NARROWED:
         yield narrowed(f"{result.name} + {start}", cell, own, tile.lanes)
     else:

@@ -13,6 +13,7 @@ from tcomp.backends.c.contractions.dotinstructions import LANE_BYTES, flips, sum
 from tcomp.backends.c.contractions.panels import Panel, transposed_rows
 from tcomp.backends.c.vectors.widening import widened
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
+from tcomp.backends.openextents import stride_text
 from tcomp.backends.prelude import INLINE
 from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
 from tcomp.mapping.plan.layouts import OVERHANG, StepGroups
@@ -52,7 +53,7 @@ def panel_of(copy: Copy, storage: Storage) -> Panel:
 
 def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
     groups = _groups(panel)
-    copy, strides = panel.copy, panel.storage.strides
+    copy, strides = panel.copy, panel.storage.known_strides
     step, column = groups.dimension, copy.order[-1]
     outer = [d for d in copy.order if d not in (step, column)]
     lanes = max(vector_bytes, OVERHANG) // LANE_BYTES
@@ -64,7 +65,9 @@ def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
     elif strides[step] == 1 and copy.dtype == panel.storage.dtype:
         near = "turned"
     function = f"tc_{near if copy.step == 1 else 'apart'}_of_{panel.storage.dtype}_in_{copy.dtype}_x{lanes}"
-    along = 0 if column == step else strides[column] * copy.step
+    far, apart = strides[column], stride_text(panel.storage, step)
+    along = f"{stride_text(panel.storage, column)} * {copy.step}" if far is None else f"{far * copy.step}L"
+    along = "0L" if column == step else along
     low, high, first = panel.low(column), panel.high(column), f"o{column}"
     lines = [f"for (long o{d} = {panel.low(d)}; o{d} < {panel.high(d)}; o{d}++)" for d in outer]
     inside: list[str] = [f"const long o{step} = 0;"]
@@ -80,7 +83,7 @@ def _filled(panel: Panel, source: str, vector_bytes: int) -> list[str]:
         count = f"{high} - {low}"
     flip = flips(copy.dtype) if groups.flipped else 0
     inside.append(
-        f"{function}(&{panel.source(source)}, {strides[step]}L, {along}L, {panel.high(step)}, {count}, &{target}, "
+        f"{function}(&{panel.source(source)}, {apart}, {along}, {panel.high(step)}, {count}, &{target}, "
         f"{panel.strides[step] * groups.size}L, {flip}u);"
     )
     inside += _filled_up(panel, target, count)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcomp.backends.c.contractions.registertiles import Contraction, Operand
+from tcomp.backends.c.contractions.places import Operand
+from tcomp.backends.c.contractions.registertiles import Contraction
 from tcomp.backends.c.loops.nests import loop_head
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
@@ -90,9 +91,9 @@ class LaneSums(Contraction):
         place = self.place(written, self.nest.corner())
         if place is None or place.dtype != self.dtype:
             return None
-        sides = (self.nest.row, self.nest.column)
-        row, column = (self._stride(loop, self.statement.subscripts, place) for loop in sides)
-        return None if row is None or column is None else Operand(place, row, column, name)
+        row, pitch = self._rows_apart(self.statement.subscripts, place)
+        column = self._stride(self.nest.column, self.statement.subscripts, place)
+        return None if row is None or column is None else Operand(place, row, column, name, pitch=pitch)
 
     def _tile(
         self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
@@ -173,8 +174,8 @@ class LaneSums(Contraction):
             yield f"const {kind} tc_sums{number} = {function}({', '.join(four)});"
             sums += [f"tc_sums{number}[{n}]" for n in range(TOGETHER)]
         for (r, v), value in zip(cells, sums, strict=False):
-            before = "" if self.from_zero else f"{target.name}[{r * target.row + v * target.column}] + "
-            yield f"{result.name}[{r * result.row + v * result.column}] = {before}{value};"
+            before = "" if self.from_zero else f"{target.name}[{target.offset(r, v * target.column)}] + "
+            yield f"{result.name}[{result.offset(r, v * result.column)}] = {before}{value};"
 
     def _extent(self) -> int:
         """Steps of the innermost loop of the reduction; 0 where that is not known."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.c.contractions.dotinstructions import LANE_BYTES
 from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
-from tcomp.backends.c.contractions.registertiles import Operand
+from tcomp.backends.c.contractions.places import Operand
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.c.vectors.widening import NARROWED, narrowed
 from tcomp.backends.dialect import C_STORAGE_TYPES, store
@@ -149,14 +149,14 @@ class MatrixContraction(DotContraction):
         if not self.from_zero:
             yield f"const {element} *const {target.name} = &{target.place.text};"
         for i, j in cells:
-            start = f"{target.name} + {_SIDE * (i * target.row + j)}"
-            loaded = f"tc_matrix_load({registers.sum(i, j)}, {start}, {target.row * LANE_BYTES});"
+            start = f"{target.name} + {target.offset(_SIDE * i, _SIDE * j)}"
+            loaded = f"tc_matrix_load({registers.sum(i, j)}, {start}, {target.apart(LANE_BYTES)});"
             yield f"tc_matrix_zero({registers.sum(i, j)});" if self.from_zero or late else loaded
         yield from self._all_steps(self._products(registers, operands))
         yield f"{C_STORAGE_TYPES[own.name]} *const {result.name} = &{result.place.text};"
         for i, j in cells if direct else ():
-            start = f"{result.name} + {_SIDE * (i * result.row + j)}"
-            yield f"tc_matrix_store({registers.sum(i, j)}, {start}, {result.row * LANE_BYTES});"
+            start = f"{result.name} + {result.offset(_SIDE * i, _SIDE * j)}"
+            yield f"tc_matrix_store({registers.sum(i, j)}, {start}, {result.apart(LANE_BYTES)});"
         if not direct:
             yield from self._through_memory(registers, target if late else None, result)
 
@@ -203,17 +203,19 @@ class MatrixContraction(DotContraction):
         yield f"for (long r = 0; r < {registers.rows}; r++) {{"
         columns = registers.columns
         if columns < _SIDE:
-            added = "" if target is None else f" + {target.name}[r * {target.row} + c]"
+            added = "" if target is None else f" + {target.name}[r * {target.apart()} + c]"
             value = store(f"(tc_sums[r * {width} + c]{added})", own)
-            yield f"  for (long c = 0; c < {columns}; c++) {result.name}[r * {result.row} + c] = {value};"
+            yield f"  for (long c = 0; c < {columns}; c++) {result.name}[r * {result.apart()} + c] = {value};"
         else:
             vector = vector_type(dtype, _SIDE)
             offsets = [min(start, columns - _SIDE) for start in range(0, columns, _SIDE)]
             for n, offset in enumerate(offsets):
-                added = "" if target is None else f" + *(const {vector} *)({target.name} + r * {target.row} + {offset})"
+                added = (
+                    "" if target is None else f" + *(const {vector} *)({target.name} + r * {target.apart()} + {offset})"
+                )
                 yield f"  const {vector} sum{n} = *(const {vector} *)(tc_sums + r * {width} + {offset}){added};"
             for n, offset in enumerate(offsets):
-                place = f"{result.name} + r * {result.row} + {offset}"
+                place = f"{result.name} + r * {result.apart()} + {offset}"
                 if own in NARROWED:
                     yield f"  {narrowed(place, f'sum{n}', own, _SIDE)}"
                 else:

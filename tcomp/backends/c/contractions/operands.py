@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.contractions.dotproducts import GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import sum_of, sums_strides
-from tcomp.backends.c.contractions.registertiles import Place
+from tcomp.backends.c.contractions.places import Place
 from tcomp.backends.c.loops.nests import Nest
+from tcomp.backends.openextents import stride_text
 from tcomp.backends.spelling import CopiedBox, Speller, loop_text
 from tcomp.grammar.tree.function import Expr, Read, depends_on_data
 from tcomp.loops.indexing import step_of
@@ -51,7 +52,10 @@ class OperandPlaces:
             return None
         text = speller.element(storage, tuple(speller.subscript(s) for s in subscripts))
         own = scop.storages[storage]
-        return Place(text, own.dtype, own.strides if buffer is None else buffer.strides)
+        if buffer is not None:
+            return Place(text, own.dtype, buffer.strides)
+        pitches = tuple(stride_text(own, d) if s is None else "" for d, s in enumerate(own.known_strides))
+        return Place(text, own.dtype, own.known_strides, pitches=pitches)
 
     def bordered(self, read: Read, corner: Mapping[str, LoopExpr]) -> tuple[Place, Border] | None:
         """The place of a read with a boundary, and what lies outside; None where not all columns do or none.
@@ -73,7 +77,7 @@ class OperandPlaces:
             return None
         across = [coefficient(s, moved[0], self.plan.scop.sizes) == 0 for s in read.subscripts]
         checked = tuple(condition for condition, needed in zip(inside, across, strict=False) if needed)
-        place = Place(text, storage.dtype, storage.strides if buffer is None else buffer.strides)
+        place = Place(text, storage.dtype, storage.known_strides if buffer is None else buffer.strides)
         return place, Border(checked, border_of(read))
 
     def copied(self, read: Read, corner: Mapping[str, LoopExpr]) -> Place:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_STORAGE_TYPES, called, constant_text, store
+from tcomp.backends.openextents import end_text, extent_text, stride_text
 from tcomp.mapping.contraction.borders import border_of
 from tcomp.mapping.machines.cpu import LINE_BYTES
 from tcomp.mapping.machines.fitted.cpupanels import PANEL_COPIES
@@ -79,11 +80,11 @@ class Panel:
         """The lines that declare the panel at some ``memory``; ``corner`` is the text of its first element."""
         c = C_STORAGE_TYPES[self.copy.dtype.name]
         lines = [f"{c} *const {self.name} = ({c} *)({memory});"]
-        box = self.storage.box
         for d, text in enumerate(corner):
             extent = self.copy.shape[d]
             lines.append(f"const long {self.corner(d)} = {text};")
-            low, high = f"{box.origin[d]} - {self.corner(d)}", f"{box.origin[d] + box.extent[d]} - {self.corner(d)}"
+            low = f"{self.storage.box.origin[d]} - {self.corner(d)}"
+            high = f"{end_text(self.storage, d)} - {self.corner(d)}"
             lines.append(f"const long {self.low(d)} = tc_min({extent}, tc_max(0, {low}));")
             lines.append(f"const long {self.high(d)} = tc_max({self.low(d)}, tc_min({extent}, {high}));")
         return lines
@@ -136,7 +137,7 @@ class Panel:
         lanes = vector_bytes // self.copy.dtype.itemsize
         run = self._run(outer)
         turned = math.prod(self.copy.shape[d] for d in run) >= lanes <= self.copy.shape[column]
-        turned = turned and self.storage.strides[column] != 1 and self.copy.step == 1
+        turned = turned and self.storage.known_strides[column] != 1 and self.copy.step == 1
         if turned and self.copy.dtype.itemsize in _TURNED and lanes in (4, 8, 16):
             return lines + self._turned(source, [d for d in outer if d not in run], run, column, lanes)
         for depth, d in enumerate(outer):
@@ -151,7 +152,7 @@ class Panel:
         """The lines that fetch a row to come, where rows lie too far apart for the processor to do so by itself."""
         size = self.copy.dtype.itemsize
         moved = [d for d in outer if self.copy.shape[d] > 1]
-        if not moved or self.copy.step != 1 or self.storage.strides[column] != 1:
+        if not moved or self.copy.step != 1 or self.storage.known_strides[column] != 1:
             return []
         d, length = moved[-1], self.copy.shape[column] * size
         if (
@@ -170,7 +171,7 @@ class Panel:
         if self.copy.step == 1:
             move = f"{self.target()} = {self.source(source)};"
             part = f"for (long o{column} = {low}; o{column} < {high}; o{column}++) {move}"
-            if self.storage.strides[column] == 1:
+            if self.storage.known_strides[column] == 1:
                 first = {column: low}
                 there = f"&{self.target(first)}, &{self.source(source, first)}"
                 part = f"tc_copied({there}, ({high} - {low}) * {self.copy.dtype.itemsize}L);"
@@ -195,11 +196,12 @@ class Panel:
         for d in outer:
             lines.append("  " * depth + f"for (long o{d} = 0; o{d} < {self.copy.shape[d]}; o{d}++) {{")
             depth += 1
-            there = f"tc_{kind}({self.corner(d)} + o{d}, {box.origin[d]}L, {box.extent[d]}L)"
+            there = f"tc_{kind}({self.corner(d)} + o{d}, {box.origin[d]}L, {extent_text(self.storage, d)})"
             lines.append("  " * depth + f"const long from{d} = {there} - {self.corner(d)};")
             inside[d] = f"from{d}"
         low, high, whole = self.low(column), self.high(column), self.copy.shape[column]
-        there = f"tc_{kind}({self.corner(column)} + o{column}, {box.origin[column]}L, {box.extent[column]}L)"
+        room = f"{box.origin[column]}L, {extent_text(self.storage, column)}"
+        there = f"tc_{kind}({self.corner(column)} + o{column}, {room})"
         edge = self.source(source, inside | {column: f"{there} - {self.corner(column)}"})
         target = self.target({column: self._offset(column, f"o{column}")})
         for start, end, value in (
@@ -218,11 +220,11 @@ class Panel:
         length = 1
         for d in sorted((d for d in outer if self.copy.shape[d] > 1), key=lambda d: abs(self.storage.strides[d])):
             apart = self.strides[found[-1]] * length if found else self.strides[d]
-            if self.storage.strides[d] != length or self.strides[d] != apart:
+            if self.storage.known_strides[d] != length or self.strides[d] != apart:
                 break
             found.insert(0, d)
             length *= self.copy.shape[d]
-            if self.copy.shape[d] != self.storage.box.extent[d]:
+            if self.copy.shape[d] != self.storage.box.extent[d] or self.storage.is_open(d):
                 break
         return found
 
@@ -235,7 +237,7 @@ class Panel:
         first, step = run[0], self.strides[run[-1]]
         inner = math.prod(self.copy.shape[d] for d in run[1:])
         read, written = (at(dict.fromkeys(run, "0")) for at in (functools.partial(self.source, source), self.target))
-        pair = f"&{read} + run, {self.storage.strides[column]}L, &{written} + run * {step}L, {step}L"
+        pair = f"&{read} + run, {stride_text(self.storage, column)}, &{written} + run * {step}L, {step}L"
         loops = [f"for (long o{d} = {self.low(d)}; o{d} < {self.high(d)}; o{d}++)" for d in outer]
         low, high, left, right = self.low(first), self.high(first), self.low(column), self.high(column)
         if inner > 1:
@@ -265,10 +267,10 @@ class Panel:
 
     def source(self, source: str, distances: Mapping[int, str] | None = None) -> str:
         """The C text of an element of the tensor; ``distances`` gives those from the corner along some dimensions."""
-        box, strides, known = self.storage.box, self.storage.strides, distances or {}
+        origin, known = self.storage.box.origin, distances or {}
         terms = [
-            f"({self.corner(d)} + {known.get(d, f'o{d}')} - {box.origin[d]}) * {strides[d]}L"
-            for d in range(len(strides))
+            f"({self.corner(d)} + {known.get(d, f'o{d}')} - {first}) * {stride_text(self.storage, d)}"
+            for d, first in enumerate(origin)
         ]
         return f"{source}[{' + '.join(terms) or '0'}]"
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcomp.backends.c.contractions.borders import Border
+from tcomp.backends.c.contractions.places import Operand, Place
 from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
@@ -36,40 +37,6 @@ _ARITHMETIC = ("float32", "float64", "int32", "uint32", "int64", "uint64", *_SHO
 _LOADED = (*_ARITHMETIC, *WIDENED)
 """Types of accumulators, those among them of 16 bits, and types of operands.  Vectors of 16 bits are made of no others:
 widening goes to 32 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions.
-
-    The stride of a dimension is the distance between elements that are ``steps`` apart in it, if that is given.
-    """
-
-    text: str
-    dtype: DType
-    strides: tuple[int, ...]
-    steps: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile.
-
-    ``again`` says that neighbouring steps read what other rows have read before.  ``bordered`` gives the place of each
-    row, and what is there outside the tensor.
-    """
-
-    place: Place
-    row: int
-    column: int
-    name: str
-    again: bool = False
-    bordered: Callable[[int], tuple[Place, Border]] | None = None
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether neighbouring columns read neighbouring elements."""
-        return self.column == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +114,14 @@ class Contraction:
             place = None if rows is None else rows(0)[0]
         if place is None:
             return None
-        row, column = (self._stride(loop, expr.subscripts, place) for loop in (self.nest.row, self.nest.column))
+        row, pitch = self._rows_apart(expr.subscripts, place)
+        column = self._stride(self.nest.column, expr.subscripts, place)
         if row is None or column not in (0, 1):
             return None
         if column and self.dtype.name in _SHORT and place.dtype != self.dtype:
             return None
-        again = not column and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
-        return Operand(place, row, column, name, again, rows)
+        again = not column and not pitch and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
+        return Operand(place, row, column, name, again, rows, pitch)
 
     def _rows_of(self, read: Read) -> Callable[[int], tuple[Place, Border]] | None:
         """Where each row of a tile reads with a boundary, and what is outside; None if that cannot be told."""
@@ -187,10 +155,22 @@ class Contraction:
         place = self.place(written, self.nest.corner())
         if place is None or self.dtype.name not in _ARITHMETIC:
             return None
-        row, column = (
-            self._stride(loop, self.statement.subscripts, place) for loop in (self.nest.row, self.nest.column)
-        )
-        return Operand(place, row, column, name) if row is not None and column == 1 else None
+        row, pitch = self._rows_apart(self.statement.subscripts, place)
+        column = self._stride(self.nest.column, self.statement.subscripts, place)
+        return Operand(place, row, column, name, pitch=pitch) if row is not None and column == 1 else None
+
+    def _rows_apart(self, subscripts: tuple[Expr, ...], place: Place) -> tuple[int | None, str]:
+        """How far the next row is, and the stride of which that counts, if it is one that calls say."""
+        row = self._stride(self.nest.row, subscripts, place)
+        if row is not None or place.steps is not None:
+            return row, ""
+        for d, pitch in enumerate(place.pitches):
+            alone = replace(place, strides=tuple(int(d == e) if s is None else s for e, s in enumerate(place.strides)))
+            others = replace(alone, strides=tuple(0 if e == d else s for e, s in enumerate(place.strides)))
+            row, other = (self._stride(self.nest.row, subscripts, p) for p in (alone, others))
+            if pitch and row is not None and other == 0:
+                return row, pitch
+        return None, ""
 
     def _stride(self, loop: For | None, subscripts: tuple[Expr, ...], place: Place) -> int | None:
         """Elements between what neighbouring iterations of a loop touch; None if that is not constant."""
@@ -208,7 +188,10 @@ class Contraction:
         apart = place.steps or (1,) * len(known)
         if any(step % unit for step, unit in zip(known, apart, strict=True)):
             return None
-        return sum(step // unit * stride for step, unit, stride in zip(known, apart, place.strides, strict=True))
+        moved_by = [(step // unit, stride) for step, unit, stride in zip(known, apart, place.strides, strict=True)]
+        if any(step and stride is None for step, stride in moved_by):
+            return None
+        return sum(step * stride for step, stride in moved_by if stride is not None)
 
     def _moved_by(self, loop: For) -> dict[str, int] | None:
         """The indices that move with the iterator of a loop, and how far; None if that is not constant.
@@ -270,7 +253,7 @@ class Contraction:
             yield f"const {element} *{target.name} = &{target.place.text};"
             yield _forgotten(target.name, "volatile ")
         for r, v in cells:
-            where = f"{target.name} + {r * target.row + offsets[v]}"
+            where = f"{target.name} + {target.offset(r, offsets[v])}"
             value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
             yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
         written = f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
@@ -294,7 +277,7 @@ class Contraction:
             yield "  " * d + "}"
         yield from () if self.fetches else (written,)
         for r, v in cells:
-            offset, cell = r * result.row + offsets[v], _cell(r, v)
+            offset, cell = result.offset(r, offsets[v]), _cell(r, v)
             if partial is None:
                 yield stored(result, offset, cell, self.dtype, tile.lanes)
             else:
@@ -304,25 +287,25 @@ class Contraction:
         """The lines of results, fetched where they are far; ``written`` declares the pointer to them."""
         if self.fetches:
             yield written
+        if self.fetches and not result.pitch:
             runs = ((r * result.row, tile.columns) for r in range(tile.rows))
             yield from fetched_lines(result.name, runs, result.place.dtype.itemsize)
 
     def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
         """One row of an operand, in registers."""
-        start = row * operand.row
         if not operand.is_vector:
             c = C_VALUE_TYPES[self.dtype.name]
-            yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, start, self.dtype)};"
+            yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, operand.offset(row, 0), self.dtype)};"
             return
         vector = vector_type(self.dtype, tile.lanes)
         kept = not operand.row and tile.rows > 1
-        pointer = operand.name
+        pointer, row_of = operand.name, row
         if operand.bordered is not None:
             place, border = operand.bordered(row)
-            address, pointer, start = border.address(place.text, operand.name), f"{operand.name}{row}", 0
+            address, pointer, row_of = border.address(place.text, operand.name), f"{operand.name}{row}", 0
             yield f"const {C_STORAGE_TYPES[place.dtype.name]} *const {pointer} = {address};"
         for v, offset in enumerate(offsets):
-            loaded = _loaded(operand, f"{pointer} + {start + offset}", self.dtype, tile.lanes, kept)
+            loaded = _loaded(operand, f"{pointer} + {operand.offset(row_of, offset)}", self.dtype, tile.lanes, kept)
             yield f"const {vector} {_part(operand, row, v)} = {loaded};"
 
 
@@ -346,7 +329,7 @@ def _forgotten(pointer: str, volatile: str = "") -> str:
     return f'__asm__ {volatile}("" : "+r"({pointer}));'
 
 
-def stored(result: Operand, offset: int, cell: str, dtype: DType, lanes: int) -> str:
+def stored(result: Operand, offset: int | str, cell: str, dtype: DType, lanes: int) -> str:
     """The C statement that stores a vector of a type, rounded to the elements that are there."""
     place = f"{result.name} + {offset}"
     if result.place.dtype == dtype:
@@ -364,7 +347,7 @@ def _widens(cast: Cast, wanted: DType) -> bool:
     return source.kind in ("int", "uint") and source.bits < result.bits
 
 
-def _scalar(operand: Operand, offset: int, dtype: DType) -> str:
+def _scalar(operand: Operand, offset: str, dtype: DType) -> str:
     text = f"{operand.name}[{offset}]"
     if operand.place.dtype.name == "bfloat16":
         return f"tc_from_bfloat16({text})"

@@ -162,7 +162,7 @@ def _moved(
     if buffer is not None and buffer.space == "register":
         return 0, 0
     kept = plan.scop.storages[storage]
-    strides, shape = (kept.strides, kept.box.extent) if buffer is None else (buffer.strides, buffer.shape)
+    strides, shape = (kept.known_strides, kept.box.extent) if buffer is None else (buffer.strides, buffer.shape)
     # What has one element along a dimension is addressed without it.
     strides = tuple(stride if extent > 1 else 0 for stride, extent in zip(strides, shape, strict=True))
     far = near = 0

@@ -7,7 +7,7 @@ the C compiler decides them, so that a cut is never wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -99,11 +99,11 @@ class _Conditions:
                         yield from (c for c in difference.crossings(0) if _differs(op, difference, c))
 
     def _borders(self, read: Read, arguments: Mapping[str, LoopExpr]) -> Iterator[int]:
-        extents: Sequence[int] = self.plan.scop.storages[read.tensor].box.extent
-        for subscript, extent in zip(read.subscripts, extents, strict=True):
+        storage = self.plan.scop.storages[read.tensor]
+        for d, (subscript, extent) in enumerate(zip(read.subscripts, storage.box.extent, strict=True)):
             line = self._line(subscript, arguments)
             if line is not None:
-                for level in (0, extent):
+                for level in (0,) if storage.is_open(d) else (0, extent):
                     yield from (c for c in line.crossings(level) if _differs("<", line + _Line(0, -level), c))
 
     def _line(self, expr: Expr, arguments: Mapping[str, LoopExpr]) -> _Line | None:

@@ -340,7 +340,7 @@ class RowLoops:
         indices = [n for n, a in zip(statement.indices, call.arguments, strict=True) if a == Variable(loop.iterator)]
         if statement.kind != "update" or len(indices) != 1:
             return False
-        write, *reads = strides_along(self.scop, statement, indices[0])
+        write, *reads = strides_along(self.scop, statement, indices[0], certain=True)
         apart = all(e.tensor != statement.target for e in walk_expr(statement.value) if isinstance(e, Read))
         return apart and write == 1 and {*reads} <= {-1, 0, 1}
 

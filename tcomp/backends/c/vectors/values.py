@@ -108,7 +108,7 @@ class VectorSpeller:
         if buffer is not None and buffer.space == "register":
             return None
         own, sizes = self.scalar.scop.storages[storage], self.scalar.scop.sizes
-        extents, strides = (own.box.extent, own.strides) if buffer is None else (buffer.shape, buffer.strides)
+        extents, strides = (own.box.extent, own.known_strides) if buffer is None else (buffer.shape, buffer.strides)
         if buffer is not None and any(self.moves(subscripts[d]) for d in buffer.folded):
             return None
         return stride_of(flattened(subscripts, extents, strides, sizes), strides, self.along, sizes)

@@ -105,7 +105,7 @@ class DeviceSpeller(Speller):
             return "tc_power_of_two"
         return self.device.function(intrinsic, c_type)
 
-    def checked_subscript(self, text: str, origin: int, extent: int, number: int) -> str:
+    def checked_subscript(self, text: str, origin: int, extent: str, number: int) -> str:
         """A data-dependent subscript, replaced and reported where it is outside."""
         self.used[REPORT] = None
         values = [self.subscript(value) for _, value in self.reported]

@@ -1,0 +1,57 @@
+"""Where operands and results of register tiles lie, and how far apart their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcomp.backends.c.contractions.borders import Border
+from tcomp.mapping.tiles.strides import Strides
+from tcomp.values.operators import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions.
+
+    The stride of a dimension is the distance between elements that are ``steps`` apart in it, if that is given.  Those
+    that calls say are None, and ``pitches`` has their names.
+    """
+
+    text: str
+    dtype: DType
+    strides: Strides
+    steps: tuple[int, ...] | None = None
+    pitches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How a step reads an operand: from ``place``, moving by ``row`` and ``column`` elements in the tile.
+
+    ``again`` says that neighbouring steps read what other rows have read before.  ``bordered`` gives the place of each
+    row, and what is there outside the tensor.  Where ``pitch`` is the name of a stride, rows move by so many of it.
+    """
+
+    place: Place
+    row: int
+    column: int
+    name: str
+    again: bool = False
+    bordered: Callable[[int], tuple[Place, Border]] | None = None
+    pitch: str = ""
+
+    def offset(self, row: int, element: int) -> str:
+        """The C text of the distance from the place to an element of a row."""
+        if not self.pitch or not row * self.row:
+            return str(row * self.row + element)
+        return f"{row * self.row}L * {self.pitch} + {element}"
+
+    def apart(self, size: int = 1) -> str:
+        """The C text of the distance from one row to the next, in units of which an element has ``size``."""
+        return f"{self.row * size}L * {self.pitch}" if self.pitch else str(self.row * size)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether neighbouring columns read neighbouring elements."""
+        return self.column == 1
