@@ -24,6 +24,7 @@ from tcomp.mapping.fusion.merging import merge_indices
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
 from tcomp.mapping.gpu.matrices.feeding import feed_by_tensor_copies
+from tcomp.mapping.gpu.matrices.persistent import take_tiles_in_turn
 from tcomp.mapping.gpu.matrices.units import use_matrix_units
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
@@ -122,5 +123,10 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
         Pass("atoms", functools.partial(use_matrix_units, gpu)),
         Pass("pipelines", functools.partial(pipeline_fetches, gpu)),
         Pass("order", functools.partial(order_blocks, gpu)),
-        Pass("barriers", functools.partial(feed_by_tensor_copies, gpu)),
+        Pass("barriers", functools.partial(_synchronise, gpu)),
     )
+
+
+def _synchronise(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Put barriers between phases, or let a warp of its own fetch for blocks that take tiles in turn."""
+    return take_tiles_in_turn(gpu, feed_by_tensor_copies(gpu, plan, options), options)

@@ -182,6 +182,14 @@ class MappingOptions:
         " read few rows and columns; 1 takes row by row; None lets the model choose",
         targets=GPU_TARGETS,
     )
+    persistent: int | None = declare(
+        Integer(0, 1024),
+        None,
+        "blocks that take the tiles of a contraction in turn until none is left, while a warp of each fetches for the"
+        " next one; 0: a block for each tile; None: as many as the device holds, where there are more tiles",
+        targets=NVIDIA_TARGETS,
+        when=(Condition("matrix_units", (True,)), Condition("route", ("tensor",))),
+    )
     math: str = declare(
         Choice(MATHS),
         "exact",

@@ -359,7 +359,8 @@ class Plan:
     temporary that is filled ahead of them (``fusion/keeping.py``).  On a GPU ``phases`` and ``dealt``
     say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``pipelines`` at which phases
     that is asynchronous, and ``barriers`` at the entry of which marks threads wait: for their "block" or their
-    "warp"; ``orders`` has, by the number of a group, how many rows of its tiles blocks take together.
+    "warp"; ``orders`` has, by the number of a group, how many rows of its tiles blocks take together, ``persistent``
+    how many blocks take all of them in turn.
     """
 
     program: Scop
@@ -385,6 +386,7 @@ class Plan:
     pipelines: Mapping[str, Pipeline] = field(default_factory=lambda: MappingProxyType({}))
     barriers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    persistent: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:

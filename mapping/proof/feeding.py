@@ -1,6 +1,9 @@
 """Proof of pipelines that a warp of its own feeds by tensor copies: who waits for whom, and that nobody waits for ever.
 
-A block runs tiles 0, 1, and so on; tile t has stage t mod S.  Of a stage two barriers count phases.
+A block runs tiles 0, 1, and so on; tile t has stage t mod S.  These are tiles of steps, counted over all tiles of
+results that a block takes in turn: the warp that fetches and those that multiply go through the same loops, and neither
+begins to count anew.  Of B blocks that take tiles in turn, number b has the tiles b, b + B and so on: each is that of
+one block.  Of a stage two barriers count phases.
 
 - *full*: a phase has one arrival, of the thread that fetches, and all bytes of the boxes, zeros included.  Phase q of
   stage s is over when tile S q + s is there.  Who multiplies it waits for parity q mod 2: phase q + 1 cannot end
@@ -8,7 +11,8 @@ A block runs tiles 0, 1, and so on; tile t has stage t mod S.  Of a stage two ba
 - *empty*: a phase has an arrival of each warp that multiplies, behind the wait for the products of a tile.  Tile t is
   asked for behind phase t / S - 1 of its stage: all products of tile t - S are made.  A tile is given back when the
   products of ``flight`` later ones are under way; so tile t comes at last when tile t - S + flight is multiplied, which
-  must be one before t: flight < S.
+  must be one before t: flight < S.  Behind the last tile of steps of a tile of results none is under way, and all
+  are given back: so what a block stores keeps no stage, and the copies of its next tile come meanwhile.
 - Nobody else of the block waits for all of its threads: the one that fetches does not come there.
 """
 
@@ -27,6 +31,13 @@ MOST_IN_FLIGHT = 1
 def prove_feeding(plan: Plan, step: str) -> None:
     """Raise LegalityError, naming the pass and the fact, if what feeds a phase, or the phase, waits in vain or not."""
     fed = {mark for mark, pipeline in plan.pipelines.items() if pipeline.kind == BARRIERS}
+    for number in plan.persistent:
+        marks = {p.mark for p in plan.phases.values() if p.cluster in plan.groups[number].clusters}
+        if not marks & fed:
+            raise LegalityError(
+                f"pass '{step}' lets blocks take the tiles of group {number} in turn, but threads that fetch together "
+                "do not wait for each other between tiles"
+            )
     for copy in plan.copies:
         if (copy.route == TENSOR) != (copy.mark in fed):
             raise LegalityError(

@@ -76,6 +76,7 @@ def read_plan(text: str, scop: Scop) -> tuple[str, Plan]:
         copies=tuple(_copy(tiled, row) for row in source.rows("copy")),
         pipelines=_named("pipeline", [(row.text("phase"), _pipeline(row)) for row in source.rows("pipeline")]),
         orders=_named("order", [(row.number("group"), row.number("rows")) for row in source.rows("order")]),
+        persistent=_named("persistent", [(r.number("group"), r.number("blocks")) for r in source.rows("persistent")]),
         barriers=_named("barrier", [(row.text("before"), _level(row)) for row in source.rows("barrier")]),
     )
     source.done()

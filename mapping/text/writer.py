@@ -60,6 +60,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "copy": [_copy(plan, copy) for copy in plan.copies],
         "pipeline": [_pipeline(mark, pipeline) for mark, pipeline in plan.pipelines.items()],
         "order": [{"group": number, "rows": rows} for number, rows in plan.orders.items()],
+        "persistent": [{"group": number, "blocks": blocks} for number, blocks in plan.persistent.items()],
         "barrier": [{"before": place, "level": level} for place, level in plan.barriers.items()],
     }
 

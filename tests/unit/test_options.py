@@ -270,6 +270,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "stages": (1, 2),
     "route": ("tensor",),
     "order": (1, 2),
+    "persistent": (0, 3),
     "matrix_units": (False,),
     "warpgroups": (False,),
     "math": ("tf32", "tf32x3"),

@@ -138,7 +138,7 @@ def fed_by_threads(plan: Plan, options: MappingOptions) -> Plan:
         return plan
     copies = tuple(replace(c, route="") for c in plan.copies)
     pipelines = {m: replace(p, kind="") for m, p in plan.pipelines.items()}
-    return synchronise(replace(plan, copies=copies, pipelines=pipelines), options)
+    return synchronise(replace(plan, copies=copies, pipelines=pipelines, persistent={}), options)
 
 
 def _written(plan: Plan, group: Group) -> set[str]:

@@ -168,24 +168,67 @@ def grid_of(
     return mapped, (grid[0], grid[1], grid[2])
 
 
-def in_rows(
-    mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, fresh: Callable[[str], str]
-) -> tuple[list[str], list[MappedLoop]]:
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The loops over tiles of a kernel; ``lines`` say which tile a block takes, or, in a loop ``head``, takes next."""
+
+    loops: list[MappedLoop]
+    lines: list[str]
+    head: str | None = None
+
+
+def in_rows(mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, fresh: Callable[[str], str]) -> Tiles:
     """C that gives a block its tile along the two innermost loops, so many ``rows`` of tiles after one another.
 
-    In a group of rows tiles come column by column; the last group may have fewer rows.  Also the loops, which take
-    their coordinates from there; as they were where a block runs several tiles, or there are too many.
+    Loops stay as they were where a block runs several tiles, or there are too many.
     """
     if len(mapped) < 2 or any(loop.repeats for loop in mapped[-2:]):
-        return [], mapped
-    outer, inner = mapped[-2:]
-    height, width = outer.blocks, inner.blocks
+        return Tiles(mapped, [])
+    height, width = (loop.blocks for loop in mapped[-2:])
     if height * width >= 2**31 or min(rows, height) < 2:
-        return [], mapped
-    rows = min(rows, height)
-    block, row, column = (fresh(name) for name in ("block", "block_row", "block_column"))
-    x, y = dialect.block(0), dialect.block(1)
-    lines = [f"const unsigned int {block} = {x} + {width} * {y};"]
+        return Tiles(mapped, [])
+    block, x, y = fresh("block"), dialect.block(0), dialect.block(1)
+    first = f"const unsigned int {block} = {x} + {width} * {y};"
+    lines, loops = _rows_of_tiles(mapped[-2], mapped[-1], block, rows, fresh)
+    return Tiles([*mapped[:-2], *loops], [first, *lines])
+
+
+def in_turn(
+    mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, blocks: int, fresh: Callable[[str], str]
+) -> Tiles | None:
+    """C in which so many ``blocks`` take all tiles: each the one of its number, then the one ``blocks`` further.
+
+    Numbers run through ``rows`` of tiles together, as blocks do in ``in_rows``.  None where loops repeat already, there
+    are too many tiles, or no more than blocks.
+    """
+    total = math.prod(loop.blocks for loop in mapped)
+    if not mapped or any(loop.repeats for loop in mapped) or not blocks < total < 2**31:
+        return None
+    tile, lines = fresh("tile"), []
+    head = f"for (unsigned int {tile} = {dialect.block(0)}; {tile} < {total}; {tile} += {blocks}) {{  // tiles in turn"
+    plane = math.prod(loop.blocks for loop in mapped[-2:])
+    counts = [loop.blocks for loop in mapped]
+    loops = [replace(loop, identifier=_part(tile, n, counts)) for n, loop in enumerate(mapped)]
+    if len(mapped) > 1 and min(rows, mapped[-2].blocks) > 1:
+        number = tile
+        if plane < total:
+            number = fresh("block")
+            lines.append(f"const unsigned int {number} = {tile} % {plane};")
+        own, inner = _rows_of_tiles(mapped[-2], mapped[-1], number, rows, fresh)
+        lines, loops = [*lines, *own], [*loops[:-2], *inner]
+    return Tiles(loops, lines, head)
+
+
+def _rows_of_tiles(
+    outer: MappedLoop, inner: MappedLoop, block: str, rows: int, fresh: Callable[[str], str]
+) -> tuple[list[str], list[MappedLoop]]:
+    """The row and the column of a tile by its number, and the loops that take them.
+
+    In a group of rows tiles come column by column; the last group may have fewer rows.
+    """
+    height, width = outer.blocks, inner.blocks
+    rows, lines = min(rows, height), []
+    row, column = (fresh(name) for name in ("block_row", "block_column"))
     if height % rows == 0:
         first, group = f"{block} / {rows * width} * {rows}", str(rows)
     else:
@@ -195,7 +238,7 @@ def in_rows(
         first = start
     lines.append(f"const unsigned int {row} = {first} + {block} % {rows * width} % {group};")
     lines.append(f"const unsigned int {column} = {block} % {rows * width} / {group};")
-    return lines, [*mapped[:-2], replace(outer, identifier=row), replace(inner, identifier=column)]
+    return lines, [replace(outer, identifier=row), replace(inner, identifier=column)]
 
 
 def _shares(extents: Sequence[int], cap: int) -> list[int]:

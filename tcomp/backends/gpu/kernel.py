@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.backends.gpu.blocks import MappedLoop, block_loops, grid_of, in_rows
+from tcomp.backends.gpu.blocks import Tiles, block_loops, grid_of, in_rows, in_turn
 from tcomp.backends.gpu.fetches.feeding import Feeding
 from tcomp.backends.gpu.matrices.warps import sums_in_registers
 from tcomp.backends.gpu.memory import registers_of
@@ -65,22 +65,32 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     ranges, depth = _steps_known(plan), 1
     loops, inside = block_loops(writer.narrow(names.rename(node, {})), ranges)
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks, ranges)
-    ordered, mapped = in_rows(mapped, program.dialect, plan.orders.get(number, 1), writer.fresh)
-    for line in ordered:
-        writer.put(depth, line)
     feeding = Feeding.of(writer, inside)
+    rows, blocks, tiles = plan.orders.get(number, 1), plan.persistent.get(number), None
+    if feeding is not None and blocks is not None:
+        tiles = in_turn(mapped, program.dialect, rows, blocks, writer.fresh)
+        grid = grid if tiles is None else (blocks, 1, 1)
+    tiles = tiles or in_rows(mapped, program.dialect, rows, writer.fresh)
+    if tiles.head is None:
+        for line in tiles.lines:
+            writer.put(depth, line)
     if feeding is None:
-        inner, known = _open(writer, mapped, depth, ranges)
+        inner, known = _open(writer, tiles, depth, ranges)
         PhaseWriter(writer).uniform(inside, inner, known)
-        _close(writer, mapped, inner)
+        _close(writer, tiles, inner)
     else:
-        _write_fed(feeding, mapped, inside, depth, ranges)
+        _write_fed(feeding, tiles, inside, depth, ranges)
     return _framed(writer, number, name, grid, feeding)
 
 
-def _open(writer: KernelWriter, mapped: list[MappedLoop], depth: int, ranges: Ranges) -> tuple[int, Ranges]:
+def _open(writer: KernelWriter, tiles: Tiles, depth: int, ranges: Ranges) -> tuple[int, Ranges]:
     """The coordinates of the tiles of a block, in loops where it has several; the depth inside and what is known."""
-    for loop in mapped:
+    if tiles.head is not None:
+        writer.put(depth, tiles.head)
+        depth += 1
+        for line in tiles.lines:
+            writer.put(depth, line)
+    for loop in tiles.loops:
         for line in loop.lines(writer.dialect.index):
             writer.put(depth, line)
         if loop.repeats and writer.dialect.meets_first:
@@ -91,7 +101,7 @@ def _open(writer: KernelWriter, mapped: list[MappedLoop], depth: int, ranges: Ra
 
 
 def _write_fed(
-    feeding: Feeding, mapped: list[MappedLoop], inside: LoopNode, depth: int, ranges: Ranges
+    feeding: Feeding, tiles: Tiles, inside: LoopNode, depth: int, ranges: Ranges
 ) -> None:  # fmt: skip
     """A warpgroup of which one thread fetches, and those that multiply; both go through the same tiles."""
     writer, registers = feeding.writer, feeding.registers
@@ -101,17 +111,17 @@ def _write_fed(
         writer.put(depth + 1, f"tc_registers_down<{registers[0]}>();")
     writer.put(depth + 1, f"if (thread == {writer.threads}) {{")
     writer.put(depth + 2, f"int {feeding.stage} = 0, {feeding.parity} = 1;")
-    inner, known = _open(writer, mapped, depth + 2, ranges)
+    inner, known = _open(writer, tiles, depth + 2, ranges)
     feeding.fetch(inside, inner, known)
-    _close(writer, mapped, inner, meets=False)
+    _close(writer, tiles, inner, meets=False)
     writer.put(depth + 1, "}")
     writer.put(depth, "} else {")
     if registers:
         writer.put(depth + 1, f"tc_registers_up<{registers[1]}>();")
     writer.put(depth + 1, f"int {feeding.stage} = 0, {feeding.parity} = 0;")
-    inner, known = _open(writer, mapped, depth + 1, ranges)
+    inner, known = _open(writer, tiles, depth + 1, ranges)
     PhaseWriter(writer, feeding).uniform(inside, inner, known)
-    _close(writer, mapped, inner, meets=False)
+    _close(writer, tiles, inner, meets=False)
     writer.put(depth, "}")
 
 
@@ -125,16 +135,18 @@ def _resident(writer: KernelWriter) -> int:
     return min(BLOCKS_RESIDENT, max(1, DEVICE.threads_resident // (-(-writer.threads // WARP) * WARP)))
 
 
-def _close(writer: KernelWriter, mapped: list[MappedLoop], depth: int, meets: bool = True) -> None:
+def _close(writer: KernelWriter, tiles: Tiles, depth: int, meets: bool = True) -> None:
     """Close the loops over tiles; where a block goes on to another tile, its threads wait for each other if it
     ``meets``."""
-    for loop in reversed(mapped):
+    for loop in reversed(tiles.loops):
         if loop.opens:
             waits = bool(writer.shared or writer.plan.barriers) and not writer.dialect.meets_first
             if loop.repeats and waits and meets:
                 writer.put(depth, writer.barrier("block"))
             depth -= 1
             writer.put(depth, "}")
+    if tiles.head is not None:
+        writer.put(depth - 1, "}")
 
 
 def _framed(
