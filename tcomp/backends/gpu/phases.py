@@ -12,13 +12,14 @@ from tcomp.backends.gpu.fetches.pipeline import Pipelined, pipelined_phases
 from tcomp.backends.gpu.fetches.prefetch import Ahead, copies_ahead
 from tcomp.backends.gpu.lanes import deal_out, described
 from tcomp.backends.gpu.loads import gather, gathering
+from tcomp.backends.gpu.matrices.quads import store_by_quads, stored_by_quads
 from tcomp.backends.gpu.matrices.warps import GROUPS, MATRICES, in_groups, multiplies, multiply_matrices
 from tcomp.backends.gpu.memory import declare
 from tcomp.backends.gpu.overhang import WHOLE, overhung
 from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
 from tcomp.backends.gpu.reductions import share_reduction
 from tcomp.backends.gpu.statements import execute
-from tcomp.backends.gpu.stores import store_together, stored_together
+from tcomp.backends.gpu.stores import Together, store_together, stored_together
 from tcomp.backends.gpu.writer import Body, KernelWriter
 from tcomp.grammar.tree.function import Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
@@ -50,6 +51,7 @@ class PhaseWriter:
         self.ahead: dict[str, Ahead] = {}
         self.pipelined: dict[str, Pipelined | FedLoop] = {}
         self._whole: dict[str, Scope | None] = {}
+        self._dealt: LoopNode | None = None
 
     def uniform(self, node: LoopNode, depth: int, ranges: Ranges) -> None:
         match node:
@@ -179,6 +181,7 @@ class PhaseWriter:
             share_reduction(self.writer, node.body, phase, depth, ranges)
         else:
             self.writer.put(depth, f"// {described(self.writer, node, phase, WHOLE if whole else '')}")
+            self._dealt = node.body if phase.shape == self.writer.shape else None
             deal_out(self.writer, node.body, phase, depth, ranges, self._serial)
         if pipelined is not None:
             pipelined.leave(depth)
@@ -217,6 +220,11 @@ class PhaseWriter:
             constant = low[0] == low[1] and high[0] == high[1]
             trips = max(0, high[1] - low[0])
             gather(self.writer, node, depth, ranges)
+            torn = node if constant else guarded(node, low[0], high[1], ranges)
+            quads = stored_by_quads(self.writer, torn, trips, self._dealt, ranges, self._together_in)
+            if quads is not None:
+                store_by_quads(self.writer, quads, depth, ranges, self._serial)
+                return
             together = stored_together(self.writer, node, ranges)
             if together is not None:
                 store_together(self.writer, node, together, depth, ranges, self._serial)
@@ -230,6 +238,9 @@ class PhaseWriter:
                 inside = ranges.knowing(node.iterator, low[0], max(low[0], high[1] - 1))
                 self._unroll(trips, self._most_copies() // self._copies(node.body, inside), depth)
         self.writer.loop(node, depth, ranges, self._serial, "")
+
+    def _together_in(self, node: For, ranges: Ranges) -> Together | None:
+        return stored_together(self.writer, from_zero(self.writer, node, ranges), ranges)
 
     def _most_copies(self) -> int:
         """Copies of a loop's body that unrolling may make."""

@@ -98,6 +98,9 @@ def _address(writer: KernelWriter, execute: Execute, ranges: Ranges) -> LoopExpr
 
 def store_together(writer: KernelWriter, node: For, own: Together, depth: int, ranges: Ranges, body: Body) -> None:
     """The loop, with its results in registers, and then their store."""
+    if own.execute.statement in writer.gathered:
+        _gather(writer, node, own.execute.statement, depth, ranges, body)
+        return
     name = writer.fresh(f"{writer.program.dialect.name(own.storage)}_side_by_side")
     element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
     writer.used[own.storage] = None
@@ -115,3 +118,12 @@ def store_together(writer: KernelWriter, node: For, own: Together, depth: int, r
         put = writer.dialect.typed(f"tc_put{width}", element)
         writer.put(depth, f"{put}(&{place}{behind}, {name}{behind});")
         writer.at(own.execute.statement)
+
+
+def _gather(writer: KernelWriter, node: For, statement: str, depth: int, ranges: Ranges, body: Body) -> None:
+    """The loop, with its results where a loop around gathers them."""
+    before = writer.redirected
+    writer.redirected = {**before, statement: f"{writer.gathered[statement]}{node.iterator}]"}
+    writer.put(depth, "#pragma unroll")
+    writer.loop(node, depth, ranges, body)
+    writer.redirected = before

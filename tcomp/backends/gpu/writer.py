@@ -50,7 +50,8 @@ class KernelWriter:
     of pipelines whose first tiles it has asked for; ``starts`` says where reductions into a storage start;
     ``exchanged`` has, by element type, the array in which threads combine what they share without warps;
     ``declared`` are the indices that the C block around has declared, ``thread_ids`` the thread's coordinates.
-    ``redirected`` are statements whose results go elsewhere first, with the C text for that place; ``loaded`` is
+    ``redirected`` are statements whose results go elsewhere first, with the C text for that place, ``gathered`` those
+    whose neighbours do, with the text up to the number of one of them; ``loaded`` is
     the C text for what statements read that was loaded before.  Powers of two in statements that are ``rounded`` may be
     less precise, and those that are ``chosen`` between two values have no branch.  ``wide`` says
     whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
@@ -79,6 +80,7 @@ class KernelWriter:
         self.thread_ids: dict[str, str] = {}
         self.declared: dict[str, LoopExpr] = {}
         self.redirected: dict[str, str] = {}
+        self.gathered: dict[str, str] = {}
         self.loaded: Mapping[tuple[str, Read], str] = {}
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
         self.exchanged: dict[str, str] = {}
