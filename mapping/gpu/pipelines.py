@@ -44,7 +44,7 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
                 laid_out += [c for c in copies if c is not None]
         if not laid_out:
             continue
-        stages = min(_stages(gpu, plan, laid_out, options), _tiles(plan, marks[0]))
+        stages = min(_stages(gpu, plan, laid_out, options), tiles_of_steps(plan, marks[0]))
         if stages > 1:
             kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
             flight = int(stages > 2 and len(marks) == 1 and _in_groups(plan, marks[0]))
@@ -58,7 +58,7 @@ def _by_loops(plan: Plan) -> list[list[str]]:
     found: list[tuple[isl.ScheduleNode, list[str]]] = []
     for mark in dict.fromkeys(c.mark for c in plan.copies if c.mark in plan.phases):
         loop = loop_of_tiles(plan, mark)
-        if loop is None or _tiles(plan, mark) < 2:
+        if loop is None or tiles_of_steps(plan, mark) < 2:
             continue
         together = next((marks for other, marks in found if other.is_equal(loop)), None)
         if together is None:
@@ -110,7 +110,7 @@ def begins_again(plan: Plan, mark: str) -> bool:
     return True
 
 
-def _tiles(plan: Plan, mark: str) -> int:
+def tiles_of_steps(plan: Plan, mark: str) -> int:
     """How many tiles of steps a loop around a phase runs over at most; 0 if it is none."""
     loop = loop_of_tiles(plan, mark)
     if loop is None:

@@ -167,11 +167,11 @@ class MappingOptions:
         targets=NVIDIA_TARGETS,
         when=(Condition("use_shared_memory", (True,)), Condition("prefetch", (True,))),
     )
-    route: str = declare(
+    route: str | None = declare(
         Choice(("async", "tensor")),
-        "async",
+        None,
         "how operands of warpgroups come to shared memory: all threads ask for parts of them (async), or one asks for"
-        " whole boxes, beside those that multiply (tensor, on sm_90)",
+        " whole boxes, beside those that multiply (tensor, on sm_90); None lets the model choose",
         targets=NVIDIA_TARGETS,
         when=(Condition("matrix_units", (True,)), Condition("prefetch", (True,))),
     )
@@ -188,7 +188,7 @@ class MappingOptions:
         "blocks that take the tiles of a contraction in turn until none is left, while a warp of each fetches for the"
         " next one; 0: a block for each tile; None: as many as the device holds, where there are more tiles",
         targets=NVIDIA_TARGETS,
-        when=(Condition("matrix_units", (True,)), Condition("route", ("tensor",))),
+        when=(Condition("matrix_units", (True,)), Condition("route", (None, "tensor"))),
     )
     math: str = declare(
         Choice(MATHS),

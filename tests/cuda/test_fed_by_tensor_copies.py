@@ -84,6 +84,12 @@ def test_what_no_tensor_copy_brings_threads_fetch(name: str, sizes: tuple[int, i
 
 
 class TestPlan:
+    def test_it_is_chosen_where_there_are_tiles_enough(self) -> None:
+        for steps, given, fed in ((512, None, True), (448, None, False), (512, "async", False), (128, "tensor", True)):
+            options = tc.MappingOptions(split_reduction=1, route=given)
+            plan = _compilation("nn", options, M=256, N=256, K=steps).plan
+            assert {p.kind == BARRIERS for p in plan.pipelines.values()} == {fed}
+
     def test_it_is_written_and_read(self) -> None:
         f, sizes = tc.define(TEXTS["nn"][0]).f, {"M": 192, "N": 256, "K": 512}
         made = f.compile(sizes=sizes, target=DEVICE, options=FED)

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.sweep(3)
 
 SIMULATOR, DEVICE = "simulator:sm_90a", "cuda:sm_90a"
 
-WHOLE = tc.MappingOptions(split_reduction=1)
-"""Each block makes all steps of its tile."""
+WHOLE = tc.MappingOptions(split_reduction=1, route="async")
+"""Each block makes all steps of its tile, whose operands threads fetch."""
 
 SIZES = [(128, 256, 192), (130, 72, 100), (97, 131, 200)]
 """Rows, columns, steps: whole tiles with products under way, torn ones, odd ones."""
@@ -147,7 +147,7 @@ class TestPlan:
         assert {o.atom for o in plan.operations.values() if o.atom} == {"mma.m16n8k16.f16"}
 
     def test_large_ones_have_four_stages(self) -> None:
-        plan = plan_of(TEXTS["nn"][0], None, DEVICE, M=1024, N=1024, K=1024)
+        plan = plan_of(TEXTS["nn"][0], tc.MappingOptions(route="async"), DEVICE, M=1024, N=1024, K=1024)
         (mark,) = multiplied(plan)
         assert plan.operations[mark].atom == "wgmma.m64k16.f16"
         assert list(plan.pipelines.values()) == [Pipeline(4, 2, 1)]

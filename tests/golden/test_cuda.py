@@ -26,6 +26,12 @@ PROGRAMS = {
     "attention": Text(EXAMPLES["attention"].text, {"B": 4, "Q": 64, "K": 96, "D": 64}),
     "attention_in_turns": Text(EXAMPLES["attention"].text, {"B": 4, "Q": 256, "K": 512, "D": 64}),
     "blur": Text(EXAMPLES["blur"].text, {"H": 302, "W": 1102}),
+    "product_of_halves": Text(
+        """def f(float16(M,K) A, float16(K,N) B, float16(N) bias) -> (float16(M,N) D) {
+            C(m,n) +=! A(m,k) * B(k,n)
+            D(m,n) = float16(float(C(m,n)) + float(bias(n))) }""",
+        {"M": 4000, "N": 4096, "K": 1024},
+    ),
     "lookup": Text(EXAMPLES["lookup"].text, {"E": 1000, "D": 64, "B": 128, "L": 50}),
 }
 

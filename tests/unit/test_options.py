@@ -249,7 +249,7 @@ PROGRAMS = {
     "window": (CONV, {"N": 1, "C": 2, "H": 20, "W": 20, "F": 4, "KH": 3, "KW": 3}),
     "halves": (
         "def f(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
-        {"M": 2048, "N": 2048, "K": 256},
+        {"M": 2048, "N": 2048, "K": 512},
     ),
     "many tiles": (LAYER, {"M": 2000, "N": 2000, "K": 8}),
     "blur": ("def f(float(N) X) -> (Z) { Y(i) = X(i) + X(i+1)  Z(i) = Y(i) * Y(i+1) }", {"N": 2000}),
@@ -268,7 +268,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "reduction_tile": (4,),
     "prefetch": (False,),
     "stages": (1, 2),
-    "route": ("tensor",),
+    "route": ("async",),
     "order": (1, 2),
     "persistent": (0, 3),
     "matrix_units": (False,),

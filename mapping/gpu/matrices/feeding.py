@@ -14,8 +14,9 @@ import islpy as isl
 
 from tcomp.mapping.gpu.barriers import COPIED, synchronise
 from tcomp.mapping.gpu.matrices.operands import has_panels
-from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles
+from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles, tiles_of_steps
 from tcomp.mapping.machines.atoms import BY_NAME, GROUP_STEPS, GROUP_WARPS
+from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import WARP, Gpu
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.options.options import MappingOptions
@@ -119,12 +120,13 @@ def meets_nobody(plan: Plan, mark: str) -> bool:
 
 
 def feed_by_tensor_copies(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
-    """Put barriers between phases; where it is asked for, let a warp of its own fetch for warpgroups."""
+    """Put barriers between phases; where it pays, or is asked for, let a warp of its own fetch for warpgroups."""
     plan = synchronise(plan, options)
-    if options.route != TENSOR or not gpu.warpgroups:
+    if options.route not in (None, TENSOR) or not gpu.warpgroups:
         return plan
     for mark, pipeline in plan.pipelines.items():
-        if can_be_fed(plan, mark) and meets_nobody(plan, mark):
+        pays = options.route == TENSOR or tiles_of_steps(plan, mark) >= SHARED.fed_tiles
+        if pays and can_be_fed(plan, mark) and meets_nobody(plan, mark):
             copies = tuple(replace(c, route=TENSOR) if c.mark == mark else c for c in plan.copies)
             pipelines = {**plan.pipelines, mark: replace(pipeline, kind=BARRIERS)}
             barriers = {p: b for p, b in plan.barriers.items() if p not in (mark + COPIED, mark + AHEAD)}

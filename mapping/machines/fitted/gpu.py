@@ -329,6 +329,16 @@ class Shared:
         machine="none: no device was at hand",
         how="as the kernels of CUTLASS and DeepGEMM for sm_90 have it with 48 KiB a stage",
     )
+    fed_tiles: int = fitted(
+        8,
+        "tiles of steps",
+        (
+            "From so many on a warp of its own fetches for warpgroups: it begins with barriers that all must see, and "
+            "a call hands over maps."
+        ),
+        machine="none: no device was at hand",
+        how="twice as many as there are stages; 51 of 133 instructions for each of them are saved",
+    )
     pipelined_cost: float = fitted(
         1.25,
         "cost",
