@@ -19,6 +19,7 @@ from tcomp.fuzzing.gradients import try_many
 from tcomp.fuzzing.machinery import MACHINERY
 from tcomp.fuzzing.programs.features import FEATURES
 from tcomp.fuzzing.workers import Worker
+from tcomp.mapping.machines.gpu import GPUS
 from tcomp.runtime.registry import check_available, targets
 from tcomp.storage.wholefiles import write_whole
 
@@ -53,8 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         action="append",
-        choices=tuple(_TARGETS),
-        help="where to run, once or several times (default: those of both that are here)",
+        type=_parse_target,
+        metavar="TARGET",
+        help=f"where to run, once or several times: {', '.join(_TARGETS)}, or simulator with an architecture, such as"
+        " simulator:sm_90 (default: those of both that are here)",
+    )
+    parser.add_argument(
+        "--matrices", action="store_true", help="begin programs with products of large matrices of 16-bit floats"
     )
     parser.add_argument("--jobs", type=parse_count, default=1, help="processes that try programs (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
@@ -80,11 +86,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(execute=lambda values: execute(_request(values)))
 
 
+def _parse_target(text: str) -> tuple[str, ...]:
+    """The targets that one word of the command line stands for.  Raises argparse.ArgumentTypeError."""
+    name, _, architecture = text.partition(":")
+    if text in _TARGETS:
+        return _TARGETS[text]
+    if name == "simulator" and architecture in GPUS:
+        return (text,)
+    raise argparse.ArgumentTypeError(f"there is no target {text!r}")
+
+
 def _request(values: argparse.Namespace) -> FuzzRequest:
-    names = tuple(dict.fromkeys(name for target in values.target or () for name in _TARGETS[target]))
+    names = tuple(dict.fromkeys(name for target in values.target or () for name in target))
     settings = Settings(
-        values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs
-    )
+        values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs,
+        values.matrices,
+    )  # fmt: skip
     return FuzzRequest(settings, tuple(values.replay), values.statistics, values.gradients)
 
 
@@ -120,7 +137,8 @@ def _targets_here(names: tuple[str, ...]) -> tuple[str, ...]:
     """These targets, or if there are none, those that are here.  Raises TargetError for one that is not."""
     state = targets()
     here = tuple(name for name in _TARGETS["both"] if state[name])
-    missing = [name for name in names or here or _TARGETS["both"] if not state[name]]
+    asked = (name.partition(":")[0] for name in names or here or _TARGETS["both"])
+    missing = [name for name in asked if not state[name]]
     if missing:
         raise TargetError(f"the target {missing[0]} is not here: {state[missing[0]].detail}")
     return names or here

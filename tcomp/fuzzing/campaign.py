@@ -36,6 +36,7 @@ class Settings:
 
     It ends after so many ``programs``, too, unless that is None.  A case may take ``limit`` seconds of the processor,
     and making a failure small ``reduction_seconds``.  Reproducers are written to ``keep``; None writes none.
+    With ``matrices`` programs begin with large products of 16-bit floats.
     """
 
     seconds: float
@@ -46,6 +47,7 @@ class Settings:
     limit: float
     reduction_seconds: float
     programs: int | None = None
+    matrices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class Campaign:
                     number = next(self._numbers)
                 if self.settings.programs is not None and number >= self.settings.programs:
                     return
-                for event in worker.draw(Draw(self.settings.seed, number, self.settings.targets)):
+                settings = self.settings
+                for event in worker.draw(Draw(settings.seed, number, settings.targets, settings.matrices)):
                     if self._stopped:
                         return
                     self._note(event)

@@ -11,7 +11,7 @@ from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS, random_machine, random_options
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.fuzzing.programs.features import features
-from tcomp.fuzzing.programs.generation import Attempts, generate
+from tcomp.fuzzing.programs.generation import Attempts, Scale, generate
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.fuzzing.rewriting import has_blocks
@@ -29,11 +29,16 @@ _VARIATIONS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator``, ``cuda`` and ``opencl``."""
+    """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator``, ``cuda`` and ``opencl``.
+
+    Targets may name an architecture, as ``simulator:sm_90`` does.  With ``matrices`` programs are others: each begins
+    with a product of matrices of 16-bit floats with long sides.
+    """
 
     seed: int
     number: int
     targets: tuple[str, ...]
+    matrices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,9 @@ def draw(asked: Draw) -> Drawn:
     """
     choices = Choices(random.Random(f"{asked.seed}/{asked.number}").randint)
     attempts = Attempts()
-    program = generate(choices, attempts)
-    targets = [t for t in asked.targets if t in STEPWISE or not has_blocks(program.definition)]
+    program = generate(choices, attempts, Scale(matrices=asked.matrices))
+    stepwise = has_blocks(program.definition)
+    targets = [t for t in asked.targets if t.partition(":")[0] in STEPWISE or not stepwise]
     cases = [_case(choices, program, target, "same") for target in targets]
     if targets:
         cases.append(_variant(choices, program, choices.pick(targets)))

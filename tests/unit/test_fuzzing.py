@@ -480,7 +480,14 @@ class TestCommand:
         monkeypatch.setattr(fuzz, "execute", lambda request: asked.append(request.settings.targets) or 0)
         assert cli.main(["fuzz", "--target", "cpu", "--target", "both"]) == 0
         assert cli.main(["fuzz"]) == 0
-        assert asked == [("cpu", "simulator"), ()]
+        assert cli.main(["fuzz", "--target", "simulator:sm_90", "--target", "cpu", "--matrices"]) == 0
+        assert asked == [("cpu", "simulator"), (), ("simulator:sm_90", "cpu")]
+
+    def test_programs_begin_with_matrices_where_that_is_asked(self) -> None:
+        cases = [c for n in range(4) for c in draw(Draw(1, n, ("simulator:sm_90",), matrices=True)).cases]
+        assert {c.target for c in cases} == {"simulator:sm_90"}
+        texts = [c.program.text for c in cases if c.relation == "same"]
+        assert all(text.count("float16") > 1 and "T0" in text for text in texts), texts
 
     def test_reproducers_are_replayed(self, case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "case.tc"
@@ -489,7 +496,15 @@ class TestCommand:
         assert capsys.readouterr().out.strip() == f"{path}: passed"
 
     @pytest.mark.parametrize(
-        "arguments", [["--seconds", "-1"], ["--seconds", "nan"], ["--jobs", "0"], ["--target", "tpu"], ["--seed", "x"]]
+        "arguments",
+        [
+            ["--seconds", "-1"],
+            ["--seconds", "nan"],
+            ["--jobs", "0"],
+            ["--target", "tpu"],
+            ["--target", "simulator:sm_1"],
+            ["--seed", "x"],
+        ],
     )
     def test_wrong_usage(self, arguments: list[str]) -> None:
         with pytest.raises(SystemExit) as stop:

@@ -55,13 +55,16 @@ class Scale:
     ``points`` are the most that a statement's iteration domain may have, and the most elements of a tensor, in most
     programs; ``large_points`` are the same in a few, since a CPU kernel that does not much work stays on one thread.
     Some products have ``product_points`` multiply-adds, since panels are packed, and reductions cut, only where that
-    pays.  With ``floats`` the first input has a type of floats.
+    pays.  With ``floats`` the first input has a type of floats.  With ``matrices`` each begins with a product of
+    matrices of 16-bit floats, of which some have ``matrix_points`` multiply-adds: enough for four warps together.
     """
 
     points: int = 40_000
     large_points: int = 400_000
     product_points: int = 1_500_000
+    matrix_points: int = 8_000_000
     floats: bool = False
+    matrices: bool = False
 
 
 _TYPES = (
@@ -115,7 +118,7 @@ class _Builder:
 
     def build(self) -> Program:
         """The program."""
-        if self.choices.chance(PRODUCTS):
+        if self.scale.matrices or self.choices.chance(PRODUCTS):
             self._begin_with_product()
         else:
             self._declare_inputs()
@@ -134,7 +137,8 @@ class _Builder:
     def _begin_with_product(self) -> None:
         """A sum of products as the first statement."""
         self.points = self.choices.pick((self.scale.large_points, self.scale.product_points, self.scale.points))
-        product = Products(self.choices, self.points).product()
+        most = self.scale.matrix_points if self.scale.matrices else self.points
+        product = Products(self.choices, most, self.scale.matrices).product()
         self.sizes |= product.sizes
         self.parameters += product.parameters
         self.inputs |= product.inputs

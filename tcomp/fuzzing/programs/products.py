@@ -19,6 +19,9 @@ _ROWS = (64, 17, 8, 1, 33, 5, 70, 13, 16, 100, 31, 129, 200, 2)
 _COLUMNS = (64, 16, 17, 1, 70, 3, 100, 33, 31, 40, 128, 8, 200, 257)
 _STEPS = (16, 64, 3, 33, 100, 65, 128, 8, 17, 200, 300, 1, 0)
 _WINDOW = (3, 2, 1, 5)
+_LONG = (64, 128, 72, 136, 65, 100, 192, 200)
+"""Extents of matrices that several warps multiply together."""
+
 _NAMES = ("N", "M", "K", "P", "Q", "R", "U", "V")
 
 _TYPES: Sequence[tuple[DType, DType]] = (
@@ -26,6 +29,8 @@ _TYPES: Sequence[tuple[DType, DType]] = (
     *[(FLOAT64, FLOAT64), (INT32, INT32), (INT8, INT8), (UINT8, INT8), (FLOAT16, FLOAT16), (BFLOAT16, BFLOAT16)] * 2,
     *[(FLOAT16, FLOAT32), (FLOAT32, BFLOAT16), (INT64, INT64), (INT16, INT16), (INT8, FLOAT32), (UINT8, UINT8)],
 )
+
+_SHORT: Sequence[tuple[DType, DType]] = ((FLOAT16, FLOAT16), (BFLOAT16, BFLOAT16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +66,11 @@ class _Operand:
 
 
 class Products:
-    """Makes products of at most so many multiply-adds."""
+    """Makes products of at most so many multiply-adds; of long ``matrices`` of 16-bit floats, where asked."""
 
-    def __init__(self, choices: Choices, points: int) -> None:
+    def __init__(self, choices: Choices, points: int, matrices: bool = False) -> None:
         self._choices = choices
+        self._matrices = matrices
         self._points = points
         self._sizes: dict[str, int] = {}
         self._extents: dict[str, int] = {}
@@ -73,10 +79,14 @@ class Products:
         """A product: the indices of its bundles, who reads them and in which order."""
         pick, chance = self._choices.pick, self._choices.chance
         batch = self._bundle("b", pick((0, 0, 0, 0, 1)), _BATCHES)
-        rows = self._bundle("m", pick((1, 1, 1, 1, 2, 0)), _ROWS)
-        columns = self._bundle("n", pick((1, 1, 1, 1, 2, 0)), _COLUMNS)
-        steps = self._bundle("k", pick((1, 1, 1, 2)), _STEPS)
-        window = self._bundle("w", pick((0, 0, 1, 2)) if rows else 0, _WINDOW)
+        if self._matrices:
+            rows, columns, steps = (self._bundle(letter, 1, _LONG) for letter in "mnk")
+            window: list[str] = []
+        else:
+            rows = self._bundle("m", pick((1, 1, 1, 1, 2, 0)), _ROWS)
+            columns = self._bundle("n", pick((1, 1, 1, 1, 2, 0)), _COLUMNS)
+            steps = self._bundle("k", pick((1, 1, 1, 2)), _STEPS)
+            window = self._bundle("w", pick((0, 0, 1, 2)) if rows else 0, _WINDOW)
         self._shrink()
         names = {index: self._named(index) for index in (*batch, *columns, *steps, *window[len(rows) :])}
         first, second = _Operand(), _Operand()
@@ -133,7 +143,7 @@ class Products:
         self, first: _Operand, second: _Operand, target: list[str], clauses: list[str], explicit: bool
     ) -> Product:
         choices = self._choices
-        dtypes = choices.pick(_TYPES)
+        dtypes = choices.pick(_SHORT if self._matrices else _TYPES)
         for operand in (first, second):
             if choices.chance(50):
                 operand.reordered(self._order(len(operand.dims)))
