@@ -10,33 +10,26 @@ Warpgroups have results alike, and operands as ``matrices/operands.py`` lays the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
+from tcomp.mapping.gpu.matrices.deals import deals_of_columns, deals_of_rows
 from tcomp.mapping.gpu.memories import shared_budget
-from tcomp.mapping.machines.atoms import (
-    ATOMS,
-    GROUP_COLUMNS,
-    GROUP_WARPS,
-    LANES_OF_COLUMNS,
-    LANES_OF_ROWS,
-    MOST_GROUP_COLUMNS,
-    ROWS,
-    Atom,
-)
-from tcomp.mapping.machines.gpu import REGISTER_BYTES, WARP, Gpu
+from tcomp.mapping.gpu.wholesteps import is_zero_outside
+from tcomp.mapping.machines.atoms import ATOMS, GROUP_COLUMNS, MOST_GROUP_COLUMNS, Atom
+from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS
+from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import bare, recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Deal, Dealt
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
-from tcomp.mapping.tiles.strides import coefficient
+from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
 
 COLUMNS_FETCHED = 16
 """Columns that one fetch of an operand brings to a warp."""
-
-MOST_WARPS = 8
 
 MOST_WORDS = 128
 """Registers of a thread for its results."""
@@ -44,12 +37,64 @@ MOST_WORDS = 128
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Positions in a statement of the indices that run along the rows, the columns and the steps of the atom."""
+    """Positions in a statement of the indices of a tile that run along the rows, the columns and the steps of an atom.
 
-    row: int
-    column: int
+    Of ``rows`` and ``columns``, outermost first, lanes have the last.  ``taps`` are other indices of the reduction, all
+    of whose values are steps of a phase, too: those of windows.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
     step: int
+    taps: tuple[int, ...]
     atom: Atom
+
+    @property
+    def row(self) -> int:
+        """The index of rows that lanes have."""
+        return self.rows[-1]
+
+    @property
+    def column(self) -> int:
+        """The index of columns that lanes have."""
+        return self.columns[-1]
+
+    @property
+    def moving(self) -> tuple[int, ...]:
+        """All indices that move in a phase."""
+        return (*self.rows, *self.columns, self.step, *self.taps)
+
+
+@dataclass(frozen=True, slots=True)
+class AtomTile:
+    """A tile that warps multiply: its ``sides``, the deals of their rows and columns, and how many ``steps`` a phase
+    takes of the index of steps."""
+
+    sides: Sides
+    rows: tuple[Deal, ...]
+    columns: tuple[Deal, ...]
+    steps: int
+
+    @property
+    def atom(self) -> Atom:
+        """The instruction."""
+        return self.sides.atom
+
+    def room(self, statement: ScopStatement) -> dict[int, int]:
+        """How many values each index of a tile takes in a phase, those beyond the end of the tile included."""
+        return room_of(statement, self.sides, self.rows, self.columns, self.steps)
+
+
+def room_of(
+    statement: ScopStatement, sides: Sides, rows: Sequence[Deal], columns: Sequence[Deal], steps: int
+) -> dict[int, int]:
+    """How many values each index that moves in a phase takes there, those beyond the end of the tile included."""
+    deals = zip((*sides.rows, *sides.columns), (*rows, *columns), strict=True)
+    return (
+        {p: d.threads * d.elements for p, d in deals}
+        | {sides.step: steps}
+        | {p: statement.extents[p] for p in sides.taps}
+    )
 
 
 def atoms_of(gpu: Gpu, scop: Scop, statement: ScopStatement, options: MappingOptions) -> tuple[Atom, ...]:
@@ -99,30 +144,43 @@ def operands_of(statement: ScopStatement) -> tuple[Read, Read]:
     return first, second
 
 
-def sides_of_atom(gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], options: MappingOptions) -> Sides | None:
-    """The sides of a tile of extents ``box`` that warps can multiply; None where they cannot, or are not to."""
+def tile_of_atom(
+    gpu: Gpu, scop: Scop, cluster: Cluster, box: Sequence[int], options: MappingOptions
+) -> AtomTile | None:
+    """How warps can multiply a tile of extents ``box``; None where they cannot, or are not to."""
     statement = main_statement(scop, cluster)
     atoms = atoms_of(gpu, scop, statement, options)
     if not atoms:
         return None
-    positions = cluster.coordinates[statement.name]
-    wide = [positions[d] for d, extent in enumerate(box) if extent > 1]
+    extents = dict(zip(cluster.coordinates[statement.name], box, strict=True))
     contraction = recognise_contraction(statement)
     assert contraction is not None
-    rows = [p for p in wide if statement.indices[p] in contraction.m]
-    columns = [p for p in wide if statement.indices[p] in contraction.n]
-    if len(wide) != 2 or len(rows) != 1 or len(columns) != 1 or not statement.domain.is_box():
+    first, second = (
+        _outermost_first(scop, statement, [p for p, e in extents.items() if e > 1 and statement.indices[p] in side])
+        for side in (contraction.m, contraction.n)
+    )
+    wide = sum(e > 1 for e in extents.values())
+    if len(first) + len(second) != wide or not first or not second or not statement.domain.is_box():
         return None
-    along = ((rows[0], columns[0]), (columns[0], rows[0]))
-    for atom, (row, column) in itertools.product(atoms, along):
-        for sides in (Sides(row, column, step, atom) for step in longest_first(cluster, statement)):
-            enough = statement.extents[sides.step] >= atom.granule
-            if enough and _fits(scop, statement, positions, box, sides, options):
-                steps = steps_of_atoms(atom, statement.extents[sides.step], options) if atom.in_groups else 0
-                # Both operands must be in shared memory, where they are fetched to with some padding first.
-                if 4 * sum(box) * steps * atom.itemsize <= 3 * shared_budget(gpu, options):
-                    return sides
+    for atom, (rows, columns) in itertools.product(atoms, ((first, second), (second, first))):
+        for step in longest_first(cluster, statement):
+            if statement.extents[step] >= atom.granule:
+                sides = Sides(rows, columns, step, (), atom)
+                found = _tile(gpu, scop, statement, extents, sides, options)
+                if found is not None:
+                    return found
     return None
+
+
+def _outermost_first(scop: Scop, statement: ScopStatement, positions: Sequence[int]) -> tuple[int, ...]:
+    """Positions of indices, those of which neighbours lie nearest in the result last."""
+
+    def apart(position: int) -> tuple[int, int]:
+        index = statement.indices[position]
+        stride = access_stride(scop, statement.target, statement.subscripts, index, scop.sizes)
+        return (1 << 60 if stride is None else abs(stride), -position)
+
+    return tuple(sorted(positions, key=apart, reverse=True))
 
 
 def longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
@@ -130,78 +188,134 @@ def longest_first(cluster: Cluster, statement: ScopStatement) -> list[int]:
     return sorted(reduction_positions(cluster, statement), key=lambda p: (-statement.extents[p], -p))
 
 
-def _fits(
-    scop: Scop, statement: ScopStatement, positions: Sequence[int], box: Sequence[int], sides: Sides,
-    options: MappingOptions,
-) -> bool:  # fmt: skip
-    """Whether columns are those that lie together in the result, and a tile is whole numbers of atoms."""
+def _tile(
+    gpu: Gpu, scop: Scop, statement: ScopStatement, extents: dict[int, int], sides: Sides, options: MappingOptions
+) -> AtomTile | None:
+    """The tile if columns are those that lie together in the result, and sides are whole numbers of atoms."""
     atom = sides.atom
     last = statement.subscripts[-1] if statement.subscripts else None
     if last is None or coefficient(last, statement.indices[sides.column], scop.sizes) != 1:
-        return False
-    rows, columns = box[positions.index(sides.row)], box[positions.index(sides.column)]
-    warps = warps_of(rows, options, atom.in_groups)
-    words = rows * columns * atom.parts * atom.word_bytes // (REGISTER_BYTES * WARP * max(1, warps))
-    if not warps or columns % COLUMNS_FETCHED or words > MOST_WORDS:
-        return False
-    if atom.in_groups and (columns % GROUP_COLUMNS or columns > MOST_GROUP_COLUMNS):
-        return False
-    found = [dimensions_of(scop, statement, read, sides) for read in operands_of(statement)]
+        return None
+    if atom.in_groups and (len(sides.rows) > 1 or len(sides.columns) > 1):
+        return None
+    rows = deals_of_rows([extents[p] for p in sides.rows], options, atom.in_groups)
+    if rows is None:
+        return None
+    columns = deals_of_columns([extents[p] for p in sides.columns], 1 + max(d.dimension or 0 for d in rows))
+    words = math.prod(d.elements for d in (*rows, *(columns or ()))) * atom.parts * atom.word_bytes // REGISTER_BYTES
+    if columns is None or words > MOST_WORDS:
+        return None
+    across = extents[sides.column]
+    if atom.in_groups and (across % GROUP_COLUMNS or across > MOST_GROUP_COLUMNS):
+        return None
+    reads = operands_of(statement)
+    found = [dimensions_of(scop, statement, read, sides) for read in reads]
     if any(f is None for f in found):
-        return False
-    if atom.itemsize > 1:
-        return True
-    # Bytes are not turned: neighbours along the steps must lie together.
-    steps = [f[2] for f in found if f is not None]
-    strides = [scop.storages[r.tensor].strides[d] for r, d in zip(operands_of(statement), steps, strict=True)]
-    return strides == [1, 1]
+        return None
+    if atom.itemsize == 1:
+        # Bytes are not turned: neighbours along the steps must lie together.
+        steps = [f[2] for f in found if f is not None]
+        if [scop.storages[r.tensor].strides[d] for r, d in zip(reads, steps, strict=True)] != [1, 1]:
+            return None
+    for taps, size in _phases(scop, statement, sides, options):
+        tile = AtomTile(replace(sides, taps=taps), rows, columns, size)
+        boxes = [box_of(scop, statement, read, tile.sides, tile.room(statement)) for read in reads]
+        if None in boxes or any(dimensions_of(scop, statement, read, tile.sides) is None for read in reads):
+            continue
+        # Both operands must be in shared memory, fetched with some padding, and those of windows in two stages.
+        fetched = atom.itemsize * sum(math.prod(box) for box in boxes if box is not None)
+        padded = 4 * fetched // 3 if atom.in_groups else 2 * fetched * (size + atom.chunk) // size if taps else 0
+        if padded <= shared_budget(gpu, options):
+            return tile
+    return None
 
 
-def warps_of(rows: int, options: MappingOptions, in_groups: bool = False) -> int:
-    """How many warps share so many rows of a tile: each has two atoms of them where there are enough; 0 if none fit.
+def _phases(
+    scop: Scop, statement: ScopStatement, sides: Sides, options: MappingOptions
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Taps and steps that a phase may take, those of whole windows first: all of them share what is fetched."""
+    atom, usual = sides.atom, steps_of_atoms(sides.atom, statement.extents[sides.step], options)
+    windows = () if atom.in_groups or atom.parts > 1 else _windows(scop, statement, sides)
+    for taps in (windows[n:] for n in range(len(windows))):
+        count = math.prod(statement.extents[p] for p in taps)
+        for steps in dict.fromkeys((usual, atom.steps) if options.reduction_tile is None else (usual,)):
+            if count * steps <= CONTRACTIONS.window_atoms * atom.steps:
+                yield taps, steps
+    yield (), usual
 
-    Where they are ``in_groups`` of four, each has one where there are enough.  The threads of a block that a user gives
-    must be four columns by eight rows for each warp.
+
+def _windows(scop: Scop, statement: ScopStatement, sides: Sides) -> tuple[int, ...]:
+    """The indices of the reduction that stand beside an index of a side in a subscript."""
+    subscripts = [s for read in operands_of(statement) for s in read.subscripts]
+
+    def beside(position: int) -> bool:
+        own = [s for s in subscripts if coefficient(s, statement.indices[position], scop.sizes)]
+        sides_too = (
+            coefficient(s, statement.indices[p], scop.sizes) for s in own for p in (*sides.rows, *sides.columns)
+        )
+        return any(sides_too)
+
+    steps = range(statement.coordinates, len(statement.indices))
+    return tuple(p for p in steps if p != sides.step and statement.extents[p] > 1 and beside(p))
+
+
+def places_of(scop: Scop, statement: ScopStatement, read: Read, sides: Sides) -> tuple[dict[int, int], ...] | None:
+    """For each dimension of a read, the coefficients of the indices that move in a phase, by their positions.
+
+    None where one is not linear, or negative.
     """
-    blocks, rest = divmod(rows, ROWS)
-    if rest or not blocks:
-        return 0
-    each = 1 if in_groups else min(2, -(-blocks // 2))
-    possible = [w for w in range(1, MOST_WARPS + 1) if blocks % w == 0 and (w % GROUP_WARPS == 0 or not in_groups)]
-    if options.threads is not None:
-        given = [w for w in possible if options.threads == (LANES_OF_COLUMNS, LANES_OF_ROWS * w)]
-        return max(given, default=0)
-    return max((w for w in possible if w == 1 or blocks // w >= each), default=0)
+    found: list[dict[int, int]] = []
+    for subscript in read.subscripts:
+        along = {p: coefficient(subscript, statement.indices[p], scop.sizes) for p in sides.moving}
+        if any(c is None or c < 0 for c in along.values()):
+            return None
+        found.append({p: c for p, c in along.items() if c})
+    return tuple(found)
+
+
+def box_of(
+    scop: Scop, statement: ScopStatement, read: Read, sides: Sides, room: Mapping[int, int]
+) -> tuple[int, ...] | None:
+    """The extents of what a phase reads, if ``room`` says how many values indices take; None where they are unknown."""
+    places = places_of(scop, statement, read, sides)
+    if places is None:
+        return None
+    return tuple(1 + sum(c * (room[p] - 1) for p, c in own.items()) for own in places)
 
 
 def dimensions_of(scop: Scop, statement: ScopStatement, read: Read, sides: Sides) -> tuple[str, int, int] | None:
     """Which side an operand is, "row" or "column", and its dimensions along that and along the steps; None if neither.
 
-    Each is subscripted by its index with coefficient 1 and by no other index that moves in a tile.
+    Steps are subscripted by their index alone, with coefficient 1, the index of lanes stands in one subscript.
+    Outside of its tensor an operand is 0.
     """
-    if read.boundary is not None:
+    places = places_of(scop, statement, read, sides)
+    if places is None or not is_zero_outside(read):
         return None
-    row, column, step = (statement.indices[p] for p in (sides.row, sides.column, sides.step))
-    along = [tuple(coefficient(s, i, scop.sizes) for i in (row, column, step)) for s in read.subscripts]
-    moving = {d: c for d, c in enumerate(along) if c != (0, 0, 0)}
-    for name, own in (("row", (1, 0, 0)), ("column", (0, 1, 0))):
-        if sorted(moving.values(), key=str) == sorted([own, (0, 0, 1)], key=str):
-            by = {c: d for d, c in moving.items()}
-            return name, by[own], by[0, 0, 1]
+    steps = [d for d, own in enumerate(places) if sides.step in own]
+    if len(steps) != 1 or places[steps[0]] != {sides.step: 1}:
+        return None
+    for name, own, others in (("row", sides.rows, sides.columns), ("column", sides.columns, sides.rows)):
+        along = [d for d, place in enumerate(places) if own[-1] in place]
+        if len(along) == 1 and not any(p in place for p in others for place in places):
+            return name, along[0], steps[0]
     return None
 
 
-def deal_to_atoms(
-    cluster: Cluster, statement: ScopStatement, box: Sequence[int], sides: Sides, options: MappingOptions
-) -> Dealt:
+def may_be_turned(places: Sequence[Mapping[int, int]], side: int) -> bool:
+    """Whether neighbours along a side begin at whole fetches: nothing else moves along it, and in steps of one."""
+    return list(places[side].values()) == [1]
+
+
+def deal_to_atoms(cluster: Cluster, statement: ScopStatement, box: Sequence[int], tile: AtomTile) -> Dealt:
     """The deal of a tile whose results the instruction leaves in its lanes."""
     positions = cluster.coordinates[statement.name]
-    warps = warps_of(box[positions.index(sides.row)], options, sides.atom.in_groups)
     deals = [Deal(extent, 1, max(1, extent), None) for extent in box]
-    row, column = positions.index(sides.row), positions.index(sides.column)
-    deals[row] = Deal(box[row], LANES_OF_ROWS * warps, 1, 0)
-    deals[column] = Deal(box[column], LANES_OF_COLUMNS, 2, 1)
-    return Dealt("serial", tuple(deals), (), (LANES_OF_ROWS * warps, LANES_OF_COLUMNS))
+    own = (*zip(tile.sides.rows, tile.rows, strict=True), *zip(tile.sides.columns, tile.columns, strict=True))
+    for position, deal in own:
+        deals[positions.index(position)] = deal
+    along = {d.dimension: d.threads for _, d in own if d.dimension is not None}
+    return Dealt("serial", tuple(deals), (), tuple(threads for _, threads in sorted(along.items())))
 
 
 def steps_of_atoms(atom: Atom, extent: int, options: MappingOptions) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.gpu.atoms import deal_to_atoms, sides_of_atom
+from tcomp.mapping.gpu.atoms import deal_to_atoms, tile_of_atom
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
@@ -132,9 +132,9 @@ def deal(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...], options: 
     given = options.threads
     if form == "shared":
         return _deal_shared(scop, cluster, box, options)
-    atoms = sides_of_atom(gpu, scop, cluster, box, options) if form == "serial" else None
+    atoms = tile_of_atom(gpu, scop, cluster, box, options) if form == "serial" else None
     if atoms is not None:
-        return deal_to_atoms(cluster, main_statement(scop, cluster), box, atoms, options)
+        return deal_to_atoms(cluster, main_statement(scop, cluster), box, atoms)
     sides = sides_of(scop, cluster) if form == "serial" else None
     order = _innermost_first(scop, cluster)
     if given is not None:

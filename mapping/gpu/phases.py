@@ -17,7 +17,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.fusion.groups import group_tree
-from tcomp.mapping.gpu.atoms import atom_of, sides_of_atom, steps_of_atoms, whole_steps_of_atoms
+from tcomp.mapping.gpu.atoms import atom_of, tile_of_atom, whole_steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
 from tcomp.mapping.gpu.rows.dealing import RowThreads, rows_of_threads
 from tcomp.mapping.gpu.turns.dealing import Turning, deal_in_turns, rows_in_turns
@@ -155,7 +155,7 @@ class _Dealer:
         else:
             self.dealt = deal(gpu, scop, cluster, box, options)
         single = turning is not None or self.dealt.form != "serial"
-        self.atoms = None if single else sides_of_atom(gpu, scop, cluster, box, options)
+        self.atoms = None if single else tile_of_atom(gpu, scop, cluster, box, options)
         self.at = positions(scop, group, cluster, footprint, self.dealt)
         self.phases: dict[str, Phase] = {}
         self.operations: dict[str, TileOperation] = {}
@@ -203,25 +203,30 @@ class _Dealer:
         phase = self._phase([statement], _band([(statement, rows)], 0))
         if not tiled:
             return phase
-        return _band([(statement, [at.index(p, size) for p, size in tiled])], 0, phase)
+        around, inner = ([at.index(p, size) for p, size in part] for part in self._nested(tiled))
+        return _band([(statement, around)], 0, _band([(statement, inner)], 0, phase))
+
+    def _nested(self, tiled: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Tiles of steps in a band, and those in one inside: where warps multiply, the latter run ahead."""
+        step = [] if self.atoms is None else [t for t in tiled if t[0] == self.atoms.sides.step]
+        return ([t for t in tiled if t not in step], step) if step else (tiled, [])
 
     def _reduction_tiles(self, statement: ScopStatement, steps: list[int]) -> list[tuple[int, int]]:
         """(position, size) of the reduction indices that are tiled, outermost first."""
         if not self.options.use_shared_memory or ranges_of(statement.value):
             return []
-        sides = sides_of(self.scop, self.cluster)
-        if sides is None and self.options.reduction_tile is None:
+        both = sides_of(self.scop, self.cluster)
+        if both is None and self.options.reduction_tile is None:
             return []
         sizes = statement.extents
         if self.atoms is not None:
-            own = {self.atoms.step: steps_of_atoms(self.atoms.atom, sizes[self.atoms.step], self.options)}
+            sides = self.atoms.sides
+            own = {sides.step: self.atoms.steps} | {p: sizes[p] for p in sides.taps}
             return [(p, own.get(p, 1)) for p in steps if own.get(p, 1) < sizes[p]]
         if self.turning is not None:
             tiles = [(p, self._steps_of_a_turn(statement, sizes[p])) for p in steps]
             return [(p, size) for p, size in tiles if size < sizes[p]]
-        left = steps_at_a_time(
-            self.gpu, self.dealt, 0 if sides is None else sides.elements(self.dealt.box), self.options
-        )
+        left = steps_at_a_time(self.gpu, self.dealt, 0 if both is None else both.elements(self.dealt.box), self.options)
         tiled = []
         for p in reversed(steps):
             size = tile_of_steps(sizes[p], left)

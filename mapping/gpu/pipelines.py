@@ -156,6 +156,8 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
         most = gpu.shared_per_block - SCRATCH_BYTES if options.max_shared_memory is None else most
     elif options.stages is None and not is_wide(kept):
         # Threads with few elements are many to a multiprocessor, if their blocks take little.
-        most = min(most, max(STATIC_SHARED_BYTES, others + 2 * sum(c.bytes for c in copies) if group.turns else 0))
+        most = min(
+            most, max(STATIC_SHARED_BYTES, others + 2 * sum(c.bytes for c in copies) if group.turns or operation else 0)
+        )
     room = (most - others) // sum(c.bytes for c in copies)
     return min(usual if options.stages is None else options.stages, room)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
-from tcomp.mapping.gpu.atoms import sides_of_atom, steps_of_atoms
+from tcomp.mapping.gpu.atoms import AtomTile, tile_of_atom
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
+from tcomp.mapping.gpu.matrices.boxes import boxes_of_sides
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds, order_of_blocks
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu, is_wide
@@ -79,16 +80,21 @@ class GpuTiles:
         self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
         options: MappingOptions,
     ) -> Iterator[list[int]]:  # fmt: skip
-        """The tiles that warps can multiply with instructions for matrices."""
-        row, column = sides.rows[0], sides.columns[0]
+        """The tiles that warps can multiply with instructions for matrices: of single warps those with most taps."""
         of_groups = CONTRACTIONS.group_tiles if self.gpu.warpgroups and options.warpgroups else ()
-        for rows, columns in (*of_groups, *CONTRACTIONS.matrix_tiles):
-            if {row, column} <= set(members) and rows <= whole[row] and columns <= whole[column]:
+        if not {sides.rows[0], sides.columns[0]} <= set(members):
+            return
+        found: list[tuple[list[int], AtomTile]] = []
+        for pair in (*of_groups, *CONTRACTIONS.matrix_tiles):
+            for box in boxes_of_sides(whole, members, sides.rows, sides.columns, pair):
                 sizes = _one_each(whole, members)
-                sizes[row], sizes[column] = rows, columns
-                atoms = sides_of_atom(self.gpu, scop, cluster, sizes, options)
-                if atoms is not None and (atoms.atom.in_groups or (rows, columns) in CONTRACTIONS.matrix_tiles):
-                    yield sizes
+                for d, extent in box.items():
+                    sizes[d] = extent
+                atoms = tile_of_atom(self.gpu, scop, cluster, sizes, options)
+                if atoms is not None and (atoms.atom.in_groups or pair in CONTRACTIONS.matrix_tiles):
+                    found.append((sizes, atoms))
+        most = max((len(tile.sides.taps) for _, tile in found), default=0)
+        yield from (sizes for sizes, tile in found if tile.atom.in_groups or len(tile.sides.taps) == most)
 
     def _seconds(
         self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int], sides: Sides,
@@ -102,10 +108,10 @@ class GpuTiles:
         wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         faster, in_groups = 1.0, False
-        atoms = sides_of_atom(self.gpu, scop, cluster, sizes, options)
+        atoms = tile_of_atom(self.gpu, scop, cluster, sizes, options)
         if atoms is not None:
             atom, in_groups = atoms.atom, atoms.atom.in_groups
-            wanted, faster = steps_of_atoms(atom, steps, options), self.gpu.matrix_flops(atom) / self.gpu.flops
+            wanted, faster = atoms.steps, self.gpu.matrix_flops(atom) / self.gpu.flops
             itemsize = atom.itemsize if in_groups else itemsize
         tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster, in_groups)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)

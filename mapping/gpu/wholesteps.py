@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 
 import islpy as isl
 
-from tcomp.grammar.tree.function import Read, walk
+from tcomp.grammar.tree.function import Cast, Constant, Read, walk
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Phase, Plan
 from tcomp.model.accesses import Frame, box_set, element_map
@@ -19,15 +19,17 @@ from tcomp.model.scop import ScopStatement
 
 
 def may_run_beyond(
-    plan: Plan, phase: Phase, statement: ScopStatement, steps: Sequence[tuple[int, int]], zeros: Container[str] = ()
-) -> bool:
+    plan: Plan, phase: Phase, statement: ScopStatement, steps: Sequence[tuple[int, int]], zeros: Container[str] = (),
+    bordered: bool = False,
+) -> bool:  # fmt: skip
     """Whether indices of the reduction, in tiles of some sizes, may run to the end of each: all of it adds nothing.
 
     ``steps`` are (position, size).  A run of the phase must lie in one tile, and every operand outside its tensor
     beyond the last step, unless its storage is one of those that hold ``zeros`` where nothing was written.
+    What is ``bordered`` by zeros has these in its copies.
     """
     reads = [e for e in walk(statement.value) if isinstance(e, Read)]
-    if statement.tile_rank or any(read.boundary is not None for read in reads):
+    if statement.tile_rank or any(r.boundary is not None and not (bordered and is_zero_outside(r)) for r in reads):
         return False
     reads = [read for read in reads if read.tensor not in zeros]
     names = [f"i{d}" for d in range(len(statement.indices))]
@@ -45,6 +47,16 @@ def may_run_beyond(
         .is_empty()
         for read in reads
     )
+
+
+def is_zero_outside(read: Read) -> bool:
+    """Whether a read is 0 wherever it is outside of its tensor."""
+    if read.boundary is None:
+        return True
+    value = read.boundary.value
+    while isinstance(value, Cast):
+        value = value.operand
+    return read.boundary.kind == "constant_exterior" and isinstance(value, Constant) and value.value == 0
 
 
 def _beyond(statement: ScopStatement, steps: Sequence[tuple[int, int]]) -> isl.Set:

@@ -169,7 +169,7 @@ class _Proof:
         copies = copies_at(self.plan, phase.mark)
         atom = BY_NAME.get(operation.atom)
         product = None if atom is None else product_at(self.plan, phase, copies, atom)
-        if product is None or not Lanes.of(self.plan, phase, self.marks, self.maps).hold(product):
+        if product is None or not Lanes.of(self.plan, phase, product, self.marks, self.maps).hold():
             raise LegalityError(f"pass '{step}' multiplies matrices at {phase.mark}, whose lanes do not hold them")
 
     def shared(self, phase: Phase, step: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tcomp as tc
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.errors import LegalityError, PlanError
-from tcomp.mapping.gpu.atoms import warps_of
+from tcomp.mapping.gpu.matrices.deals import warps_of
 from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.plan.values import Plan

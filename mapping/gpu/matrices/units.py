@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcomp.mapping.gpu.atoms import atoms_of, dimensions_of, operands_of
+import islpy as isl
+
+from tcomp.mapping.gpu.atoms import (
+    atoms_of,
+    box_of,
+    dimensions_of,
+    may_be_turned,
+    operands_of,
+    places_of,
+    room_of,
+)
 from tcomp.mapping.gpu.matrices.operands import with_swizzle
-from tcomp.mapping.gpu.matrices.products import Operand, dealt_sides, product_at, threaded
+from tcomp.mapping.gpu.matrices.products import DealtSides, Operand, product_at, sides_of_phase
 from tcomp.mapping.gpu.memories import kept_by_warps, shared_budget, shared_bytes
+from tcomp.mapping.gpu.promotion import vector_of
 from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import FETCHED_BYTES, LANES_OF_ROWS, Atom
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.memory.places import Place, places
+from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Copy, Phase, Plan
+from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.model.scop import ScopStatement
 
 
@@ -36,10 +50,26 @@ def _with_atom(
 ) -> Plan | None:
     """The plan with an instruction at a phase that the copies ``own`` feed; None where it cannot be."""
     statement = plan.scop.by_name[own[0].statement]
-    if atom.in_groups:
-        laid_out = _swizzled(plan, phase, statement, own, atom)
-    else:
-        laid_out = [_with_whole_rows(plan, c) for c in own]
+    place = next(p for p in places(plan.tree) if p.mark == phase.mark)
+    found = sides_of_phase(plan, phase, place, atom)
+    if found is None:
+        return None
+    laid_out: list[Copy] = []
+    for copy in own:
+        if len(copy.reads) != 1:
+            return None
+        dimensions = dimensions_of(plan.scop, statement, copy.reads[0], found.sides)
+        moving = places_of(plan.scop, statement, copy.reads[0], found.sides)
+        if dimensions is None or moving is None:
+            return None
+        name, side, step = dimensions
+        whole = _with_border(plan, place, statement, copy, found)
+        if atom.in_groups:
+            warps = found.rows[-1].threads // LANES_OF_ROWS if name == "row" else 0
+            laid_out.append(with_swizzle(plan, whole, side, step, warps))
+        else:
+            turned = atom.itemsize > 2 or (atom.itemsize == 2 and may_be_turned(moving, side))
+            laid_out.append(_with_whole_rows(plan, whole, side, step, turned))
     kept = replace(plan, buffers={**plan.buffers, **_kept(plan, statement)})
     product = product_at(kept, phase, laid_out, atom)
     if product is None:
@@ -54,21 +84,6 @@ def _with_atom(
     return changed if fits else None
 
 
-def _swizzled(plan: Plan, phase: Phase, statement: ScopStatement, own: Sequence[Copy], atom: Atom) -> list[Copy]:
-    """The copies of a product as a warpgroup reads them; none where its sides are not dealt so."""
-    dealt = plan.dealt[phase.cluster]
-    sides = dealt_sides(plan, statement, plan.clusters[phase.cluster], dealt, atom)
-    found: list[Copy] = []
-    for copy in () if sides is None else own:
-        assert sides is not None
-        dimensions = dimensions_of(plan.scop, statement, copy.reads[0], sides)
-        if dimensions is not None:
-            name, side, step = dimensions
-            warps = threaded(dealt)[0].threads // LANES_OF_ROWS if name == "row" else 0
-            found.append(with_swizzle(plan, copy, side, step, warps))
-    return found
-
-
 def _kept(plan: Plan, statement: ScopStatement) -> dict[str, Buffer]:
     """Buffers of operands that threads keep in registers, as only the instruction takes them from other lanes."""
     names = {read.tensor for read in operands_of(statement) if plan.scop.storages[read.tensor].role == "temporary"}
@@ -76,17 +91,39 @@ def _kept(plan: Plan, statement: ScopStatement) -> dict[str, Buffer]:
     return {name: buffer for name, buffer in found.items() if buffer is not None}
 
 
-def _with_whole_rows(plan: Plan, copy: Copy) -> Copy:
-    """The copy as it lies in the tensor, with rows that lanes read without meeting in a bank."""
+def _with_border(plan: Plan, place: Place, statement: ScopStatement, copy: Copy, found: DealtSides) -> Copy:
+    """The copy of an operand with what it reads outside of its tensor, which is zeros, also beyond a torn tile."""
+    (read,) = copy.reads
+    if read.boundary is None:
+        return copy
+    storage = plan.scop.storages[copy.storage]
+    access = unfolded_access(plan.scop, statement, read).reset_tuple_id(isl.dim_type.out)
+    hull = box_hull(place.prefixes[statement.name].reverse().apply_range(access), rounded=True)
+    dimensions = dimensions_of(plan.scop, statement, read, found.sides)
+    assert dimensions is not None
+    room = room_of(statement, found.sides, found.rows, found.columns, hull.shape[dimensions[2]])
+    box = box_of(plan.scop, statement, read, found.sides, room) or hull.shape
+    whole = BoxHull(hull.lower, tuple(max(own, wanted) for own, wanted in zip(hull.shape, box, strict=True)))
+    return replace(copy, shape=whole.shape, lower=whole.lower, vector=vector_of(storage, whole))
+
+
+def _with_whole_rows(plan: Plan, copy: Copy, side: int, step: int, turned: bool) -> Copy:
+    """The copy with rows that lanes read without meeting in a bank, as they lie in the tensor if that can be.
+
+    Neighbours along the steps lie together, or those along the side where they may be ``turned``.
+    """
     strides = plan.scop.storages[copy.storage].strides
-    order = tuple(sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d)))
-    length, each = copy.shape[order[-1]], FETCHED_BYTES // copy.dtype.itemsize
+    order = sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d))
+    last = order[-1] if order[-1] == side and turned else step
+    other = step if last == side else side
+    ordered = (*(d for d in order if d not in (side, step)), other, last)
+    length, each = copy.shape[last], FETCHED_BYTES // copy.dtype.itemsize
     if copy.dtype.itemsize == 8:
         # Lanes read single elements: four rows of four, as far apart as a row of 4 in 16.
-        return replace(copy, order=order, padding=(4 - length) % 16)
+        return replace(copy, order=ordered, padding=(4 - length) % 16)
     rest = -length % each
     padding = rest if (length + rest) // each % 2 else rest + each
-    return replace(copy, order=order, padding=padding)
+    return replace(copy, order=ordered, padding=padding)
 
 
 def _apart(operand: Operand) -> Copy:

@@ -123,6 +123,13 @@ class Contractions:
         machine="none: no device was at hand",
         how="128 accumulators a thread, as in the kernels of CUTLASS for sm_80",
     )
+    window_atoms: int = fitted(
+        32,
+        "instructions",
+        "Steps of a window, in instructions, that a phase takes for one row and one column of matrices.",
+        machine="none: no device was at hand",
+        how="3 x 3 taps of two times 16 channels are 18, 5 x 5 of 16 are 25; all are written out",
+    )
     group_tiles: tuple[tuple[int, int], ...] = fitted(
         ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64)),
         "rows and columns",

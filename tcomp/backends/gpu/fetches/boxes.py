@@ -28,7 +28,8 @@ class Fetching:
     """How the threads of a block copy a box: in rounds, neighbouring threads neighbouring elements of the tensor.
 
     ``element`` is the name of the number of the element, in the box, at which a thread is, ``at`` what to write for it
-    where it has no name.
+    where it has no name.  With ``nested`` each place is had from the quotient of the one inside it, not from that
+    number.
     """
 
     writer: KernelWriter
@@ -36,6 +37,7 @@ class Fetching:
     tile: str
     element: str
     at: LoopExpr | None = None
+    nested: bool = False
 
     @property
     def count(self) -> int:
@@ -62,9 +64,8 @@ class Fetching:
     def offsets(self) -> list[LoopExpr]:
         """Where in the box the element lies."""
         storage = self.writer.plan.scop.storages[self.copy.storage]
-        return _unravelled(
-            self.at or Variable(self.element), self.copy.shape, fetch_order(self.copy.shape, storage.strides)
-        )
+        order = fetch_order(self.copy.shape, storage.strides)
+        return _unravelled(self.at or Variable(self.element), self.copy.shape, order, self.nested)
 
     def source(
         self, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges, tested_only: bool = False
@@ -232,12 +233,14 @@ def _coordinate_name(writer: KernelWriter, copy: Copy, d: int, ranges: Ranges) -
     return unlike(base, {*ranges.known, *writer.taken})
 
 
-def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int]) -> list[LoopExpr]:
+def _unravelled(element: LoopExpr, shape: tuple[int, ...], order: list[int], nested: bool = False) -> list[LoopExpr]:
     """The offsets of the element with that number in a box, whose last dimension in ``order`` runs fastest."""
     offsets: list[LoopExpr] = [Number(0)] * len(shape)
     step = 1
     for d in reversed(order):
         quotient: LoopExpr = element if step == 1 else Operation("floordiv", (element, Number(step)))
+        if nested:
+            element, step = quotient, 1
         outermost = d == order[0]
         offsets[d] = quotient if outermost else Operation("mod", (quotient, Number(shape[d])))
         step *= shape[d]

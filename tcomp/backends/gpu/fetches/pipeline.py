@@ -17,6 +17,7 @@ from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges, Sum
 from tcomp.loops.ir import Block, For, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, variables
+from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.gpu.pipelines import AHEAD
 from tcomp.mapping.plan.values import Pipeline
 
@@ -45,11 +46,11 @@ def _in_every_turn(writer: KernelWriter, node: LoopNode) -> Iterator[Scope]:
 class _Stream:
     """How a thread goes through a tensor: ``pointer`` is at its first element of a tile.
 
-    Its elements lie ``per_round`` apart in a tile, those of the next tile ``per_tile`` further.
+    The element of a round lies ``further`` on, which is C text or empty, those of the next tile ``per_tile`` further.
     """
 
     pointer: str
-    per_round: int
+    further: str
     per_tile: int
 
 
@@ -183,8 +184,7 @@ class Pipelined:
         there, test = fetching.source(corner, depth + 1, inner, tested_only=stream is not None)
         pointer = f"&{there}"
         if stream is not None:
-            further = f" + {stream.per_round} * {own.round}" if own.rounds > 1 and stream.per_round else ""
-            pointer = f"{stream.pointer}{further}"
+            pointer = f"{stream.pointer}{stream.further}"
         line = fetching.asked(f"{fetching.tile}[{stage}]", pointer, test, inner)
         if fetching.count % fetching.stride:
             assert fetching.at is not None
@@ -203,8 +203,13 @@ def _asking(
     """How a copy is asked for; declares the pointer of its stream, at the first tile."""
     rounds, round_ = -(-fetching.count // fetching.stride), writer.unlike("r", ranges)
     first = Operation("*", (Number(fetching.copy.vector), Variable("thread")))
+    together = _rounds_of_a_row(fetching)
     at = Operation("+", (first, Operation("*", (Number(fetching.stride), Variable(round_)))))
-    fetching = replace(fetching, at=at if rounds > 1 else first)
+    if together:
+        row, place = (Operation(of, (Variable(round_), Number(together))) for of in ("floordiv", "mod"))
+        whole = Operation("*", (Number(together * fetching.stride), row))
+        at = Operation("+", (Operation("+", (whole, Operation("*", (Number(fetching.stride), place)))), first))
+    fetching = replace(fetching, at=at if rounds > 1 else first, nested=together > 0)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
     if low is None or high is None:
         return _Asking(fetching, rounds, round_, None)
@@ -215,15 +220,36 @@ def _asking(
     rest = dict(address.terms)
     for variable in moving:
         moving[variable] = rest.pop(variable, 0)
+    of_round = {atom: c for atom, c in rest.items() if variables(atom) == {round_}}
+    rest = {atom: c for atom, c in rest.items() if atom not in of_round}
+    if moving[Variable(round_)]:
+        of_round[Variable(round_)] = moving[Variable(round_)]
     reach = inner.bounds(address.expression())
     regular = not any({round_, tile} & variables(atom) for atom in rest)
     if not regular or reach is None or not -(2**31) <= reach[0] <= reach[1] < 2**31:
         return _Asking(fetching, rounds, round_, None)
-    per_round, per_tile = moving.values()
+    per_tile = moving[Variable(tile)]
+    further = f" + {expression_text(Sum(of_round, 0).expression(), inner)}" if rounds > 1 and of_round else ""
     start = Operation("*", (Number(per_tile), node.lower))
     begin = inner.simplify(Operation("+", (Sum(rest, address.constant).expression(), start)))
     name = writer.program.dialect.name(fetching.copy.storage)
     pointer = writer.fresh(f"{name}_next")
     element = DEVICE_TYPES[fetching.copy.dtype.name]
     writer.put(depth, f"const {element} *{pointer} = {name} + {expression_text(begin, inner, 5)};")
-    return _Asking(fetching, rounds, round_, _Stream(pointer, per_round, per_tile))
+    return _Asking(fetching, rounds, round_, _Stream(pointer, further, per_tile))
+
+
+def _rounds_of_a_row(fetching: Fetching) -> int:
+    """How many rounds fetch the least number of whole rows that all threads share; 0 where one does, or none.
+
+    A round is then a place in these rows, which is the same in all of them, so what is fetched lies at distances that
+    are known.
+    """
+    copy = fetching.copy
+    storage = fetching.writer.plan.scop.storages[copy.storage]
+    run, rounds = 1, -(-fetching.count // fetching.stride)
+    for d in reversed(fetch_order(copy.shape, storage.strides)):
+        run *= copy.shape[d]
+        if run % fetching.stride == 0 and fetching.count % fetching.stride == 0:
+            return run // fetching.stride if fetching.stride < run < fetching.count and rounds > 1 else 0
+    return 0

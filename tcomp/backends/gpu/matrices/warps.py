@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,15 +73,17 @@ def multiply_matrices(writer: KernelWriter, node: LoopNode, phase: Phase, depth:
         Warpgroups(writer, product, instance, flight).write(depth)
         return
     step, i, j, word = (writer.fresh(name) for name in ("step", "i_atom", "j_atom", "word"))
+    statement = writer.statements[instance]
+    taps = tuple(writer.fresh(statement.indices[p]) for p, _ in product.taps)
     rows, columns = (
         writer.fresh(f"{writer.program.dialect.name(o.storage)}_part") for o in (product.row, product.column)
     )
-    _Matrices(writer, product, instance, step, i, j, word, rows, columns).write(depth)
+    _Matrices(writer, product, instance, step, i, j, word, rows, columns, taps).write(depth)
 
 
 @dataclass(frozen=True, slots=True)
 class _Matrices:
-    """The names of loops, over steps, atoms of rows and of columns and words, and of the fragments."""
+    """The names of loops, over steps, atoms of rows and of columns, words and taps, and of the fragments."""
 
     writer: KernelWriter
     product: Product
@@ -91,6 +94,7 @@ class _Matrices:
     word: str
     rows: str
     columns: str
+    taps: tuple[str, ...]
 
     def write(self, depth: int) -> None:
         if self.product.atom.parts > 1:
@@ -119,6 +123,9 @@ class _Matrices:
         pairs = self._by_matrices(product.column)
         column_blocks = product.column_blocks // 2 if pairs else product.column_blocks
         column_words = 2 * atom.column_words if pairs else atom.column_words
+        for tap, (_, count) in zip(self.taps, product.taps, strict=True):
+            self._loop(depth, tap, count)
+            depth += 1
         self._loop(depth, self.step, product.steps)
         rows = f"{self.rows}[{product.row_blocks}][{atom.row_words}]"
         self.writer.put(depth + 1, f"{element} {rows}, {self.columns}[{column_blocks}][{column_words}];")
@@ -136,7 +143,7 @@ class _Matrices:
             words = (first, "1" if first == "0" else f"{first} + 1")
             second = ", ".join(f"{self.columns}[{block}][{word}]" for word in words)
         self._line(depth + 3, f"{_MULTIPLY[atom.name]}({', '.join(sums)}, {self.rows}[{self.i}], {second});")
-        for closed in (depth + 2, depth + 1, depth):
+        for closed in range(depth + 2, depth - len(self.taps) - 1, -1):
             self.writer.put(closed, "}")
 
     def _loop(self, depth: int, iterator: str, trips: int) -> None:
@@ -157,23 +164,58 @@ class _Matrices:
 
         Quarters are rows 0 to 7 and 8 to 15 of the first half of the steps, and the same of the other.
         """
-        product, atom, operand = self.product, self.product.atom, self.product.row
-        apart, first = LANES_OF_ROWS * product.warps, f"{atom.steps} * {self.step}"
-        base = "" if product.warps == 1 else f"{LANES_OF_ROWS} * (thread / 32) + "
-        into = f"{self.rows}[{self.i}]"
+        atom, operand = self.product.atom, self.product.row
+        first, into = f"{atom.steps} * {self.step}", f"{self.rows}[{self.i}]"
         if isinstance(operand, Kept):
             self._pack(depth, operand, into)
             return
         if not self._by_matrices(operand):
-            row = f"{base}{apart} * (2 * {self.i} + {self.word} % 2) + {_GROUP}"
+            row = self._row(f"{self.word} % 2", f" + {_GROUP}")
             step = f"{first} + {_MEMBER} + {LANES_OF_COLUMNS} * ({self.word} / 2)"
             self._fetch_words(depth, operand, into, atom.row_words, row, step)
         elif operand.turned:
-            row = f"{base}{apart} * (2 * {self.i} + thread / 8 % 2)"
+            row = self._row("thread / 8 % 2", "")
             self._fetch_matrices(depth, operand, into, row, f"{first} + thread % 8 + thread / 16 % 2 * 8")
         else:
-            row = f"{base}{apart} * (2 * {self.i} + thread / 8 % 2) + thread % 8"
+            row = self._row("thread / 8 % 2", " + thread % 8")
             self._fetch_matrices(depth, operand, into, row, f"{first} + thread / 16 % 2 * {atom.chunk}")
+
+    def _row(self, half: str, within: str) -> dict[int, str]:
+        """The place of a row of atom ``i`` along each index of rows: in which half of the atom, and ``within`` that."""
+        product = self.product
+        across = next((d.threads for d in product.rows[:-1] if d.dimension is not None), 1)
+        found: dict[int, str] = {}
+        elements = digits(f"2 * {self.i}", half, [d.elements for d in reversed(product.rows)])
+        for position, deal, element in zip(reversed(product.sides.rows), reversed(product.rows), elements, strict=True):
+            if position == product.sides.row:
+                warp = "thread / 32" if across == 1 else f"thread / 32 % {product.warps}"
+                base = "" if product.warps == 1 else f"{LANES_OF_ROWS} * ({warp}) + "
+                own = f"{base}{LANES_OF_ROWS * product.warps} * ({element}){within}"
+                found[position] = own if element != "0" else f"{base[:-3]}{within}".removeprefix(" + ") or "0"
+            elif deal.dimension is not None:
+                warp = f"thread / {32 * product.warps}"
+                found[position] = warp if element == "0" else f"{deal.threads} * ({element}) + {warp}"
+            else:
+                found[position] = element
+        return found
+
+    def _column(self, within: str, pairs: bool) -> dict[int, str]:
+        """The place of a column along each index of columns: in block ``j`` of eight, or in one of a pair of these."""
+        sides, half = self.product.sides, "thread / 16 % 2"
+        if pairs and len(sides.columns) == 1:
+            return {sides.column: f"{2 * COLUMNS} * {self.j}{within} + {half} * {COLUMNS}"}
+        blocks = digits(f"2 * {self.j}", half, self._blocks()) if pairs else digits(self.j, "", self._blocks())
+        places = dict(zip(reversed(sides.columns), blocks, strict=True))
+        block = places[sides.column]
+        places[sides.column] = (
+            within.removeprefix(" + ") or "0" if block == "0" else f"{COLUMNS} * {_factor(block)}{within}"
+        )
+        return places
+
+    def _blocks(self) -> list[int]:
+        """How many blocks of columns a warp has along each index of columns, innermost first."""
+        lanes, *outer = reversed(self.product.columns)
+        return [lanes.elements // 2, *(d.elements for d in outer)]
 
     def _pack(self, depth: int, operand: Kept, into: str) -> None:
         """A fragment of what the lane keeps: two rows, and of each two steps of the first half and of the other."""
@@ -194,40 +236,81 @@ class _Matrices:
         first, into = f"{atom.steps} * {self.step}", f"{self.columns}[{self.j}]"
         if not self._by_matrices(operand):
             step = f"{first} + {_MEMBER} + {LANES_OF_COLUMNS} * {self.word}"
-            self._fetch_words(depth, operand, into, atom.column_words, f"{COLUMNS} * {self.j} + {_GROUP}", step)
+            column = self._column(f" + {_GROUP}", False)
+            self._fetch_words(depth, operand, into, atom.column_words, column, step)
         elif operand.turned:
-            column = f"{2 * COLUMNS} * {self.j} + thread / 16 % 2 * 8"
-            self._fetch_matrices(depth, operand, into, column, f"{first} + thread % 16")
+            self._fetch_matrices(depth, operand, into, self._column("", True), f"{first} + thread % 16")
         else:
-            column = f"{2 * COLUMNS} * {self.j} + thread % 8 + thread / 16 % 2 * 8"
+            column = self._column(" + thread % 8", True)
             self._fetch_matrices(depth, operand, into, column, f"{first} + thread / 8 % 2 * {atom.chunk}")
 
-    def _fetch_matrices(self, depth: int, operand: Operand, into: str, side: str, step: str) -> None:
+    def _fetch_matrices(self, depth: int, operand: Operand, into: str, side: Mapping[int, str], step: str) -> None:
         turned = "_turned" if operand.turned else ""
         self._line(depth, f"tc_ldmatrix{turned}({into}, &{self._place(operand, side, step)});")
 
-    def _fetch_words(self, depth: int, operand: Operand, into: str, words: int, side: str, step: str) -> None:
+    def _fetch_words(
+        self, depth: int, operand: Operand, into: str, words: int, side: Mapping[int, str], step: str
+    ) -> None:
         self._loop(depth, self.word, words)
         place = self._place(operand, side, step)
         element = f"__float_as_uint({place})" if operand.copy.dtype.itemsize == 4 else place
         self._line(depth + 1, f"{into}[{self.word}] = {element};")
         self.writer.put(depth, "}")
 
-    def _place(self, operand: Operand, side: str, step: str) -> str:
-        """An element of an operand in shared memory."""
+    def _place(self, operand: Operand, side: Mapping[int, str], step: str) -> str:
+        """An element of an operand in shared memory, at places along indices."""
         fetched: Fetched = next(f for f in self.writer.fetched if f.copy is operand.copy)
         room = dict(zip(operand.copy.order, operand.copy.room, strict=True))
-        texts = {operand.side: side, operand.step: step}
-        return fetched.name + "".join(f"[{texts.get(d, '0')}]" for d in operand.copy.order if room[d] > 1)
+        sides = self.product.sides
+        places = {**side, sides.step: step, **dict(zip(sides.taps, self.taps, strict=True))}
+
+        def subscript(dimension: int) -> str:
+            terms = (_times(c, places[p]) for p, c in operand.places[dimension].items())
+            return " + ".join(t for t in terms if t != "0") or "0"
+
+        return fetched.name + "".join(f"[{subscript(d)}]" for d in operand.copy.order if room[d] > 1)
 
     def _results(self) -> list[str]:
         """The four results of a lane in an atom: two rows by two columns."""
-        target = self.product.target
-        along = {d.dimension: n for n, d in enumerate(target.deals) if d.dimension is not None}
-        pairs = [(f"2 * {self.i}{h}", f"2 * {self.j}{p}") for h in ("", " + 1") for p in ("", " + 1")]
-        return [self._kept(target, {along[0]: row, along[1]: column}) for row, column in pairs]
+        product, found = self.product, list[str]()
+        for half, other in itertools.product("01", repeat=2):
+            rows = digits(f"2 * {self.i}", half, [d.elements for d in reversed(product.rows)])
+            lanes, *outer = digits(self.j, "", self._blocks())
+            places = dict(zip(reversed(product.sides.rows), rows, strict=True))
+            columns = [f"2 * {_factor(lanes)}{' + 1' if other == '1' else ''}", *outer]
+            places |= dict(zip(reversed(product.sides.columns), columns, strict=True))
+            found.append(self._kept(product.target, {product.dimensions[p]: text for p, text in places.items()}))
+        return found
 
     def _kept(self, buffer: Buffer, places: Mapping[int, str]) -> str:
         """An element of what the thread keeps, by its places along dimensions; those of the others are 0."""
         kept = ((places.get(d, "0"), extent) for d, extent in enumerate(buffer.shape))
         return self.writer.locals[buffer.storage].name + "".join(f"[{text}]" for text, extent in kept if extent > 1)
+
+
+def digits(even: str, rest: str, radices: Sequence[int]) -> list[str]:
+    """C text for the digits, of some radices, the least first, of a number: ``even`` and a ``rest`` of 0 or 1."""
+    found: list[str] = []
+    for radix in radices[:-1]:
+        if radix == 1:
+            found.append("0")
+        elif rest and radix % 2 == 0:
+            found.append(_sum(f"{_factor(even)} % {radix}", rest))
+            even, rest = f"{_factor(even)} / {radix}", ""
+        else:
+            whole = _factor(_sum(even, rest))
+            found.append(f"{whole} % {radix}")
+            even, rest = f"{whole} / {radix}", ""
+    return [*found, "0" if radices[-1] == 1 else _sum(even, rest)]
+
+
+def _sum(text: str, rest: str) -> str:
+    return text if rest in ("", "0") else f"{text} + {rest}"
+
+
+def _factor(text: str) -> str:
+    return text if text.isidentifier() else f"({text})"
+
+
+def _times(count: int, text: str) -> str:
+    return text if count == 1 or text == "0" else f"{count} * ({text})"
