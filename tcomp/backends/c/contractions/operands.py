@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.contractions.dotproducts import GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import sum_of, sums_strides
+from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.contractions.places import Place
 from tcomp.backends.c.loops.nests import Nest
 from tcomp.backends.openextents import stride_text
@@ -97,8 +98,11 @@ class OperandPlaces:
 
 
 def _element(panel: CopiedBox, speller: Speller, subscripts: tuple[Expr, ...]) -> Place:
-    text = panel.element([speller.subscript(s) for s in subscripts])
-    return Place(text, panel.copy.dtype, panel.strides, panel.steps)
+    texts = [speller.subscript(s) for s in subscripts]
+    room, column = "", panel.copy.order[-1]
+    if isinstance(panel, Panel) and panel.copy.groups is None and panel.copy.step == 1:
+        room = f"{panel.copy.shape[column]} - ({texts[column]} - {panel.corner(column)})"
+    return Place(panel.element(texts), panel.copy.dtype, panel.strides, panel.steps, room=room)
 
 
 def _substituted(expr: LoopExpr, iterator: tuple[str, LoopExpr]) -> LoopExpr:

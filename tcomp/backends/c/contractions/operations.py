@@ -66,7 +66,9 @@ class Operations:
         def plainly(inner: LoopNode) -> list[str]:
             return [line for n in (start, inner, after) if n is not None for line in self.captured(n)]
 
-        lines = Contraction(*facts, bordered=places.bordered).lines(plainly) or LaneSums(*facts).lines(plainly)
+        edges = scop.around is not None and scop.around.open
+        contraction = Contraction(*facts, bordered=places.bordered, edges=edges)
+        lines = contraction.lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             whole = all(o.groups.depth for o in grouped.values())
             kind = MatrixContraction if whole else DotContraction

@@ -15,7 +15,8 @@ class Place:
     """An element in memory: the C text of its lvalue, its type, and the strides of the tensor's dimensions.
 
     The stride of a dimension is the distance between elements that are ``steps`` apart in it, if that is given.  Those
-    that calls say are None, and ``pitches`` has their names.
+    that calls say are None, and ``pitches`` has their names.  ``room`` is the C text of how many columns are in memory
+    from the element on, where it lies in a panel, whose columns may be more than those of its tensor.
     """
 
     text: str
@@ -23,6 +24,7 @@ class Place:
     strides: Strides
     steps: tuple[int, ...] | None = None
     pitches: tuple[str, ...] = ()
+    room: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Operand:
 
     ``again`` says that neighbouring steps read what other rows have read before.  ``bordered`` gives the place of each
     row, and what is there outside the tensor.  Where ``pitch`` is the name of a stride, rows move by so many of it.
+    Rows behind the last one are the last one again where it is ``clamped``.
     """
 
     place: Place
@@ -40,9 +43,12 @@ class Operand:
     again: bool = False
     bordered: Callable[[int], tuple[Place, Border]] | None = None
     pitch: str = ""
+    clamped: bool = False
 
     def offset(self, row: int, element: int) -> str:
         """The C text of the distance from the place to an element of a row."""
+        if self.clamped and row * self.row:
+            return f"{self.name}_row{row} + {element}"
         if not self.pitch or not row * self.row:
             return str(row * self.row + element)
         return f"{row * self.row}L * {self.pitch} + {element}"

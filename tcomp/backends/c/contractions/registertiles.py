@@ -12,6 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tcomp.backends.c.contractions.borders import Border
+from tcomp.backends.c.contractions.edges import (
+    clamped,
+    edge_after,
+    edge_before,
+    edge_condition,
+    edge_targets,
+    row_lines,
+)
 from tcomp.backends.c.contractions.places import Operand, Place
 from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
@@ -46,7 +54,8 @@ class Contraction:
     ``place`` gives the C text of a read, or of the target, where iterators have the values given.  ``from_zero`` says
     that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
     that is given, else to the accumulators; ``fetches`` says that their lines are fetched before the first step.
-    ``bordered`` gives the place of a read with a boundary, and what lies outside.
+    ``bordered`` gives the place of a read with a boundary, and what lies outside.  Where calls say how many rows and
+    columns there are, ``edges`` may be tiles of memory.
     """
 
     statement: ScopStatement
@@ -59,6 +68,7 @@ class Contraction:
     result: Read | None = None
     fetches: bool = False
     bordered: Callable[[Read, Mapping[str, LoopExpr]], tuple[Place, Border] | None] | None = None
+    edges: bool = False
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
@@ -82,10 +92,11 @@ class Contraction:
                 for (r, c), tile in zip(sizes, found, strict=True)
             ]
         tiles = [tile for tile in found if tile is not None][: 1 if known else None]
-        if not tiles:
-            return None
         whole = None not in found and all(map(has_no_others, sides))
-        return list(self._spelled(tiles, (target, result), operands, None if known or whole else fallback))
+        edges = [] if known or whole or not self.edges else [*self._edges(rows, columns, operands)]
+        if not tiles and not edges:
+            return None
+        return list(self._spelled(tiles, edges, (target, result), operands, None if known or whole else fallback))
 
     def _vectors(self, rows: int, columns: int, loads: Loads) -> RegisterTile | None:
         """The vectors of a register tile; None if it is no case for them."""
@@ -210,6 +221,7 @@ class Contraction:
     def _spelled(
         self,
         tiles: list[RegisterTile],
+        edges: list[tuple[str, RegisterTile]],
         targets: tuple[Operand, Operand],
         operands: tuple[Operand, Operand],
         fallback: Callable[[LoopNode], list[str]] | None,
@@ -228,12 +240,44 @@ class Contraction:
             yield f"{inside}if (tc_rows == {tile.rows} && tc_columns == {tile.columns}) {{"
             yield from (f"{inside}  {line}" for line in self._tile(tile, targets, operands))
             yield f"{inside}}} else"
+        for condition, tile in edges:
+            yield f"{inside}if ({condition}) {{  // not all of a tile"
+            yield from (f"{inside}  {line}" for line in self._edge(tile, targets, operands))
+            yield f"{inside}}} else"
         last = self._tile(tiles[-1], targets, operands) if fallback is None else fallback(self.nest.inner)
         yield f"{inside}{{{TORN if self.nest.torn else ''}"
         yield from (f"{inside}  {line}" for line in last)
         yield f"{inside}}}"
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
+
+    def _edges(
+        self, rows: tuple[int, ...], columns: tuple[int, ...], operands: tuple[Operand, Operand]
+    ) -> Iterator[tuple[str, RegisterTile]]:
+        """The tiles that stand for those which are not whole, fewer rows first, each with its condition.
+
+        ``rows`` and ``columns`` begin with those of a whole tile.
+        """
+        allowed = edge_condition(self.nest, columns[0], operands) if rows and columns else None
+        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize)
+        for count in sorted({-(-rows[0] // 3), rows[0]}) if allowed else ():
+            tile = self._vectors(count, columns[0], loads)
+            if tile is not None and tile.columns >= tile.lanes:
+                at_most = f"0 < tc_rows && tc_rows <= {count} && tc_columns <= {columns[0]}"
+                yield f"{at_most} && {allowed}", tile
+
+    def _edge(
+        self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
+    ) -> Iterator[str]:
+        """All steps of a tile of which not all rows and columns are there."""
+        target, result = targets
+        yield from edge_before(self.dtype, tile.rows, tile.columns, target, self.from_zero)
+        yield from row_lines(operands, tile.rows)
+        yield "{"
+        lines = self._tile(tile, edge_targets(self.dtype, tile.columns, targets), clamped(operands))
+        yield from ("  " + line for line in lines)
+        yield "}"
+        yield from edge_after(self.dtype, tile.columns, result)
 
     def _tile(
         self, tile: RegisterTile, targets: tuple[Operand, Operand], operands: tuple[Operand, Operand]
