@@ -13,7 +13,7 @@ from tcomp.grammar.ranges.symbolic import symbolic_ranges
 from tcomp.grammar.tree.diagnostics import did_you_mean, refuse_steps
 from tcomp.grammar.tree.function import Function, Size, Tensor, walk
 from tcomp.model.opensizes import check_sizes_of
-from tcomp.model.scop import SizeRange, contiguous_strides
+from tcomp.model.scop import SizeRange, Sizes, contiguous_strides
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import Call
 from tcomp.runtime.fixedarguments import BoundProgram
@@ -25,16 +25,23 @@ from tcomp.storage.memo import MOST_KEPT, Memo
 TARGET = "cpu"
 """The one target whose kernels can have open sizes."""
 
+SMALL = 8
+"""Open sizes of which all are so many times smaller than the largest ones run a text with other tiles."""
+
+LEAST = 16
+"""There is no such text where no size would go as far."""
+
 
 class OpenKernel(Kernel):
     """A program compiled for all values that some of its sizes may have, the others fixed.
 
     ``kernel(A, B)`` runs it.  The first call of each size runs inference for it, which takes a few milliseconds; no
-    call compiles.
+    call compiles.  Where sizes go far apart, there is a second text with the tiles of ``small`` sizes: calls whose open
+    sizes are all at most ``SMALL`` of the largest run that.
     """
 
-    def __init__(self, specialisation: Specialisation) -> None:
-        """Compile, or find the kernel in the cache.
+    def __init__(self, specialisation: Specialisation, *, whole: bool = True) -> None:
+        """Compile, or find the kernel in the cache; where it is not the ``whole``, it has no kernel for small sizes.
 
         Raises CompileError with the reason where sizes cannot be left open, and what compiling raises.
         """
@@ -46,6 +53,10 @@ class OpenKernel(Kernel):
         super().__init__(specialisation)
         self._symbolic = symbolic_ranges(function)
         self._sized: Memo[Hashable, Source] = Memo(MOST_KEPT)
+        smaller = _smaller(specialisation.sizes) if whole and specialisation.plan is None else None
+        self.small: OpenKernel | None = None
+        if smaller is not None:
+            self.small = OpenKernel(replace(specialisation, sizes=smaller), whole=False)
 
     def __reduce__(self) -> tuple[type[OpenKernel], tuple[Specialisation]]:
         return OpenKernel, (self.specialisation,)
@@ -64,6 +75,11 @@ class OpenKernel(Kernel):
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.  Raises ShapeError if its arrays do not fit the kernel."""
         values = bind_sizes(call.function, call.shapes, call.constants)
+        if self.small is not None and all(values[name] in own for name, own in self.small.open_sizes.items()):
+            binding = self.small.bind(call, layouts)
+            if call.in_place and None not in layouts:
+                self._bindings[layouts] = binding
+            return binding
         shapes = {name: view.shape for name, view in call.views.items()}
         check_strides(self._function, self.open_sizes, shapes, strides_of(call.views))
         source = self._sized.get(tuple(values.items()), lambda: self._source_for(values))
@@ -103,6 +119,16 @@ class OpenKernel(Kernel):
             for check in self._source.checks
         ]
         return replace(self._source, arguments=tuple(arguments), checks=tuple(checks))
+
+
+def _smaller(sizes: Sizes) -> Sizes | None:
+    """The same for small open sizes only; None where all are about as large."""
+    ranges = {
+        name: replace(own, last=own.last // SMALL // own.multiple * own.multiple) for name, own in sizes.open.items()
+    }
+    if not all(own.first <= own.last for own in ranges.values()) or max(own.last for own in ranges.values()) < LEAST:
+        return None
+    return replace(sizes, values={**sizes.values, **{name: own.last for name, own in ranges.items()}}, open=ranges)
 
 
 def check_open(function: Function, ranges: Mapping[str, SizeRange], values: Mapping[str, int]) -> None:
