@@ -65,7 +65,7 @@ class Builder:
     fallback: frozenset[str] = frozenset()
     """Operators that run outside of tcomp."""
     arguments: tuple[str, ...] = ("float32", "int64", "int32", "bool")
-    results: tuple[str, ...] = ("float32", "int64", "bool")
+    results: tuple[str, ...] = ("float32", "int64", "int32", "bool")
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -76,6 +76,13 @@ def retyped(definition: Definition, dtype: str) -> Definition:
     )
 
 
+def _spelled(number: Number) -> str:
+    """A number as program text; infinity and NaN are quotients there."""
+    if math.isfinite(number):
+        return str(number)
+    return f"{'0.0' if math.isnan(number) else '1.0' if number > 0 else '-1.0'} / 0.0"
+
+
 @dataclass(frozen=True)
 class Call:
     """``results = function(arguments, constants)``; ``place`` is the module that it comes from."""
@@ -93,7 +100,7 @@ class Call:
         return replace(self, results=tuple(name if name in read else "_" for name in self.results))
 
     def __str__(self) -> str:
-        given = [*self.arguments, *(f"{name}={value}" for name, value in self.constants)]
+        given = [*self.arguments, *(f"{name}={_spelled(value)}" for name, value in self.constants)]
         return f"{', '.join(self.results)} = {self.function}({', '.join(given)})"
 
 

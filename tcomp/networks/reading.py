@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -209,6 +210,8 @@ def _number(operand: syntax.Expr) -> Number | None:
     if isinstance(operand, syntax.Unary) and operand.op == "-":
         inner = _number(operand.operand)
         return None if inner is None else -inner
+    if isinstance(operand, syntax.Binary) and operand.op == "/" and str(operand.rhs) == "0.0":
+        return {"1.0": math.inf, "-1.0": -math.inf, "0.0": math.nan}.get(str(operand.lhs))
     if not isinstance(operand, syntax.Number):
         return None
     plain = operand.text.lower()

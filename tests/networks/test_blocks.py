@@ -146,7 +146,7 @@ def test_profile_and_explain() -> None:
 class Strange(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = torch.nn.AdaptiveMaxPool2d(2)
+        self.inner = torch.nn.AdaptiveMaxPool3d(2)
 
     def forward(self, x: Any) -> Any:
         return self.inner(x)
@@ -154,9 +154,9 @@ class Strange(torch.nn.Module):
 
 def test_an_operator_without_a_rule_is_named() -> None:
     with pytest.raises(
-        tc.NetworkError, match=r"aten.adaptive_max_pool2d.default has no rule \(node \w+ of inner\)"
+        tc.NetworkError, match=r"aten.adaptive_max_pool3d.default has no rule \(node \w+ of inner\)"
     ) as found:
-        tc.networks.from_torch(Strange().eval(), torch.randn(1, 1, 4, 4))
+        tc.networks.from_torch(Strange().eval(), torch.randn(1, 1, 4, 4, 4))
     assert "tcomp network ops" in str(found.value)
 
 

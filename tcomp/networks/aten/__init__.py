@@ -1,15 +1,19 @@
 """Networks of PyTorch: what ``torch.export`` makes of a module, one rule an operator.
 
-``exporting`` walks the nodes; it and ``decomposing`` are the only modules that import torch.  ``rules``, ``parts``,
-``choosing``, ``functions``, ``recurrent``, ``resizing`` and ``volumes`` have the rules.
+``exporting`` walks the nodes; it and ``decomposing`` are the only modules that import torch.  Others have the rules.
 """
 
 from tcomp.networks.aten import (  # noqa: F401
+    arithmetic,
+    attention,
     choosing,
     functions,
+    ordering,
     parts,
+    placing,
     recurrent,
     resizing,
     rules,
+    transposed,
     volumes,
 )

@@ -50,6 +50,23 @@ def where(b: Builder, n: Node, *, condition: Value, x: Value, other: Value) -> V
     return b.call(n, made, [condition, x, other])
 
 
+@rule("aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where_number(b: Builder, n: Node, *, condition: Value, x: Value | float, other: Value | float) -> Value:
+    """One or both are numbers."""
+    operands, bodies, numbers = [condition], [], {}
+    for name, given in (("y", x), ("z", other)):
+        if isinstance(given, Value):
+            bodies.append(f"{{{'abc'[len(operands)]}}}")
+            operands.append(given)
+        else:
+            bodies.append(name)
+            numbers[name] = float(given) if n.dtype == "float32" else int(given)
+    body = f"{{a}} ? {bodies[0]} : {bodies[1]}"
+    name = "where_" + "_".join(numbers)
+    made = pointwise(name, body, _typed(*operands), n.shape, n.dtype, dict.fromkeys(numbers, n.dtype))
+    return b.call(n, made, operands, **numbers)
+
+
 @rule("aten.maximum.default", "aten.minimum.default", "aten.max.other", "aten.min.other")
 def extreme(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
     name = n.operator.split(".")[1][:3]
@@ -211,7 +228,7 @@ def gathered(b: Builder, n: Node, x: Value, axis: int, places: Value) -> Value:
 
 @rule("aten.log_softmax.int")
 def log_softmax(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value:
-    if dtype is not None:
+    if dtype is not None and str(dtype) != f"torch.{x.dtype}":
         raise n.refuse("changes the element type")
     return b.call(n, general.log_softmax(len(x.shape), dim % len(x.shape)), [x])
 

@@ -58,8 +58,21 @@ def _is_fresh(node: Any) -> bool:
     return not any(result.alias_info is not None for result in schema.returns)
 
 
+_ALIKE = {"zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "full_like": None, "new_full": None}
+"""Operators that read the shape of a tensor alone, and the number that they fill another one with."""
+
+
+def _filled(node: Any) -> Any:
+    """What a node gives that reads a tensor's shape alone, or None."""
+    name, like = str(node.target).removeprefix("aten.").partition(".")[0], node.meta.get("val")
+    if name not in _ALIKE or not isinstance(like, torch.Tensor) or not all(isinstance(n, int) for n in like.shape):
+        return None
+    number = node.args[-1] if _ALIKE[name] is None else _ALIKE[name]
+    return torch.full(tuple(like.shape), number, dtype=like.dtype) if isinstance(number, (int, float)) else None
+
+
 def constant(node: Any, known: dict[str, Any]) -> Any:
-    """What a node gives that reads no input, or None: ``known`` has the tensors of those before it."""
+    """What a node gives that reads no input's elements, or None: ``known`` has the tensors of those before it."""
     if str(node.target) == "<built-in function getitem>" or torch.Tag.nondeterministic_seeded in getattr(
         node.target, "tags", ()
     ):
@@ -67,7 +80,7 @@ def constant(node: Any, known: dict[str, Any]) -> Any:
     if getattr(getattr(node.target, "_schema", None), "is_mutable", True):
         return None
     if any(argument.name not in known for argument in node.all_input_nodes):
-        return None
+        return _filled(node)
     arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: known[n.name])
     with torch.no_grad():
         found = node.target(*arguments, **named)

@@ -120,7 +120,7 @@ class _Walk:
         if found is None:
             return False
         self.constants[node.name] = found
-        read = [self.constants[argument.name] for argument in node.all_input_nodes]
+        read = [self.constants[a.name] for a in node.all_input_nodes if a.name in self.constants]
         if str(node.target) in RULES and read and all(one.dtype == torch.float32 for one in (found, *read)):
             return False
         self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())

@@ -29,6 +29,9 @@ def remainder(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
     """What is left of a division that is rounded down, or, for ``fmod``, towards 0."""
     if n.operator.startswith("aten.fmod"):
         return _two(b, n, "fmod", "fmod({a}, {b})", x, other)
+    if x.dtype == n.dtype == "int64" and not isinstance(other, Value):
+        made = pointwise("remainder_number", "{a} % y", [(x.shape, x.dtype)], n.shape, n.dtype, {"y": x.dtype})
+        return b.call(n, made, [x], y=int(other))
     # The sign is the divisor's, as in Python.
     body = "r != 0 && (r < 0) != ({b} < 0) ? r + {b} : r"
     return _two(b, n, "remainder", body, x, other, "r = fmod({a}, {b})")
@@ -54,7 +57,7 @@ def _two(b: Builder, n: Node, name: str, body: str, x: Value, other: Value | flo
 
 @rule("aten.prod.dim_int", "aten.prod.default")
 def product(b: Builder, n: Node, *, x: Value, dim: int | None = None, keepdim: bool = False, dtype: Any) -> Value:
-    if dtype is not None:
+    if dtype is not None and str(dtype) != f"torch.{x.dtype}":
         raise n.refuse("changes the element type")
     rank = len(x.shape)
     axes = [dim % rank] if dim is not None else list(range(rank))
@@ -86,22 +89,6 @@ def gather(b: Builder, n: Node, *, x: Value, dim: int, index: Value, **_: Any) -
         [f"{at('Y', [*letters])} = {read}"],
     )
     return b.call(n, made, [x, index])
-
-
-@rule("aten.scatter_add.default")
-def scatter_add(b: Builder, n: Node, *, x: Value, dim: int, index: Value, src: Value) -> Value:
-    """``Y(P(i,j),j) += V(i,j)`` along the axis ``dim``, on a copy of ``X``."""
-    letters = [*indices(len(x.shape))]
-    axis = dim % max(1, len(letters))
-    whole = all(k == axis or extent == x.shape[k] for k, extent in enumerate(index.shape))
-    if not letters or index.shape != src.shape or not whole:
-        raise n.refuse(f"puts {src.shape} by {index.shape} into {x.shape}", "known are places for whole rows")
-    own = ["u" if k == axis else c for k, c in enumerate(letters)]
-    put = [at("P", own) if k == axis else c for k, c in enumerate(letters)]
-    name = general.typed(f"scatter_add_{len(letters)}d_axis{axis}_{index.dtype}", x.dtype)
-    parameters = [f"{tensor(letters, x.dtype)} X", f"{tensor(own, index.dtype)} P", f"{tensor(own, x.dtype)} V"]
-    lines = [f"{at('Y', letters)} = {at('X', letters)}", f"{at('Y', put)} += {at('V', own)}"]
-    return b.call(n, definition(name, parameters, "Y", lines), [x, index, src])
 
 
 @rule("aten.cdist.default")

@@ -13,6 +13,7 @@ from tcomp.networks.aten.rules import conv2d
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import elements, parts
+from tcomp.networks.texts.general import pointwise
 
 
 def _slice(b: Builder, n: Node, x: Value, axis: int, first: int, count: int, step: int = 1) -> Value:
@@ -127,7 +128,7 @@ def group_norm(
     return b.call(n, parts.group_norm(len(x.shape), weight is not None), [x, weight, bias], G=num_groups, eps=eps)
 
 
-@rule("aten.conv1d.default")
+@rule("aten.conv1d.default", "aten.conv1d.padding")
 def conv1d(
     b: Builder,
     n: Node,
@@ -136,11 +137,17 @@ def conv1d(
     weight: Value,
     bias: Value | None,
     stride: Sequence[int],
-    padding: Sequence[int],
+    padding: Sequence[int] | str,
     dilation: Sequence[int],
     groups: int,
 ) -> Value:
     """A convolution of an image of one row."""
+    if isinstance(padding, str):
+        more = dilation[0] * (weight.shape[2] - 1) if padding == "same" else 0
+        amounts = [(0, 0), (0, 0), (more // 2, more - more // 2)]
+        shape = (*x.shape[:2], x.shape[2] + more)
+        x = b.call(replace(n, name=f"{n.name}_padded", shape=shape), parts.pad(amounts), [x], v=0.0) if more else x
+        padding = [0]
     if len(x.shape) != 3:
         raise n.refuse(f"takes a signal of {len(x.shape)} axes", "add a batch of one signal")
     image, kernel = (_shaped(b, n, v, (*v.shape[:2], 1, v.shape[2]), v.name + "_row") for v in (x, weight))
@@ -208,9 +215,12 @@ def leaky_relu(b: Builder, n: Node, *, x: Value, negative_slope: float) -> Value
 
 @rule("aten.elu.default", "aten.elu_.default")
 def elu(b: Builder, n: Node, *, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
-    if (scale, input_scale) != (1, 1):
-        raise n.refuse("has scales")
-    return _with(b, n, x, "elu", alpha)
+    if (scale, input_scale) == (1, 1):
+        return _with(b, n, x, "elu", alpha)
+    body = "scale * ({a} > 0 ? {a} : alpha * expm1({a} * within))"
+    numbers = dict.fromkeys(("alpha", "scale", "within"), "float32")
+    made = pointwise("elu_scaled", body, [(x.shape, x.dtype)], n.shape, n.dtype, numbers)
+    return b.call(n, made, [x], alpha=float(alpha), scale=float(scale), within=float(input_scale))
 
 
 @rule("aten.softplus.default")

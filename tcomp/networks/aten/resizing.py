@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.networks.aten.choosing import gathered
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import layers
@@ -57,3 +58,15 @@ def _by_matrices(b: Builder, n: Node, x: Value, matrices: Sequence[Matrix]) -> V
     middle = b.call(narrow, layers.matmul(x.shape, across.shape), [x, across])
     down = b.weight(f"{n.name}_rows", rows)
     return b.call(n, layers.matmul(down.shape, middle.shape), [down, middle])
+
+
+def nearest(b: Builder, n: Node, x: Value, factors: Sequence[float] | None) -> Value:
+    """An image of other extents, each pixel of which is the nearest one before it, as PyTorch counts."""
+    for axis in (2, 3):
+        before, after = x.shape[axis], n.shape[axis]
+        step = np.float32(1 / factors[axis - 2]) if factors else np.float32(before) / np.float32(after)
+        places = np.minimum((np.arange(after, dtype=np.float32) * step).astype(np.int64), before - 1)
+        shape = (*x.shape[:axis], after, *x.shape[axis + 1 :])
+        inner = replace(n, name=f"{n.name}_axis{axis}", shape=shape) if axis == 2 else n
+        x = gathered(b, inner, x, axis, b.weight(f"{n.name}_places{axis}", places))
+    return x

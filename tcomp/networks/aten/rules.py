@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tcomp.networks.aten.resizing import adaptive
+from tcomp.networks.aten.arithmetic import bounded, mixed, total
+from tcomp.networks.aten.resizing import adaptive, nearest
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import elements, layers, parts, windows
-from tcomp.networks.texts.general import pointwise
 from tcomp.networks.texts.windows import Windows
 
 Pair = Sequence[int]
@@ -26,6 +25,16 @@ def _pair(given: Pair | int) -> tuple[int, int]:
 
 def _per_axis(letter: str, given: tuple[int, int]) -> dict[str, int]:
     return {f"{letter}H": given[0], f"{letter}W": given[1]}
+
+
+def _one_image(b: Builder, n: Node, x: Value, make: Callable[[Node, Value], Value]) -> Value:
+    """What a rule for a batch of images makes of one without a batch."""
+    if len(x.shape) != 3:
+        raise n.refuse(f"takes an image of {len(x.shape)} axes")
+    shape = (1, *x.shape)
+    image = b.call(replace(n, name=f"{n.name}_image", shape=shape), elements.reshape(x.shape, shape), [x])
+    found = make(replace(n, name=f"{n.name}_batch", shape=(1, *n.shape)), image)
+    return b.call(n, elements.reshape(found.shape, n.shape), [found])
 
 
 @rule("aten.conv2d.default", "aten.conv2d.padding")
@@ -41,13 +50,17 @@ def conv2d(
     dilation: Pair,
     groups: int,
 ) -> Value:
+    given: dict[str, Any] = {"weight": weight, "bias": bias, "stride": stride, "dilation": dilation, "groups": groups}
     if len(x.shape) != 4:
-        raise n.refuse(f"takes an image of {len(x.shape)} axes", "add a batch of one image")
+        return _one_image(b, n, x, lambda inner, image: conv2d(b, inner, x=image, padding=padding, **given))
     s, d = _pair(stride), _pair(dilation)
     if isinstance(padding, str):
         around = [d[k] * (weight.shape[2 + k] - 1) if padding == "same" else 0 for k in (0, 1)]
         if any(total % 2 for total in around):
-            raise n.refuse("pads one side more than the other")
+            amounts = [(0, 0), (0, 0), *((total // 2, total - total // 2) for total in around)]
+            shape = (*x.shape[:2], *(x.shape[2 + k] + around[k] for k in (0, 1)))
+            x = b.call(replace(n, name=f"{n.name}_padded", shape=shape), parts.pad(amounts), [x], v=0.0)
+            return conv2d(b, n, x=x, padding=(0, 0), **given)
         padding = [total // 2 for total in around]
     p = _pair(padding)
     channels, filters = x.shape[1], weight.shape[0]
@@ -58,26 +71,6 @@ def conv2d(
         constants |= _per_axis(letter, pair) if on else {}
     definition = layers.conv2d(bias=bias is not None, groups=kind, **flags)
     return b.call(n, definition, [x, weight, bias], **constants)
-
-
-@rule("aten.conv_transpose2d.input")
-def conv_transpose2d(
-    b: Builder,
-    n: Node,
-    *,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Pair,
-    padding: Pair,
-    output_padding: Pair,
-    groups: int,
-    dilation: Pair,
-) -> Value:
-    if groups != 1 or _pair(output_padding) != (0, 0) or _pair(dilation) != (1, 1) or len(x.shape) != 4:
-        raise n.refuse("has groups, output padding or dilation")
-    constants = _per_axis("S", _pair(stride)) | _per_axis("P", _pair(padding))
-    return b.call(n, layers.conv_transpose2d(bias is not None), [x, weight, bias], **constants)
 
 
 @rule("aten.linear.default")
@@ -171,6 +164,8 @@ def hardtanh(b: Builder, n: Node, *, x: Value, min_val: float, max_val: float) -
 
 @rule("aten.clamp.default", "aten.clamp_.default")
 def clamp(b: Builder, n: Node, *, x: Value, low: float | None, high: float | None) -> Value:
+    if x.dtype != "float32":
+        return bounded(b, n, x, low, high)
     if low is None or high is None:
         bound = high if low is None else low
         if bound is None:
@@ -189,38 +184,9 @@ def _clip(b: Builder, n: Node, x: Value, low: float, high: float) -> Value:
 
 @rule("aten.softmax.int")
 def softmax(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value:
-    if dtype is not None:
+    if dtype is not None and str(dtype) != f"torch.{x.dtype}":
         raise n.refuse("changes the element type")
     return b.call(n, layers.softmax(len(x.shape), dim % len(x.shape)), [x])
-
-
-@rule("aten.scaled_dot_product_attention.default")
-def attention(
-    b: Builder,
-    n: Node,
-    *,
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Value:
-    rows = {operand.shape[:-2] for operand in (query, key, value)}
-    if dropout_p or enable_gqa or len(rows) > 1:
-        raise n.refuse("has dropout, or heads that are shared")
-    if attn_mask is not None and attn_mask.dtype == "bool":
-        added = pointwise(
-            "added_to_scores", "{a} ? 0.0 : -3.4028234e38", [(attn_mask.shape, "bool")], attn_mask.shape, "float32"
-        )
-        attn_mask = b.call(replace(n, name=f"{n.name}_mask", shape=attn_mask.shape), added, [attn_mask])
-    mask = None if attn_mask is None else attn_mask.shape
-    lengths = (*query.shape[:-1], key.shape[-2])
-    definition = layers.attention(len(query.shape), is_causal, mask, lengths)
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return b.call(n, definition, [query, key, value, attn_mask], scale=factor)
 
 
 _BINARY = {"add": "add", "mul": "multiply", "sub": "subtract", "div": "divide"}
@@ -231,6 +197,9 @@ def binary(b: Builder, n: Node, *, x: Value | float, other: Value | float, alpha
     name = _BINARY[n.operator.split(".")[1].rstrip("_")]
     if not isinstance(x, Value):
         raise n.refuse("has a number on its left")
+    kinds = {one.dtype for one in (x, other) if isinstance(one, Value)}
+    if kinds != {"float32"} or n.dtype != "float32":
+        return mixed(b, n, n.operator.split(".")[1].rstrip("_"), x, other, alpha)
     if alpha != 1 and isinstance(other, Value):
         scaled = replace(n, name=f"{n.name}_scaled", shape=other.shape)
         other = b.call(scaled, elements.with_number("multiply", len(other.shape)), [other], y=float(alpha))
@@ -245,10 +214,13 @@ def binary(b: Builder, n: Node, *, x: Value | float, other: Value | float, alpha
 def mean(
     b: Builder, n: Node, *, x: Value, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any
 ) -> Value:
-    if dtype is not None:
+    changed = dtype is not None and str(dtype) != f"torch.{x.dtype}"
+    if changed and not (n.operator.startswith("aten.sum") and x.dtype != "float32"):
         raise n.refuse("changes the element type")
     rank = len(x.shape)
     axes = sorted({axis % rank for axis in dim}) if dim else list(range(rank))
+    if x.dtype != "float32" and n.operator.startswith("aten.sum"):
+        return total(b, n, x, axes, keepdim)
     return b.call(n, elements.mean(rank, axes, keepdim, n.operator.split(".")[1]), [x])
 
 
@@ -264,6 +236,9 @@ def max_pool2d(
     dilation: Pair,
     ceil_mode: bool,
 ) -> Value:
+    if len(x.shape) != 4:
+        given: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+        return _one_image(b, n, x, lambda m, image: max_pool2d(b, m, x=image, kernel_size=kernel_size, **given))
     if _pair(dilation) != (1, 1) or ceil_mode:
         k, p = _pair(kernel_size), _pair(padding)
         window = Windows(k, _pair(stride or kernel_size), _pair(dilation), p, p)
@@ -287,6 +262,10 @@ def avg_pool2d(
 ) -> Value:
     if divisor_override is not None:
         raise n.refuse("has divisor_override")
+    if len(x.shape) != 4:
+        given: dict[str, Any] = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "divisor_override": None}
+        given |= {"count_include_pad": count_include_pad}
+        return _one_image(b, n, x, lambda m, image: avg_pool2d(b, m, x=image, kernel_size=kernel_size, **given))
     if ceil_mode:
         k, p = _pair(kernel_size), _pair(padding)
         window = Windows(k, _pair(stride or kernel_size), (1, 1), p, p)
@@ -322,7 +301,7 @@ def adaptive_avg_pool2d(b: Builder, n: Node, *, x: Value, output_size: Pair) -> 
 def upsample_nearest2d(b: Builder, n: Node, *, x: Value, output_size: Any, scale_factors: Any) -> Value:
     blocks = [after // before for after, before in zip(n.shape[2:], x.shape[2:], strict=True)]
     if any(s * e != o for s, e, o in zip(blocks, x.shape[2:], n.shape[2:], strict=True)):
-        raise n.refuse("enlarges by no whole number")
+        return nearest(b, n, x, scale_factors)
     return b.call(n, elements.upsample_nearest2d(), [x], SH=blocks[0], SW=blocks[1])
 
 
@@ -367,12 +346,29 @@ def t(b: Builder, n: Node, *, x: Value) -> Value:
     return b.call(n, elements.permute(range(len(x.shape))[::-1]), [x])
 
 
-@rule("aten.matmul.default", "aten.bmm.default", "aten.mm.default")
+@rule(*(f"aten.{name}.default" for name in ("matmul", "bmm", "mm", "mv", "dot")))
 def matmul(b: Builder, n: Node, **given: Value) -> Value:
     left, right = given.values()
     if min(len(left.shape), len(right.shape)) < 2:
-        raise n.refuse("multiplies by a vector", "give it an axis of one element")
+        return _times_vector(b, n, left, right)
     return b.call(n, layers.matmul(left.shape, right.shape), [left, right])
+
+
+def _times_vector(b: Builder, n: Node, left: Value, right: Value) -> Value:
+    """A product with vectors: they get an axis of one element, which the result then loses."""
+    shapes = (
+        left.shape if len(left.shape) > 1 else (1, *left.shape),
+        right.shape if len(right.shape) > 1 else (*right.shape, 1),
+    )
+    one, two = (
+        x
+        if x.shape == shape
+        else b.call(replace(n, name=f"{n.name}_{k}", shape=shape), elements.reshape(x.shape, shape), [x])
+        for k, (x, shape) in enumerate(zip((left, right), shapes, strict=True))
+    )
+    whole = (*np.broadcast_shapes(one.shape[:-2], two.shape[:-2]), one.shape[-2], two.shape[-1])
+    inner = replace(n, name=f"{n.name}_matrix", shape=whole)
+    return b.call(n, elements.reshape(whole, n.shape), [b.call(inner, layers.matmul(one.shape, two.shape), [one, two])])
 
 
 @rule("aten.embedding.default")

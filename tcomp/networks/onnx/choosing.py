@@ -15,6 +15,7 @@ from tcomp.networks.onnx.moving import shaped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.texts.elements import at, indices
 from tcomp.networks.texts.general import definition, lowest, spelled, tensor, typed
+from tcomp.networks.texts.ordering import in_order
 
 _COMBINED = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 
@@ -23,28 +24,15 @@ _COMBINED = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 def top_k(
     b: OnnxBuilder, n: OnnxNode, *, X: Operand, K: Operand, axis: int = -1, largest: int = 1, **_: Any
 ) -> list[Operand]:
-    """The rank of each element is counted, so that equal ones keep their order."""
     count = (n.integers(K, "a number of elements") or (0,))[0]
     rank = len(X.shape)
     dim = n.axis(axis, rank)
-    i = indices(rank)
-    c, extent = i[dim], i[dim].upper()
-    other = at("X", ["j" if k == c else k for k in i])
-    x, order = at("X", [*i]), ">" if largest else "<"
-    before = f"{other} {order} {x} || ({other} == {x} && j < {c})"
-    place, ranked = at("P", ["k" if k == c else k for k in i]), at("R", [*i])
-    what = "largest" if largest else "smallest"
-    parameters = [f"{tensor(i, X.dtype)} X", "const int K"]
-    lines = [
-        f"{ranked} +=! {before} ? 1 : 0 where j in 0:{extent}",
-        f"{place} +=! {ranked} == k ? {c} : 0 where k in 0:K",
-    ]
-    values = [*lines, f"{at('Y', [*i])} = {at('X', [at('P', [*i]) if k == c else k for k in i])}"]
-    places = [*lines, f"{at('Y', [*i])} = int64({at('P', [*i])})"]
     made: list[Operand] = []
-    for result, name, body in zip(n.results, ("values", "places"), (values, places), strict=False):
-        text = definition(typed(f"{what}_{name}_{rank}d_axis{dim}", X.dtype), parameters, "Y", body)
-        made.append(b.call(result if result.name else replace(result, name=f"{n.name}_{name}"), text, [X], K=count))
+    for result, places in zip(n.results, (False, True), strict=False):
+        text = in_order(rank, dim, bool(largest), places, X.dtype)
+        label = "places" if places else "values"
+        named = result if result.name else replace(result, name=f"{n.name}_{label}")
+        made.append(b.call(named, text, [X], FROM=0, COUNT=count))
     return made
 
 

@@ -146,13 +146,21 @@ def softmax(rank: int, axis: int) -> Definition:
     return Definition(name, _def(name, [tensor(i) + " X"], "Y", lines))
 
 
-def attention(rank: int, causal: bool, mask: Sequence[int] | None, lengths: Sequence[int]) -> Definition:
-    """softmax(scale Q K^T + mask) V; ``lengths`` is the shape of the scores, which a mask is repeated along."""
+def attention(
+    rank: int, causal: bool, mask: Sequence[int] | None, lengths: Sequence[int], keys: Sequence[int] | None = None
+) -> Definition:
+    """softmax(scale Q K^T + mask) V; ``lengths`` is the shape of the scores, which a mask is repeated along.
+
+    ``keys`` are the leading extents of keys and values where some queries share them.
+    """
     rows = indices(rank - 2)
+    shared = rows if keys is None else repeated(rows, keys, lengths[:-2])
     letters = repeated(f"{rows}ls", mask, lengths) if mask is not None else ""
     name = f"attention_{rank}d{'_causal' if causal else ''}"
+    name += f"_keys_{shared}".replace("1", "o") if shared != rows else ""
     name += f"_mask_{letters}".replace("1", "o") if mask is not None else ""
-    parameters = [f"{tensor(f'{rows}{kind}')} {operand}" for kind, operand in (("ld", "Q"), ("sd", "K"), ("se", "V"))]
+    parameters = [f"{tensor(f'{rows}ld')} Q", f"{tensor(f'{shared}sd')} K", f"{tensor(f'{shared}se')} V"]
+    key, content = (at(x, [*shared.replace("1", "0"), *last]) for x, last in (("K", "sd"), ("V", "se")))
     parameters += [tensor(letters) + " mask"] if mask is not None else []
     score, weight = at("score", [*rows, "l", "s"]), at("weight", [*rows, "l", "s"])
     largest, total, o = at("largest", [*rows, "l"]), at("total", [*rows, "l"]), at("O", [*rows, "l", "e"])
@@ -161,12 +169,12 @@ def attention(rank: int, causal: bool, mask: Sequence[int] | None, lengths: Sequ
     plain = (score, f"exp({score} - {largest})")
     compared, raised = seen if causal else plain
     lines = [
-        f"  {score} +=! {at('Q', [*rows, 'l', 'd'])} * {at('K', [*rows, 's', 'd'])}",
+        f"  {score} +=! {at('Q', [*rows, 'l', 'd'])} * {key}",
         f"  {score} = {score} * scale{added}",
         f"  {largest} max=! {compared}",
         f"  {weight} = {raised}",
         f"  {total} +=! {weight}",
-        f"  {o} +=! {weight} * {at('V', [*rows, 's', 'e'])}",
+        f"  {o} +=! {weight} * {content}",
         f"  {o} = {o} / {total}",
     ]
     return Definition(name, _def(name, [*parameters, "float scale"], "O", lines))

@@ -1,0 +1,108 @@
+"""Operators of PyTorch that order elements, put them at places, or compute with integers and truth values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as f  # noqa: E402
+
+import tcomp as tc  # noqa: E402
+from tests.networks.test_blocks import error  # noqa: E402
+from tests.networks.test_unseen import Apply  # noqa: E402
+
+Y = torch.randn(1, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+SMALL = Y[0, :, :3, :3].contiguous()
+
+
+def ordered(y: Any) -> Any:
+    values, places = torch.topk(y, 2, 0)
+    least, at = y.min(2, keepdim=True)
+    return (
+        values, places, torch.sort(y, dim=1, descending=True)[0], y.argsort(0), y.median(), y.median(1)[1],
+        y.kthvalue(2, 2, keepdim=True)[0], least + y, at,
+    )  # fmt: skip
+
+
+def placed(y: Any) -> Any:
+    z = y.clone()
+    z[1] = 0.5
+    z[:, :, 0:2] = 2 * z[:, :, 1:3]
+    z[[0, 2, 0], :, [1, 1, -1]] = y[:3, 0]
+    w = torch.index_put(y, (torch.tensor([[1], [1]]),), y[1], accumulate=True)
+    u = y.scatter(0, torch.tensor([[[2, 0, 1]]]), y[3:]).scatter(2, torch.tensor([[[1]], [[2]]]), 7.0)
+    return (
+        z,
+        w,
+        u,
+        y.scatter_reduce(0, (y[:2] > 0).long(), 3 * y, "amax"),
+        f.fold(f.unfold(y, 2, padding=1), 3, 2, padding=1),
+    )
+
+
+def mixed(y: Any) -> Any:
+    positive, whole = y > 0, (3 * y).to(torch.int64)
+    mean = (y * positive).sum(1) / positive.sum(1).clamp(min=1)
+    chosen = torch.where(positive ^ (y > 0.5), y, -1.0).masked_fill(positive.any(0), 2.0)
+    limits = torch.tensor([-1.0, 0.0, 1.0])
+    return (
+        mean, chosen, whole + 2 * positive, (whole % 3) * whole, positive.all(2), torch.nan_to_num(y / positive),
+        torch.bucketize(y, limits), torch.searchsorted(limits, y, right=True), 2 ** y + y.abs() ** y,
+        torch.clamp(y, y - 1, -0.5 * y), f.selu(y) + torch.ones_like(y).cumprod(0),
+        torch.exp2(y) - torch.log2(2 + y.abs()),
+    )  # fmt: skip
+
+
+def moved(y: Any) -> Any:
+    odd = f.conv2d(y, Y[0, :, :2, :2].unsqueeze(1).expand(4, 4, 2, 2), padding="same")
+    wide = f.conv_transpose2d(y[None], Y[0, :, :3, :2].unsqueeze(1), groups=2, stride=2, output_padding=1)
+    row = f.conv_transpose1d(f.conv1d(y[:1], Y[0, :3, :2, :3].transpose(0, 1), padding="same"), Y[0, :2, :3, :3])
+    largest, at = f.max_pool2d(y[None], 2, 1, return_indices=True)
+    return (
+        odd, wide, row, largest, at, f.adaptive_max_pool2d(y[None], 1), f.interpolate(y[None], size=(5, 4)),
+        y.diagonal(1, 1, 2), y.movedim(0, 2), y.swapaxes(0, 1), y.unfold(1, 2, 1), y @ y[0, 0], y[0] @ y[1, 2],
+        torch.addmm(y[0], y[1], y[2], beta=0.5, alpha=2), torch.softmax(y, 0, dtype=torch.float32),
+    )  # fmt: skip
+
+
+def attending(y: Any) -> Any:
+    mask = (Y[:, :, :, :1] > 0) | torch.eye(6, dtype=torch.bool)
+    shared = f.scaled_dot_product_attention(y, y[:, ::2], y[:, 1::2], attn_mask=mask, enable_gqa=True)
+    return shared, f.scaled_dot_product_attention(y, y[:, :1], y[:, 1:2], is_causal=True)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "ordered": (ordered, SMALL),
+    "placed": (placed, SMALL),
+    "mixed": (mixed, SMALL),
+    "moved": (moved, SMALL),
+    "attending": (attending, Y),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_texts_compute_what_operators_do(name: str) -> None:
+    function, y = FUNCTIONS[name]
+    expected = function(y)
+    network = tc.networks.from_torch(Apply(function).eval(), (y,))
+    found = network.reference(y.numpy())
+    assert len(found) == len(expected)
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.shape == tuple(other.shape)
+        if other.dtype.is_floating_point:
+            assert error(mine, other) < 1e-5
+        else:
+            assert (mine == other.numpy()).all()
+
+
+def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
+    y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
+    net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)
+    values, places = net(y)
+    torch.testing.assert_close(values, torch.topk(y, 6)[0], equal_nan=True)
+    assert places.tolist() == [[3, 4, 0, 2, 1, 5], [1, 0, 2, 5, 3, 4]]
