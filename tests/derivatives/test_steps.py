@@ -116,6 +116,13 @@ def test_no_steps_at_all() -> None:
     assert d_a.tolist() == [0, 1, 2, 3]
 
 
+def test_content_that_the_caller_passes_goes_through_all_steps() -> None:
+    f = tc.define("def f(double(T) X) -> (double s) { for t in 0:T { s += X(t) * s } }").f
+    d_x, d_s = f.gradient()(np.array([1.0, 2.0]), 5.0, 1.0)
+    assert d_x.tolist() == [15.0, 10.0]
+    assert d_s == 6
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

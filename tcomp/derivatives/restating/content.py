@@ -42,5 +42,5 @@ def with_content_as_inputs(function: Function) -> str:
         ranges = tuple(range_text(letter, span) for letter, span in zip(letters, box, strict=True))
         copies.append(statement_of(given, indices, "=", element(own, places), ranges))
     definition = function.definition
-    body = (*copies, *syntax.statements(definition.body))
+    body = (*copies, *definition.body)
     return f"{replace(definition, inputs=(*definition.inputs, *parameters), body=body)}\n"
