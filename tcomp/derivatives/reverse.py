@@ -31,6 +31,7 @@ from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.sharing import sharing_sums
 from tcomp.derivatives.simplify import simplified
+from tcomp.derivatives.steps.backwards import gradient_in_place
 from tcomp.derivatives.steps.blocks import at_the_step
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import (
@@ -63,6 +64,15 @@ def gradient_text(function: Function, wish: Wish = Wish()) -> Derivative:  # noq
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
+    if not function.recurs:
+        return _gradient_text(function, wish)
+    try:
+        return _gradient_text(function, wish)
+    except DerivativeError:
+        return gradient_in_place(function, wish)
+
+
+def _gradient_text(function: Function, wish: Wish) -> Derivative:
     function, save = with_linear_bounds(with_steps_as_subscripts(function)), wish.save
     if save == "auto":
         if wish.sizes is None:

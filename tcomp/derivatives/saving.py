@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version, versions_of
@@ -27,13 +28,8 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
     names than those of tensors that the def writes.
     """
     written = {v.tensor for v in versions} | {v.name for v in versions}
-    if isinstance(save, str) and save not in ("statistics", "all"):
-        raise DerivativeError(f"save is 'statistics', 'all', 'auto' or a tuple of names, not {save!r}")
+    check_save(function, written, save)
     if not isinstance(save, str):
-        for name in save:
-            if name not in written:
-                hint = did_you_mean(str(name), written) or f"it writes {', '.join(sorted(written))}"
-                raise DerivativeError(f"{function.name} has no {name} to save; {hint}")
         return {v.name for v in versions if v.name in save and _begins_at_zero(v, symbolic)}
     reduced = {
         v.name for v, statement in zip(versions, function.statements, strict=True) if statement.reduction is not None
@@ -48,6 +44,16 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
     return found
 
 
+def check_save(function: Function, written: Collection[str], save: Save) -> None:
+    """Raises DerivativeError for another choice than there is, and for names of what is not ``written``."""
+    if isinstance(save, str) and save not in ("statistics", "all", "auto"):
+        raise DerivativeError(f"save is 'statistics', 'all', 'auto' or a tuple of names, not {save!r}")
+    for name in () if isinstance(save, str) else save:
+        if name not in written:
+            hint = did_you_mean(str(name), written) or f"it writes {', '.join(sorted(written))}"
+            raise DerivativeError(f"{function.name} has no {name} to save; {hint}")
+
+
 class CheapToSave:
     """Which values to save for given sizes: statistics, and reductions of many values that take little memory.
 
@@ -56,11 +62,15 @@ class CheapToSave:
     """
 
     def __init__(self, function: Function) -> None:
-        function = with_steps_as_subscripts(function)
+        self.versions: Sequence[Version] = ()
+        self.always: set[str] = set()
+        with contextlib.suppress(DerivativeError):  # what is derived in blocks as they stand saves nothing
+            function = with_steps_as_subscripts(function)
+            self.versions = versions_of(function, symbolic_ranges(function))
         self.function = function
         self.symbolic = symbolic_ranges(function)
-        self.versions = versions_of(function, self.symbolic)
-        self.always = saveable(function, self.versions, self.symbolic, "statistics")
+        if self.versions:
+            self.always = saveable(function, self.versions, self.symbolic, "statistics")
 
     def names(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
         """In the order in which they are written."""

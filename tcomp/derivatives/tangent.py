@@ -19,6 +19,7 @@ from tcomp.derivatives.derivation import (
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
+from tcomp.derivatives.steps.alongside import tangent_in_place
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, range_text, to_syntax, total
 from tcomp.derivatives.versions import Version
@@ -37,6 +38,15 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     """
     if not any(tensor.dtype.is_float for tensor in function.outputs):
         raise DerivativeError(f"{function.name} has no output of floats that could move")
+    if not function.recurs:
+        return _tangent_text(function, wrt, ties)
+    try:
+        return _tangent_text(function, wrt, ties)
+    except DerivativeError:
+        return tangent_in_place(function, wrt, ties)
+
+
+def _tangent_text(function: Function, wrt: Sequence[str] | None, ties: str) -> Derivative:
     function = with_linear_bounds(with_steps_as_subscripts(function))
     return _Forward(function, chosen_inputs(function, wrt), ties).run()
 

@@ -153,12 +153,12 @@ def shortest(expr: Expr) -> Expr:
     """A subscript without what cancels: ``i + 9 - 7`` as ``i + 2``, ``D + (d - D)`` as ``d``."""
     if not isinstance(expr, syntax.Binary) or expr.op not in ("+", "-"):
         return expr
-    form = _polynomial(expr)
+    form = polynomial_of(expr)
     added_up = None if form is None else form.syntax()
     return expr if added_up is None or len(str(added_up)) >= len(str(expr)) else added_up
 
 
-def _polynomial(expr: Expr) -> Polynomial | None:
+def polynomial_of(expr: Expr) -> Polynomial | None:
     """None where there is anything but names, integers, sums and products."""
     match expr:
         case syntax.Number() if expr.text.isdigit():
@@ -166,10 +166,10 @@ def _polynomial(expr: Expr) -> Polynomial | None:
         case syntax.Name():
             return Polynomial.of(expr.name)
         case syntax.Unary(op="-"):
-            inner = _polynomial(expr.operand)
+            inner = polynomial_of(expr.operand)
             return None if inner is None else -inner
         case syntax.Binary(op="+" | "-" | "*"):
-            lhs, rhs = _polynomial(expr.lhs), _polynomial(expr.rhs)
+            lhs, rhs = polynomial_of(expr.lhs), polynomial_of(expr.rhs)
             if lhs is None or rhs is None:
                 return None
             return lhs * rhs if expr.op == "*" else lhs + rhs if expr.op == "+" else lhs - rhs
@@ -193,7 +193,7 @@ def with_short_subscripts(expr: Expr) -> Expr:
 
 def _short_comparison(expr: syntax.Binary) -> Expr:
     """`N - t < N` as `0 < t`."""
-    lhs, rhs = _polynomial(expr.lhs), _polynomial(expr.rhs)
+    lhs, rhs = polynomial_of(expr.lhs), polynomial_of(expr.rhs)
     if lhs is None or rhs is None:
         return expr
     terms = (rhs - lhs).terms

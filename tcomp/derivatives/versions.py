@@ -51,7 +51,7 @@ def versions_of(function: Function, symbolic: Symbolic) -> tuple[Version, ...]:
         same = [p for p in range(position) if numbers[p] == current.get(target) and _target(function, p) == target]
         is_new, keeps = True, False
         if statement.reduction is None or statement.initialise:
-            beside = bool(same) and all(_are_disjoint(function, symbolic, position, p) for p in same)
+            beside = bool(same) and all(are_disjoint(function, symbolic, position, p) for p in same)
             beside = beside and (target, current[target]) not in partial
             is_new = not beside or (target, current[target]) in seen
             keeps = bool(same) and is_new and not writes_all(position, function, symbolic)
@@ -175,7 +175,7 @@ def _is_read_back(function: Function, position: int) -> bool:
     return function.statements[position].reduction not in (None, "+")
 
 
-def _are_disjoint(function: Function, symbolic: Symbolic, first: int, second: int) -> bool:
+def are_disjoint(function: Function, symbolic: Symbolic, first: int, second: int) -> bool:
     """Whether two statements write different elements of a tensor, whatever the sizes, as far as that is plain."""
     pairs = zip(function.statements[first].subscripts, function.statements[second].subscripts, strict=True)
     for one, other in pairs:

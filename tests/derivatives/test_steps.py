@@ -68,6 +68,46 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"T": 3, "N": 3},
     ),
+    "blocks in blocks, and elements of the same step": (
+        (
+            "def f(double(N,M) C) -> (D) { double(N+1,M+1) R(i,j) = 5.0 where i in 0:N+1, j in 0:M+1  R(0,0) = 0.0"
+            " for i in 1:N+1 { for j in 1:M+1 {"
+            " R(i,j) = C(i-1,j-1) - log(exp(-R(i-1,j-1)) + exp(-R(i-1,j)) + exp(-R(i,j-1))) } } D = R(N,M) }"
+        ),
+        {"N": 3, "M": 2},
+    ),
+    "a triangle, overwritten": (
+        (
+            "def f(double(N) X) -> (S) { S(i) = X(i)"
+            " for i in 0:N { for j in 0:i { S(i) = S(i) + 0.5 * S(j) * X(i-j) } S(i) *= S(0) } }"
+        ),
+        {"N": 4},
+    ),
+    "a row and a column of the step": (
+        ("def f(double(N,N) A) -> (D) { D(i,j) = A(i,j) for k in 0:N { D(i,j) = min(D(i,j), D(i,k) + D(k,j)) } }"),
+        {"N": 3},
+    ),
+    "places that formulas of the step tell": (
+        (
+            "def f(double(N) X) -> (D, S) { D(N-1) = X(0)  S(0) = X(0)"
+            " for t in 1:N { D(N-1-t) = X(t) * D(N-t)  S(t) = X(t) * S(max(t-2,0)) * D(N-1-t) } }"
+        ),
+        {"N": 5},
+    ),
+    "an element several times in a step, and boundaries": (
+        (
+            "def f(double(T,N) X) -> (S) { u(n) = X(0,n) for t in 0:T { S(t,n) = X(t,n) * (t == 0 ? 1.0 : S(t-1,n))"
+            " u(n) = S(t,n) * repeat_edge(u)(n-1) * mirror_image(u)(n+1) where n in 0:N  S(t,n) += u(n) } }"
+        ),
+        {"T": 3, "N": 2},
+    ),
+    "maxima and products in blocks in blocks": (
+        (
+            "def f(double(N,M) X) -> (m) { m = 1.0 * X(0,0) for i in 0:N { for k in 0:2 {"
+            " m *= X(i,j) + k  p *=! X(i,j)  q max=! X(i,j) * m  m = m + p * q  m max= X(i,j) } } }"
+        ),
+        {"N": 2, "M": 2},
+    ),
 }
 
 
@@ -123,15 +163,17 @@ def test_content_that_the_caller_passes_goes_through_all_steps() -> None:
     assert d_s == 6
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("D(0,j) = X(j) for i in 1:N { for j in 1:N { D(i,j) = X(j) * X(i) } }", "blocks in blocks"),
-        ("D(0) = X(0) for t in 1:N { D(N-t) = X(t) }", "subscripted by a formula of `t`"),
-        ("D(0) = X(0) for t in 1:N { D(t) = X(t) * D(0) }", "no number of steps before"),
-    ],
-)
-def test_refusals(body: str, message: str) -> None:
-    f = tc.define(f"def f(float(N) X) -> (D) {{ {body} }}").f
-    with pytest.raises(tc.DerivativeError, match=message):
-        f.gradient()
+def test_a_program_that_torch_records() -> None:
+    torch = pytest.importorskip("torch")
+    f = tc.define(
+        "def f(double(T,C) X) -> (S) { for t in 0:T { for c in 0:C {"
+        " S(t,c) = (c == 0 ? 1.0 : S(t,c-1)) * (t == 0 ? 1.0 : S(t-1,c)) + X(t,c) } } }"
+    ).f
+    x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(f, [x])
+
+
+def test_refusals() -> None:
+    text = "def f(float(N) X, int32(N) I) -> (float(N) D) { D(i) = X(i) for t in 0:2 { D(I(i)) += X(i) } }"
+    with pytest.raises(tc.DerivativeError, match="what data choose among steps"):
+        tc.define(text).f.gradient()

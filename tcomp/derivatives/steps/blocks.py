@@ -12,7 +12,7 @@ from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Index
+from tcomp.grammar.tree.function import Index, walk
 from tcomp.values.operators import INT32
 
 
@@ -72,6 +72,11 @@ def at_the_step(adjoint: Adjoint, steps: Steps, time: int, source: SourceText) -
         raise DerivativeError(Diagnostic(message, source, adjoint.read.span))
     if not lag.terms:
         return adjoint
+    others = [s for d, s in enumerate(adjoint.read.subscripts) if d != time]
+    if any(isinstance(e, Index) and e.name == steps.index for s in others for e in walk(s)):
+        # Moved, as `h(t-1,i,t)` to `h(t,i,t+1)`, it may lead outside behind the last step.
+        message = f"{adjoint.read.tensor} is read at an earlier step, at a place that the step tells: no derivative yet"
+        raise DerivativeError(Diagnostic(message, source, adjoint.read.span))
     later: dict[str, Expr] = {steps.index: syntax.Binary("+", name(steps.index), lag.syntax())}
     move: Callable[[Expr], Expr] = lambda expr: with_short_subscripts(substitute(expr, later))  # noqa: E731
     runs = syntax.Binary("<", later[steps.index], (steps.span[1] + 1).syntax())

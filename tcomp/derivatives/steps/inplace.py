@@ -1,0 +1,361 @@
+"""Defs with blocks of steps under differentiation as they stand: statements in order, tensors that are overwritten.
+
+Blocks in blocks, elements that a step writes several times, and reads of the same step have no form in which each
+element is written once, with the step as a subscript.  Here the order stays, and derived tensors are overwritten, too.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from tcomp.derivatives.derivation import Derivation, spelling, statement_of
+from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.steps.intervals import interval, spans_of
+from tcomp.derivatives.steps.nests import Item, reversed_loop
+from tcomp.derivatives.text import (
+    ONE,
+    ZERO,
+    Expr,
+    element,
+    name,
+    product,
+    range_text,
+    to_syntax,
+)
+from tcomp.derivatives.tidy import with_repetitions_named
+from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
+from tcomp.errors import Span as Place
+from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
+from tcomp.grammar.ranges.symbolic import Span
+from tcomp.grammar.tree import syntax
+from tcomp.grammar.tree.dataranges import ranges_of
+from tcomp.grammar.tree.function import (
+    Constant,
+    Function,
+    Index,
+    Read,
+    Select,
+    Size,
+    Statement,
+    Step,
+    children,
+    walk,
+)
+from tcomp.grammar.tree.function import Expr as FunctionExpr
+
+Written = Callable[[int], Iterable[syntax.Statement]]
+"""What stands in the text for the statement at a position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """What a maximum or minimum becomes: its new value, and how many values are it, each by the ``outer`` indices."""
+
+    statements: tuple[syntax.Statement, ...]
+    is_new: Expr
+    was_new: Expr
+    count: Expr
+
+
+class InPlace(Derivation):
+    """What both modes share."""
+
+    def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
+        super().__init__(function, wrt, ties)
+        self.spans = [*map(spans_of, function.statements, self.symbolic.ranges)]
+        self.written = list(syntax.statements(function.definition.body))
+        if len(self.written) != len(function.statements):
+            self.refuse(function.statements[0].span, "places with several coordinates have no derivative in blocks")
+        self.taken |= {c.name.name for s in self.written for c in s.clauses if isinstance(c, syntax.Let)}
+        self.moving = _moving(function, wrt)
+        self.types = {t.name: spelling(t) for t in function.tensors.values()}
+        dims = {p.name.name: p.dims for p in function.definition.outputs}
+        self.dims = dims | {s.target.name: s.declared.dims for s in self.written if s.declared is not None}
+
+    def box(self, tensor: str) -> tuple[Span, ...]:
+        """As declared, or as statements write it, where the ranges of steps are no sums.
+
+        Where that is not all, derived text reads what is not written, and is refused for the sizes at hand.
+        """
+        if tensor in self.symbolic.boxes:
+            return self.symbolic.boxes[tensor]
+        dims, writers = self.function.tensors[tensor].dims, self.writers(tensor)
+        ends = [interval(d, {}) for d in dims or ()]
+        if dims is not None and None not in ends:
+            return tuple((Polynomial(), end[1] - 1) for end in ends if end is not None)
+        found: list[Span] | None = None
+        for position in writers[:1] if writers and not self.function.statements[writers[0]].steps else writers:
+            statement = self.function.statements[position]
+            spans = [interval(s, self.spans[position]) for s in statement.subscripts]
+            known = [span for span in spans if span is not None]
+            if len(known) < len(spans):
+                return super().box(tensor)
+            found = known if found is None else list(map(_around, found, known))
+        return super().box(tensor) if found is None else tuple(found)
+
+    def writers(self, tensor: str) -> list[int]:
+        return [p for p, s in enumerate(self.function.statements) if s.target == tensor]
+
+    def refuse(self, span: Place, message: str) -> NoReturn:
+        raise DerivativeError(Diagnostic(message, self.function.source, span, "write the derivative as a def"))
+
+    def new(self, wanted: str, kind: str) -> str:
+        """A name for a tensor of some type."""
+        own = self.fresh(wanted)
+        self.types[own] = kind
+        return own
+
+    def wide(self, tensor: str) -> str:
+        """The type in which derivatives of a tensor are added up."""
+        found = self.function.tensors[tensor]
+        return "float" if found.dtype.bits < 32 else spelling(found)
+
+    def zero(self, tensor: str) -> Expr:
+        return syntax.Cast("double", ZERO) if self.wide(tensor) == "double" else ZERO
+
+    def chain(self) -> ChainRule:
+        return ChainRule(self.function.source, {t: t for t in self.function.tensors}, self.box)
+
+    def places(self, position: int) -> tuple[Expr, ...]:
+        """The subscripts of what a statement writes, as they stand on a left-hand side."""
+        statement = self.function.statements[position]
+        return self.as_target(map(self._text, statement.subscripts), statement)
+
+    def as_target(self, subscripts: Iterable[Expr], statement: Statement) -> tuple[Expr, ...]:
+        """A bare name on the left would be an index, even if it is that of a size."""
+        return tuple(
+            syntax.Binary("+", s, syntax.Number("0"))
+            if isinstance(s, syntax.Name) and s.name not in statement.indices
+            else s
+            for s in subscripts
+        )
+
+    def outer(self, position: int) -> tuple[str, ...]:
+        """The indices that tell what a statement writes in a step."""
+        statement = self.function.statements[position]
+        steps = {step.index for step in statement.steps}
+        return tuple(i for i in statement.indices if i not in steps and i not in statement.reduction_indices)
+
+    def ranges(self, position: int, *, outer: bool = False) -> tuple[syntax.Range, ...]:
+        """The ranges of the indices of a statement, those that say what is written or all."""
+        statement, known = self.function.statements[position], self.spans[position]
+        steps = {step.index for step in statement.steps}
+        given = {r.index: r for r in statement.ranges}
+        wanted = self.outer(position) if outer else [i for i in statement.indices if i not in steps]
+        found: list[syntax.Range] = []
+        for index in wanted:
+            if index in given:
+                own = given[index]
+                found.append(syntax.Range(name(index), self._text(own.lower), self._text(own.upper)))
+            elif index in known:
+                found.append(range_text(index, known[index]))
+            else:
+                message = f"the range of {index} cannot be said for all sizes, so there is no derivative"
+                hint = f"add a range, such as `where {index} in 0:3`"
+                raise UnsaidError(Diagnostic(message, self.function.source, statement.span, hint))
+        return tuple(found)
+
+    def as_written(self, position: int) -> syntax.Statement:
+        """A statement of the def, with all its ranges."""
+        statement = self.written[position]
+        said = {c.index.name for c in statement.clauses if isinstance(c, syntax.Range)}
+        others = tuple(r for r in self.ranges(position) if r.index.name not in said)
+        return replace(statement, clauses=(*statement.clauses, *others), equivalent=None)
+
+    def check(self, position: int) -> None:
+        """Raises DerivativeError for a statement that moves and has no derivative where it stands."""
+        statement = self.function.statements[position]
+        if statement.scatters or ranges_of(statement.value):
+            self.refuse(statement.span, "what data choose among steps has no derivative here yet")
+        if statement.reduction not in (None, "+"):
+            plain = [s for s in statement.subscripts if not isinstance(s, Constant | Size)]
+            if not all(isinstance(s, Index) for s in plain) or len(set(plain)) < len(plain):
+                self.refuse(statement.span, f"`{statement.reduction}` has no derivative for elements such as these yet")
+        if self.first_wins and statement.reduction in ("max", "min"):
+            self.refuse(statement.span, "ties='first' is for reductions outside of such blocks")
+
+    def extremes(self, position: int) -> Extremes:
+        """The new value of a maximum or minimum, and how many of its values are it."""
+        statement = self.function.statements[position]
+        kind, outer = spelling(self.function.tensors[statement.target]), tuple(map(name, self.outer(position)))
+        wide, ranges = self.wide(statement.target), self.ranges(position)
+        own, ties = self.new(f"new_{statement.target}", kind), self.new(f"ties_{statement.target}", wide)
+        new, value = element(own, outer), self._text(statement.value)
+        is_new, was_new = syntax.Binary("==", value, new), syntax.Binary("==", self.old(position), new)
+        operator = f"{statement.reduction}="
+        made: list[syntax.Statement] = []
+        one = ONE if wide == "float" else syntax.Cast("double", ONE)
+        if not statement.initialise:
+            kept = self.ranges(position, outer=True)
+            made.append(statement_of(own, outer, "=", self.old(position), kept))
+            made.append(statement_of(own, outer, operator, value, ranges))
+            made.append(statement_of(ties, outer, "=", syntax.Conditional(was_new, one, ZERO), kept))
+        else:
+            made.append(statement_of(own, outer, f"{operator}!", value, ranges))
+        count = "+=!" if statement.initialise else "+="
+        made.append(statement_of(ties, outer, count, syntax.Conditional(is_new, one, ZERO), ranges))
+        return Extremes(tuple(made), is_new, was_new, element(ties, outer))
+
+    def old(self, position: int) -> Expr:
+        """The element that a statement writes, before it does."""
+        statement = self.function.statements[position]
+        return element(statement.target, tuple(map(self._text, statement.subscripts)))
+
+    def others(self, position: int, seed: Expr) -> tuple[tuple[syntax.Statement, ...], Expr]:
+        """What of ``seed`` reaches each factor of a product: all other factors, whatever of them is 0."""
+        statement = self.function.statements[position]
+        if not statement.initialise:
+            seed = product(seed, self.old(position))
+            if not statement.reduction_indices:
+                return (), seed
+        outer, wide = tuple(map(name, self.outer(position))), self.wide(statement.target)
+        value, one = self._text(statement.value), ONE if wide == "float" else syntax.Cast("double", ONE)
+        zeros, rest = self.new(f"zeros_{statement.target}", wide), self.new(f"nonzero_{statement.target}", wide)
+        is_zero, ranges = syntax.Binary("==", value, ZERO), self.ranges(position)
+        made = (
+            statement_of(zeros, outer, "+=!", syntax.Conditional(is_zero, one, ZERO), ranges),
+            statement_of(rest, outer, "*=!", syntax.Conditional(is_zero, one, value), ranges),
+        )
+        count, whole = element(zeros, outer), product(seed, element(rest, outer))
+        alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), whole, ZERO)
+        none = syntax.Binary("==", count, ZERO)
+        return made, syntax.Conditional(none, syntax.Binary("/", whole, value), alone)
+
+    def factor(self, position: int) -> tuple[tuple[syntax.Statement, ...], Expr]:
+        """What ``*=`` multiplies an element by."""
+        statement = self.function.statements[position]
+        if not statement.reduction_indices:
+            return (), self._text(statement.value)
+        outer, own = tuple(map(name, self.outer(position))), self.new("factor", self.wide(statement.target))
+        made = statement_of(own, outer, "*=!", self._text(statement.value), self.ranges(position))
+        return (made,), element(own, outer)
+
+    def all_of(
+        self, tensor: str, own: str, value: Callable[[tuple[Expr, ...]], Expr], *, from_zero: bool = False
+    ) -> syntax.Statement:
+        """A statement that writes all elements of a tensor that is shaped like another."""
+        box = self.box(tensor)
+        indices, ranges = self.whole(tensor)
+        if from_zero:
+            ranges = tuple(
+                syntax.Range(r.index, syntax.Number("0"), (last - first + 1).syntax())
+                for r, (first, last) in zip(ranges, box, strict=True)
+            )
+        return statement_of(own, indices, "=", value(indices), ranges)
+
+    def from_zero(self, tensor: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The subscripts of an array that has the elements of a tensor, counted from 0."""
+        return tuple(
+            i if not first.terms else syntax.Binary("-", i, first.syntax())
+            for i, (first, _) in zip(indices, self.box(tensor), strict=True)
+        )
+
+    def nest(self, written: Written, *, backwards: bool = False) -> list[Item]:
+        """What stands for each statement, in the blocks of the def or in blocks that take their steps backwards."""
+        return self._nest(range(len(self.function.statements)), 0, written, backwards)
+
+    def _nest(self, positions: Sequence[int], depth: int, written: Written, backwards: bool) -> list[Item]:
+        groups: list[list[int]] = []
+        steps: Step | None = None
+        for position in positions:
+            own = self.function.statements[position].steps[depth : depth + 1]
+            if own and steps is not None and own[0].number == steps.number:
+                groups[-1].append(position)
+            else:
+                groups.append([position])
+            steps = own[0] if own else None
+        found: list[Item] = []
+        for group in reversed(groups) if backwards else groups:
+            around = self.function.statements[group[0]].steps[depth : depth + 1]
+            if not around:
+                found += written(group[0])
+                continue
+            body = self._nest(group, depth + 1, written, backwards)
+            if body:
+                found.append(self._loop(around[0], group[0], body, backwards))
+        return found
+
+    def _loop(self, step: Step, position: int, body: Sequence[Item], backwards: bool) -> syntax.Loop:
+        lower, upper = self.bounds_of(step, position)
+        loop = syntax.Loop(name(step.index), lower, upper, tuple(body))
+        return reversed_loop(loop) if backwards else loop
+
+    def bounds_of(self, step: Step, position: int) -> tuple[Expr, Expr]:
+        """The range of a step, half-open."""
+        if step.lower is not None and step.upper is not None:
+            return self._text(step.lower), self._text(step.upper)
+        known = self.symbolic.ranges[position].get(step.index)
+        if known is None:
+            message = f"the range of {step.index} cannot be said for all sizes, so there is no derivative"
+            raise UnsaidError(Diagnostic(message, self.function.source, step.span, "add a range"))
+        return known[0].syntax(), (known[1] + 1).syntax()
+
+    def written_out(
+        self,
+        wanted: str,
+        inputs: Sequence[syntax.Parameter],
+        results: Sequence[syntax.Parameter],
+        parts: Sequence[tuple[str, Sequence[Item]]],
+    ) -> str:
+        """The text of a def, of parts with a comment each."""
+        head = syntax.Definition(name(wanted), tuple(inputs), tuple(results), ())
+        lines = [str(head).removesuffix("\n}")]
+        begun = {p.name.name for p in results}
+        for comment, items in parts:
+            lines += [f"{syntax.INDENT}# {comment}"] if items else []
+            for item in items:
+                named = with_repetitions_named(self._declared(item, begun), self.taken)
+                lines.append(textwrap.indent(str(named), syntax.INDENT))
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def _declared(self, item: Item, begun: set[str]) -> Item:
+        """The first statement of each tensor says its type."""
+        if isinstance(item, syntax.Loop):
+            return replace(item, body=tuple(self._declared(own, begun) for own in item.body))
+        target = item.target.name
+        if target in begun:
+            return replace(item, declared=None)
+        begun.add(target)
+        return replace(item, declared=syntax.Declared(self.types[target], self.dims.get(target)))
+
+    @staticmethod
+    def _text(expr: FunctionExpr) -> Expr:
+        return to_syntax(expr, {})
+
+
+def _around(one: Span, other: Span) -> Span:
+    return least([one[0], other[0]]), greatest([one[1], other[1]])
+
+
+def _moving(function: Function, wrt: Collection[str]) -> set[str]:
+    """The tensors of floats that depend on some inputs other than by conditions and integers."""
+    found = set(wrt)
+    grew = True
+    while grew:
+        grew = False
+        for statement in function.statements:
+            is_float = function.tensors[statement.target].dtype.is_float
+            if is_float and statement.target not in found and moved_by(found, statement.value):
+                found.add(statement.target)
+                grew = True
+    return found
+
+
+def moved_by(active: Collection[str], value: FunctionExpr) -> bool:
+    match value:
+        case _ if not value.dtype.is_float:
+            return False
+        case Read():
+            inside = value.boundary.value if value.boundary is not None else None
+            return value.tensor in active or (inside is not None and moved_by(active, inside))
+        case Select():
+            return moved_by(active, value.then) or moved_by(active, value.otherwise)
+        case _:
+            return any(moved_by(active, child) for child in children(value))
+
+
+def reads_its_target(statement: Statement) -> bool:
+    return any(isinstance(e, Read) and e.tensor == statement.target for e in walk(statement.value))
