@@ -16,15 +16,22 @@ from tcomp.mapping.machines.fitted.cputiles import SHARING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
+from tcomp.mapping.tiles.scanparts import LongScan, in_parts_of
+from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.mapping.tiles.splitting import split_clusters
 from tcomp.model.scop import Scop, extents
 
 
 def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
-    """Split the reductions whose tiles are few, however many threads there are: results must not depend on that."""
+    """Split the reductions whose tiles are few, however many threads there are: results must not depend on that.
+
+    Cumulative ones, which are summed twice in parts, stay whole where only one thread may run them.
+    """
     if options.tile_sizes is not None:
         return plan
+    if options.parallel:
+        plan = in_parts_of(plan, steps_of_scan)
     return split_clusters(plan, lambda scop, cluster: parts_of(machine, scop, cluster, options))
 
 
@@ -45,6 +52,8 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
     steps = math.prod(sizes[p] for p in positions)
     if math.prod(whole) * steps < SHARING.least_work:
         return 1
+    if scanned_position(scop, statement) is not None:
+        return 1
     tile = tile_sizes(machine, scop, cluster, tuple(range(cluster.rank)), options)
     tiles = math.prod(-(-extent // size) for extent, size in zip(whole, tile, strict=True))
     least, most = SHARING.least_steps, -(-SHARING.tiles // tiles)
@@ -52,6 +61,13 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
         least = max(SHARING.least_rows, min(least, SHARING.least_part // math.prod(whole)))
         most = SHARING.most_parts
     return max(1, min(most, steps // least, max(sizes[p] for p in positions)))
+
+
+def steps_of_scan(scan: LongScan) -> int:
+    """Steps of the parts in which a cumulative reduction with few rows is shared out; 0 leaves it whole."""
+    if scan.rows >= SHARING.tiles or scan.rows * scan.length < SHARING.least_work:
+        return 0
+    return min(SHARING.scan_part, -(-scan.rows * scan.length // SHARING.tiles))
 
 
 def _runs_along_rows(machine: Machine, scop: Scop, cluster: Cluster, tile: tuple[int, ...]) -> bool:

@@ -47,7 +47,7 @@ class _Fuser:
         self.scop: Scop = plan.scop
         self.clusters = plan.clusters
         self.options = options
-        self.stored = plan.stored
+        self.stored = plan.stored.union(*(p.storages for p in plan.parted))
         self.families = {storage: r.storages for r in plan.rescaled for storage in r.storages}
         home = {s: c.number for c in plan.clusters for s in c.statements}
         pairs = {(home[a], home[b]) for a, b in by_statements(plan.scop.dependences)}

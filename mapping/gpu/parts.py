@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from tcomp.grammar.tree.dataranges import ranges_of
@@ -12,6 +13,7 @@ from tcomp.mapping.machines.fitted.gpu import DEALING
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
+from tcomp.mapping.tiles.scanparts import LongScan, in_parts_of
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.splitting import PART_MULTIPLE, split_clusters
 from tcomp.model.scop import Scop
@@ -20,11 +22,24 @@ from tcomp.model.scop import Scop
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
     turning = {s for r in plan.rescaled for s in r.inside}
+    plan = in_parts_of(plan, functools.partial(steps_of_scan, options))
 
     def parts(scop: Scop, cluster: Cluster) -> int:
         return 1 if turning.issuperset(cluster.statements) else parts_of(gpu, scop, cluster, options)
 
     return split_clusters(plan, parts, apart=True)
+
+
+def steps_of_scan(options: MappingOptions, scan: LongScan) -> int:
+    """Steps of the parts of a cumulative reduction; 0 leaves it whole.
+
+    A thread sums the steps of its element, so parts have about as many elements as there are parts.
+    """
+    if options.split_reduction is not None:
+        return -(-scan.length // options.split_reduction)
+    if scan.length < DEALING.scan_length:
+        return 0
+    return -(-math.isqrt(scan.length - 1) // PART_MULTIPLE) * PART_MULTIPLE
 
 
 def parts_of(gpu: Gpu, scop: Scop, cluster: Cluster, options: MappingOptions) -> int:

@@ -123,6 +123,15 @@ class Rescaled:
 
 
 @dataclass(frozen=True, slots=True)
+class Parted:
+    """A cumulative reduction in parts of so many ``steps``, and the ``storages`` by which parts know of each other."""
+
+    statement: str
+    steps: int
+    storages: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Deal:
     """How one coordinate of a tile is dealt to threads.
 
@@ -354,7 +363,8 @@ class Plan:
     indices of the copy; after that ``merged`` names statements with two indices of each that became one
     (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
     (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
-    (``fusion/inlining.py``).  What is in ``stored`` must go through global memory; ``apart``
+    (``fusion/inlining.py``), ``parted`` are cumulative reductions in parts (``tiles/scanparts.py``).  What is in
+    ``stored`` must go through global memory; ``apart``
     names updates whose sums have a storage of their own (``tiles/apart.py``), ``kept`` what statements read from a
     temporary that is filled ahead of them (``fusion/keeping.py``).  On a GPU ``phases`` and ``dealt``
     say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``pipelines`` at which phases
@@ -378,6 +388,7 @@ class Plan:
     outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()
     rescaled: tuple[Rescaled, ...] = ()
+    parted: tuple[Parted, ...] = ()
     stored: frozenset[str] = frozenset()
     apart: tuple[str, ...] = ()
     kept: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -10,13 +10,14 @@ from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
-from tcomp.mapping.plan.values import Plan, Rescaled
+from tcomp.mapping.plan.values import Parted, Plan, Rescaled
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.running import can_run, running
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.rows import Row
 from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
 from tcomp.mapping.tiles.atomics import can_be_atomic, made_atomic
+from tcomp.mapping.tiles.scanparts import in_parts, long_scan
 from tcomp.mapping.tiles.splitting import split
 from tcomp.model.scop import Scop
 
@@ -48,6 +49,10 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("rescaled"):
         scop, family = _rescaled(scop, row)
         families.append(family)
+    scans = list[Parted]()
+    for row in source.rows("parted"):
+        scop, one = _parted(scop, row)
+        scans.append(one)
     for row in source.rows("split"):
         scop, storage = _split(scop, row)
         stored.add(storage)
@@ -57,13 +62,13 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
         apart.append(name)
     rows = list[tuple[str, tuple[str, ...]]]()
     for row in source.rows("kept"):
-        scop, one = _kept(scop, row)
-        rows.append(one)
+        scop, reads = _kept(scop, row)
+        rows.append(reads)
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
         scop, scop, tree, (), atomic=tuple(atomic), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs,
-        outlined=parts, inlined=names, rescaled=tuple(families), stored=frozenset(stored), apart=tuple(apart),
-        kept=tuple(rows),
+        outlined=parts, inlined=names, rescaled=tuple(families), parted=tuple(scans), stored=frozenset(stored),
+        apart=tuple(apart), kept=tuple(rows),
     )  # fmt: skip
 
 
@@ -124,6 +129,15 @@ def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
         return made.scop, Rescaled(name, steps, frozenset(), made.inside, made.last, carried, row.number("row", 0))
     parted, storages = rescaled(scop, weights, steps)
     return parted, Rescaled(name, steps, storages)
+
+
+def _parted(scop: Scop, row: Row) -> tuple[Scop, Parted]:
+    name, steps = row.text("statement"), row.number("steps")
+    scan = long_scan(scop, scop.by_name[name]) if name in scop.by_name else None
+    if scan is None or steps < 1 or scan.parts(steps) < 2:
+        raise PlanError(f"{row.where}: {name} is no cumulative reduction that has several parts of {steps} steps")
+    parted, storages = in_parts(scop, scan, steps)
+    return parted, Parted(name, steps, storages)
 
 
 def _split(scop: Scop, row: Row) -> tuple[Scop, str]:

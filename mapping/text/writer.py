@@ -48,6 +48,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
         "rescaled": [_rescaled(r) for r in plan.rescaled],
+        "parted": [{"statement": p.statement, "steps": p.steps} for p in plan.parted],
         "split": [_split(plan, storage) for storage in sorted(plan.stored)],
         "apart": [{"statement": name} for name in plan.apart],
         "kept": [{"storage": storage, "statements": names} for storage, names in plan.kept],

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import islpy as isl
 import numpy as np
 import pytest
 
 import tcomp as tc
 from tcomp.backends.c.loops.blockscans import BlockedValue, running_value
 from tcomp.backends.c.loops.scans import scan_below
+from tcomp.errors import LegalityError
+from tcomp.grammar import define
 from tcomp.loops.ir import Block, Execute, For, Variable, walk
+from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.tiles.scanparts import in_parts, long_scan, prove_parts
 from tcomp.mapping.tiles.scans import is_independent
+from tcomp.model.build import build
+from tcomp.model.scop import ScopStatement, Sizes
 
 pytestmark = pytest.mark.sweep(2)
 
@@ -187,3 +194,62 @@ def test_a_loop_that_goes_from_row_to_row_is_no_scan() -> None:
     skewed = f.compile(X, options=options, plan=text.replace(rows, rows.replace("(i0)", "(i0 + i1)")))
     assert "tc_running" not in skewed.source
     np.testing.assert_array_equal(skewed(X), X.cumsum(1))
+
+
+LONG = """
+def f(float(N,D) X) -> (sums, before, behind, low) {
+  sums(n,i)   +=! X(n,j) where i in 0:D, j in 0:i+1
+  before(n,i) +=! X(n,j) where i in 0:D, j in 0:i
+  behind(n,i) +=! X(n,j) * 2 where i in 3:D, j in i:D
+  low(n,i)   min=! X(n,j) where i in 0:D-1, j in i+1:D
+}
+"""
+
+
+def test_rows_that_are_few_and_long_are_shared_in_parts() -> None:
+    f = tc.define(LONG)["f"]
+    X = integers(2, 140_001)
+    kernel = f.compile(X)
+    plan = kernel.compilation.plan
+    assert [(p.statement, p.steps) for p in plan.parted] == [(f"S{n}", SHARING.scan_part) for n in range(4)]
+    sums, before, behind, low = kernel(X)
+    np.testing.assert_array_equal(sums, X.cumsum(1))
+    np.testing.assert_array_equal(before, X.cumsum(1) - X)
+    np.testing.assert_array_equal(behind, 2 * backwards(X)[:, 3:])
+    np.testing.assert_array_equal(low, np.minimum.accumulate(X[:, :0:-1], 1)[:, ::-1])
+    text = kernel.stages["place"]
+    assert f.compile(X, plan=text).source == kernel.source
+    with pytest.raises(tc.TcompError, match="S0 is no cumulative reduction that has several parts of 140001 steps"):
+        f.compile(X, plan=text.replace(f"steps = {SHARING.scan_part}", "steps = 140001", 1))
+
+
+def without(statement: ScopStatement, instance: isl.Point) -> ScopStatement:
+    domain = statement.domain.subtract(isl.Set.from_point(instance))
+    reads = tuple(read.intersect_domain(domain) for read in statement.reads)
+    return replace(statement, domain=domain, write=statement.write.intersect_domain(domain), reads=reads)
+
+
+@pytest.mark.parametrize("ranges", ["i in 0:D, j in 0:i+1", "i in 0:D-1, j in i+1:D", "i in 5:D, j in 3:i-1"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_parts_are_proved_to_have_each_step_and_each_element_once(ranges: str, steps: int) -> None:
+    text = f"def f(float(N,D) X) -> (Y) {{ Y(n,i) +=! X(n,j) where n in 0:N, {ranges} }}"
+    scop = build(define(text)["f"], Sizes({"N": 2, "D": 13}))
+    update = scop.by_name["S0"]
+    scan = long_scan(scop, update)
+    assert scan is not None
+    made = in_parts(scop, scan, steps)[0].statements
+    step = made[1].value.subscripts[-1]
+    prove_parts(scop, update, scop.by_name["S0f"], made, step)
+    for number, statement in enumerate(made):
+        wrong = [*made]
+        wrong[number] = without(statement, statement.domain.sample_point())
+        with pytest.raises(LegalityError, match="parts of S0 do not reduce every step of an element once"):
+            prove_parts(scop, update, scop.by_name["S0f"], wrong, step)
+
+
+@pytest.mark.parametrize("ranges", ["i in 0:D, j in 0:min(i+1,9)", "i in 0:D/2, j in 0:2*i+1", "i in 0:D, j in 0:D-i"])
+def test_only_what_has_one_new_step_an_element_runs_in_parts(ranges: str) -> None:
+    scop = build(
+        define(f"def f(float(N,D) X) -> (Y) {{ Y(n,i) +=! X(n,j) where {ranges} }}")["f"], Sizes({"N": 2, "D": 13})
+    )
+    assert long_scan(scop, scop.by_name["S0"]) is None

@@ -115,3 +115,11 @@ def test_threads_whose_part_a_loop_around_decides_take_turns() -> None:
     )
     operator = tc.define(text).grad
     np.testing.assert_array_equal(operator(g, i, target="simulator", options=options), operator.reference(g, i))
+
+
+def test_long_cumulative_sums_run_in_parts() -> None:
+    f = tc.define("def f(float(N) A) -> (s) { s(i) +=! A(j) where i in 0:N, j in 0:i+1 }").f
+    A = _data(600)
+    kernel = f.compile(A, target="simulator")
+    assert [(p.statement, p.steps) for p in kernel.compilation.plan.parted] == [("S0", 32)]
+    np.testing.assert_array_equal(kernel(A), A.cumsum())

@@ -399,6 +399,13 @@ class Sharing:
             "300x4096; sums down columns alone take as long as before"
         ),
     )
+    scan_part: int = fitted(
+        2048,
+        "elements",
+        "Elements of a part of a cumulative reduction at most: a tile of those by which parts are combined.",
+        machine="none",
+        how="2026-11-26: chosen, not measured; parts of 8192 begin each of their four tiles anew",
+    )
 
 
 SHARING = Sharing()

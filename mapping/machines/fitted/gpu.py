@@ -292,6 +292,13 @@ class Dealing:
         machine="NVIDIA H100",
         how=_FIRST_RUNS,
     )
+    scan_length: int = fitted(
+        512,
+        "elements",
+        "Elements from which on a cumulative reduction runs in parts: each thread sums all steps of its element.",
+        machine="none",
+        how="2026-11-26: by the count of additions, which parts lower to an eighth for 512 elements",
+    )
 
 
 DEALING = Dealing()
