@@ -115,7 +115,8 @@ class Launch:
     """One kernel of a launch sequence; ``grid`` and ``block`` are extents in x, y, z.
 
     ``arguments`` names, in order, what the kernel takes a pointer to: arguments and temporaries of the source, or
-    ``REPORT``; behind these it takes ``maps``, and the numbers of the ``steps`` that it runs in.  ``shared_bytes`` is
+    ``REPORT``; behind these it takes ``maps``, and the numbers of the ``steps`` that it runs in; in OpenCL then by how
+    many bytes each pointer is to be moved, where the program runs step by step.  ``shared_bytes`` is
     the dynamic shared memory.  ``lines`` maps lines of the text (counted from 1) to the statement that they execute.
     """
 

@@ -206,7 +206,6 @@ def test_batches_refuse_steps() -> None:
 def test_what_has_no_steps_yet_says_so() -> None:
     f, A = tc.define(IN_PLACE).jacobi, np.ones((4, 4))
     for attempt in (
-        lambda: f(A, 2, target="opencl"),
         lambda: f.bind(A=A),
         lambda: f.tune(A, 2, budget=1.0),
     ):

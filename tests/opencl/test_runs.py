@@ -24,6 +24,7 @@ from tcomp.model.scop import Sizes
 from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import OF_FLOATS
 from tests.cuda.compiled import compiled_text, data_for
+from tests.cuda.test_steps import FACTOR, HEAT, SCALED, heat
 from tests.cuda.texts import EXAMPLES
 from tests.opencl.here import NEEDS_DEVICE, assert_same
 from tests.targets import OPENCL
@@ -50,6 +51,16 @@ def test_examples(name: str) -> None:
     expected = operation.reference(*arrays)
     for kind in ("cpu", "gpu"):
         np.testing.assert_allclose(operation(*arrays, target=f"opencl:{kind}"), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_steps_are_launched_one_after_another_on_the_slices_that_they_name() -> None:
+    A = np.random.default_rng(0).random(40).astype(np.float32)
+    np.testing.assert_allclose(tc.define(HEAT).heat(A, 5, target="opencl"), heat(A, 5), rtol=1e-6)
+    assert_same(SCALED, small((5, 7))[::-1, ::-1])
+    half = small((6, 6))
+    matrix = half @ half.T + 9 * np.eye(6, dtype=np.float32)
+    found = tc.define(FACTOR).cholesky(matrix, target="opencl")
+    np.testing.assert_allclose(found, np.linalg.cholesky(matrix), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("source", ["float32", "float64", "int64", "uint64", "int8"])

@@ -32,6 +32,7 @@ from tcomp.mapping.machines.gpu import WARP, is_wide
 from tcomp.mapping.plan.values import Plan
 
 LONGEST_LINE = 110
+_BEHIND = "tc_behind"
 _WORD = re.compile(r"\bstep_\w+")
 
 BLOCKS_RESIDENT = 16
@@ -166,7 +167,7 @@ def _framed(
     index = writer.program.dialect.index
     head += [f"  const {index} {t} = {text};" for t, text in writer.thread_ids.items()]
     head += [f"  {line}" for line in writer.dialect.shared(writer.shared, dynamic)]
-    head += [f"  {line}" for line in _moved(writer, number)]
+    head += [f"  {line}" for line in (*_moved_by_launch(writer), *_moved(writer, number))]
     lines = (*head, *writer.lines, "}")
     where = tuple((len(head) + n, s) for n, s in writer.where)
     arguments = (*storages, *([REPORT] if REPORT in writer.used else []))
@@ -182,6 +183,8 @@ def _signature(writer: KernelWriter, number: int, name: str, maps: Sequence[str]
         parameters.append(writer.dialect.parameter("long long", "report", written=True, restricted=True))
     parameters += maps
     parameters += [f"const long long {step_parameter(step)}" for step in _steps(writer)]
+    if writer.dialect.moved:
+        parameters += [f"const long long {_BEHIND}{n}" for n in range(len(_in_program_order(writer)))]
     joined = f"{name}({', '.join(parameters)})"
     if len(joined) <= LONGEST_LINE:
         return [joined]
@@ -232,6 +235,17 @@ def _moved(writer: KernelWriter, number: int) -> list[str]:
         f"{_parameter(writer, number, s, writer.dialect.name(s))} = {_pointer(writer, s)} + {before};"
         for s, before in found
         if before
+    ]
+
+
+def _moved_by_launch(writer: KernelWriter) -> list[str]:
+    """Pointers to where the slices of a launch begin; the kernel gets the arrays, and how far it is to there."""
+    if not writer.dialect.moved:
+        return []
+    storages = writer.plan.scop.storages
+    return [
+        f"{_pointer(writer, s)} += {_BEHIND}{n} / {storages[s].dtype.itemsize};"
+        for n, s in enumerate(_in_program_order(writer))
     ]
 
 

@@ -21,7 +21,7 @@ from tcomp.backends.host.native import describe
 from tcomp.backends.opencl import devices
 from tcomp.backends.opencl.images import build
 from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
-from tcomp.backends.source import ALIGNMENT, REPORT, Argument, Source
+from tcomp.backends.source import ALIGNMENT, REPORT, Argument, Launch, Source
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
 
@@ -109,7 +109,8 @@ class OpenClRun:
     def __init__(self, source: Source, built: Any) -> None:
         self._source = source
         self._regions = tuple(_Region.of(a) for a in source.arguments)
-        self._launches = tuple(launch for launch in source.launches if 0 not in launch.grid)
+        self._first = {a.name: region.low for a, region in zip(source.arguments, self._regions, strict=True)}
+        self._launches = source.launches
         opencl = devices.opencl_module()
         try:
             self._kernels = tuple(opencl.Kernel(built, launch.kernel) for launch in self._launches)
@@ -147,8 +148,11 @@ class OpenClRun:
             held[temporary.name] = here.allocate(temporary.bytes) if temporary.bytes else None
         report = self._new_report(opencl, here) if source.checks else None
         held[REPORT] = report
-        for launch, kernel in zip(self._launches, self._kernels, strict=True):
-            kernel.set_args(*(held[name] for name in launch.arguments))
+        for number, *given in source.order:
+            launch, kernel = self._launches[number], self._kernels[number]
+            if 0 in launch.grid:
+                continue
+            kernel.set_args(*(held[name] for name in launch.arguments), *self._numbers(launch, given))
             every = tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
             opencl.enqueue_nd_range_kernel(queue, kernel, every, launch.block)
         for buffer, count in written:
@@ -161,6 +165,14 @@ class OpenClRun:
             found = tuple(int(w) for w in words) if words[2] else None
         queue.finish()
         return found
+
+    def _numbers(self, launch: Launch, given: Sequence[int]) -> Sequence[Any]:
+        """What a kernel takes behind its pointers where the program runs step by step: steps, and where slices are."""
+        if self._source.turns is None:
+            return ()
+        names = launch.arguments
+        behind = [own + self._first.get(name, 0) for name, own in zip(names, given, strict=False) if name != REPORT]
+        return [np.int64(n) for n in (*given[len(names) :], *behind)]
 
     @staticmethod
     def _new_report(opencl: Any, here: devices.Here) -> Any:

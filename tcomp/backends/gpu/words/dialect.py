@@ -62,6 +62,8 @@ class DeviceDialect(Dialect, ABC):
     ``zeros`` is a vector of 16 bytes without content, ``global_space`` stands in front of the type of what all blocks
     see.  ``from_lowest`` says that kernels get pointers to the lowest element of an array, and not to the first;
     ``meets_first`` that threads which go on to another tile wait in front of it, and not behind the one before.
+    Kernels are ``moved`` if launches can give them the beginnings of arrays only: behind everything else they take by
+    how many bytes each of their pointers is to be moved.
     """
 
     lanes: int
@@ -72,6 +74,7 @@ class DeviceDialect(Dialect, ABC):
     global_space: str
     from_lowest: bool
     meets_first: bool
+    moved: bool = False
 
     @abstractmethod
     def thread(self, axis: int) -> str:
