@@ -171,7 +171,10 @@ def test_faults_in_texts_are_found(fault: tuple[str, str, FindingKind | None]) -
 
 @pytest.mark.parametrize("name", ["nn", "nt"])
 def test_machine_code_of_a_tile_of_4096(name: str) -> None:
-    """One thread asks: of 82 instructions for a tile 4 multiply, none copies, and nobody meets."""
+    """One thread asks: of 82 instructions for a tile 4 multiply, none copies, and nobody meets.
+
+    Of 128 results of a thread pairs are exchanged, and eight stored at a time.
+    """
     source = _compilation(name, M=4096, N=4096, K=4096).source
     ((_, loops),) = loops_of(source, "sm_90a").items()
     loop = busiest_loop(loops, "HGMMA")
@@ -179,6 +182,7 @@ def test_machine_code_of_a_tile_of_4096(name: str) -> None:
     assert loop.total <= 90
     image = compile_image(source, "sm_90a")
     text = sass.disassemble(image)
+    assert text.count("STG.E") == text.count("STG.E.128") == 16 and text.count("SHFL.BFLY") == 64
     assert text.count("UTMALDG.2D") == 16 + (4 if name == "nn" else 1) and text.count("USETMAXREG") == 2
     assert image.kernels[0].spill_stores == 0 and image.kernels[0].registers == 168 and "C75" not in image.log
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.simulator.report import FindingKind
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.driver import Compilation
@@ -17,7 +16,6 @@ from tcomp.errors import LegalityError, PlanError
 from tcomp.grammar import define
 from tcomp.mapping.proof.legality import prove_complete
 from tests.cuda.compiled import compiled, data_for, run
-from tests.cuda.machine_code import busiest_loop, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.test_matrices import TEXTS, arrays_for
 from tests.cuda.texts import Text
@@ -124,14 +122,3 @@ def test_faults_in_texts_are_found(number: int) -> None:
     found = {f.kind for f in report.findings}
     wrong = any((results[n] != e).any() for n, e in data.expected.items())
     assert kind in found if kind else found or wrong, str(report)
-
-
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("name", ["nn", "nt"])
-def test_machine_code_of_4096(name: str) -> None:
-    source = _compilation(name, M=4096, N=4096, K=4096).source
-    ((_, loops),) = loops_of(source, "sm_90").items()
-    loop = busiest_loop(loops, "HGMMA")
-    assert loop.count("HGMMA") == 4 and loop.count("LDGSTS", "BAR") == 0 and loop.total <= 90
-    image = compile_image(source, "sm_90")
-    assert image.kernels[0].spill_stores == 0 and image.kernels[0].registers == 168 and "C75" not in image.log

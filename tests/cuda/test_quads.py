@@ -7,13 +7,10 @@ from dataclasses import replace
 import pytest
 
 import tcomp as tc
-from tcomp.backends.cuda.tools import sass
-from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.simulator.simulation import Settings
 from tcomp.driver import Compilation
 from tcomp.grammar import define
 from tests.cuda.compiled import compiled, data_for, run
-from tests.cuda.machine_code import loops_of
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.texts import Text
 
@@ -27,6 +24,7 @@ def _compilation(text: str, architecture: str, options: str = "", **sizes: int) 
 
 
 @NEEDS_COMPILER
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("architecture", "rows", "columns", "most"),
     [
@@ -69,13 +67,3 @@ def test_lanes_that_exchange_other_columns_store_wrong_results() -> None:
 )
 def test_others_are_stored_as_they_are(text: str, sizes: dict[str, int]) -> None:
     assert "tc_turn_quad(" not in _compilation(text, "sm_80", **sizes, M=64, K=64).source.text
-
-
-def test_machine_code_of_4096() -> None:
-    """Sixteen stores of 16 bytes a thread for 128 results, and an exchange of each pair."""
-    source = _compilation(BIASED, "sm_90", M=4096, N=4096, K=4096).source
-    loops_of(source, "sm_90")
-    image = compile_image(source, "sm_90")
-    text = sass.disassemble(image)
-    assert text.count("STG.E") == text.count("STG.E.128") == 16 and text.count("SHFL.BFLY") == 64
-    assert image.kernels[0].spill_stores == 0 and "C75" not in image.log
