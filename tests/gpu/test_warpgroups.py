@@ -28,7 +28,17 @@ def hopper(cupy: Any) -> Any:
     return cupy
 
 
-@pytest.mark.parametrize("options", ["route=async", "route=tensor", "route=tensor,blocks=2x2,split_reduction=1"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "warpgroups=false",
+        "route=async",
+        "route=tensor",
+        "route=tensor,blocks=2x2,split_reduction=1",
+        "route=tensor,persistent=3,tile_sizes=64x64,split_reduction=1",
+        "route=tensor,persistent=2,tile_sizes=128x128,stages=3,order=2,split_reduction=1",
+    ],
+)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", ["nn", "nt", "batches", "with what follows"])
 def test_results_are_right_every_time(hopper: Any, name: str, sizes: tuple[int, int, int], options: str) -> None:
@@ -41,10 +51,10 @@ def test_results_are_right_every_time(hopper: Any, name: str, sizes: tuple[int, 
         np.testing.assert_array_equal(hopper.asnumpy(result), expected)
 
 
-@pytest.mark.parametrize("route", ["async", "tensor"])
-def test_the_time_of_4096(hopper: Any, route: str) -> None:
+@pytest.mark.parametrize("given", ["warpgroups=false", "route=async", "route=tensor,persistent=0", "route=tensor"])
+def test_the_time_of_4096(hopper: Any, given: str) -> None:
     a, b = (hopper.asarray(x) for x in arrays_for([(4096, 4096), (4096, 4096)]))
-    operation, options = tc.define(TEXTS["nn"][0]).f, tc.MappingOptions(route=route)
+    operation, options = tc.define(TEXTS["nn"][0]).f, tc.MappingOptions.from_text(given)
 
     def best(call: Any) -> float:
         times = []
@@ -59,5 +69,5 @@ def test_the_time_of_4096(hopper: Any, route: str) -> None:
 
     own = best(lambda: operation(a, b, target="cuda", options=options))
     peer = best(lambda: hopper.matmul(a, b))
-    sys.stdout.write(f"\nroute={route}: {own:.3f} ms, CuPy {peer:.3f} ms, ratio {peer / own:.2f}\n")
+    sys.stdout.write(f"\n{given}: {own:.3f} ms, CuPy {peer:.3f} ms, ratio {peer / own:.2f}\n")
     assert own > 0
