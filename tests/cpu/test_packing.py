@@ -22,7 +22,7 @@ from tests.targets import CPU
 
 Use = Callable[..., None]
 
-pytestmark = pytest.mark.sweep(5, rest=2)
+pytestmark = pytest.mark.sweep(5)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TRANSPOSED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"

@@ -15,7 +15,7 @@ import tcomp as tc
 from tcomp.backends.host import toolchain
 from tcomp.errors import TcompError
 
-pytestmark = pytest.mark.sweep(8, rest=2)
+pytestmark = pytest.mark.sweep(8)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

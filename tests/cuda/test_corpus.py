@@ -34,7 +34,7 @@ from tests.corpus import EXPECTED_ERRORS, Case, Program
 from tests.cuda.compiled import Data, compiled, run
 from tests.cuda.simulated import NEEDS_COMPILER
 
-pytestmark = pytest.mark.sweep(10, rest=2)
+pytestmark = pytest.mark.sweep(10)
 
 PROGRAMS = [p for p in corpus.programs() if p.family not in EXPECTED_ERRORS]
 

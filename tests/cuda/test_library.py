@@ -12,7 +12,7 @@ from tests.library.case import Cases, Draw
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason="kernels cannot be simulated here"),
-    pytest.mark.sweep(8, rest=2),
+    pytest.mark.sweep(8),
 ]
 
 

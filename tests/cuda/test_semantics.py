@@ -19,7 +19,7 @@ from tests.cpu.test_semantics import INTEGERS, SPECIAL
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.programs import MATMUL, PROGRAMS, A, Array, B, C, integers
 
-pytestmark = [NEEDS_COMPILER, pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning"), pytest.mark.sweep(6, rest=2)]
+pytestmark = [NEEDS_COMPILER, pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning"), pytest.mark.sweep(6)]
 
 SMALL_TILES = MappingOptions(tile_sizes=(4, 8), threads=(8, 4))
 

@@ -16,7 +16,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.tolerance import Model, error_bounds
 from tests.numerics.exactly import RANDOM, Array
 
-pytestmark = pytest.mark.sweep(5, rest=2)
+pytestmark = pytest.mark.sweep(5)
 
 NEEDS_SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
