@@ -30,6 +30,9 @@ _TARGETS = {
     "cuda": ("cuda",),
     "opencl": ("opencl",),
 }
+OPERANDS = ("float16", "bfloat16", "int8", "uint8", "float32", "float64")
+"""Types whose products are multiplied by instructions for matrices."""
+
 _REPORT_SECONDS = 60.0
 
 
@@ -61,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--matrices", action="store_true", help="begin programs with products of large matrices of 16-bit floats"
+    )
+    parser.add_argument(
+        "--operands",
+        choices=OPERANDS,
+        default="",
+        metavar="TYPE",
+        help="begin programs with products of such elements, and draw `math`: %(choices)s",
     )
     parser.add_argument("--jobs", type=parse_count, default=1, help="processes that try programs (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write a reproducer of each failure to DIR")
@@ -100,7 +110,7 @@ def _request(values: argparse.Namespace) -> FuzzRequest:
     names = tuple(dict.fromkeys(name for target in values.target or () for name in target))
     settings = Settings(
         values.seconds, values.seed, names, values.jobs, values.keep, values.limit, values.reduction, values.programs,
-        values.matrices,
+        values.matrices, values.operands,
     )  # fmt: skip
     return FuzzRequest(settings, tuple(values.replay), values.statistics, values.gradients)
 

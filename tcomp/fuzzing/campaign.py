@@ -36,7 +36,7 @@ class Settings:
 
     It ends after so many ``programs``, too, unless that is None.  A case may take ``limit`` seconds of the processor,
     and making a failure small ``reduction_seconds``.  Reproducers are written to ``keep``; None writes none.
-    With ``matrices`` programs begin with large products of 16-bit floats.
+    With ``matrices`` programs begin with large products of 16-bit floats, with ``operands`` with those of a type.
     """
 
     seconds: float
@@ -48,6 +48,7 @@ class Settings:
     reduction_seconds: float
     programs: int | None = None
     matrices: bool = False
+    operands: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ class Campaign:
                 if self.settings.programs is not None and number >= self.settings.programs:
                     return
                 settings = self.settings
-                for event in worker.draw(Draw(settings.seed, number, settings.targets, settings.matrices)):
+                asked = Draw(settings.seed, number, settings.targets, settings.matrices, settings.operands)
+                for event in worker.draw(asked):
                     if self._stopped:
                         return
                     self._note(event)

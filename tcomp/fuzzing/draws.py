@@ -10,19 +10,28 @@ from tcomp.errors import MissingPackageError
 from tcomp.fuzzing.cases import ORDERS, Case
 from tcomp.fuzzing.options import MOST_ON_DEVICE, MOST_THREADS, random_machine, random_options
 from tcomp.fuzzing.programs.choices import Choices
+from tcomp.fuzzing.programs.exactness import is_exact
 from tcomp.fuzzing.programs.features import features
 from tcomp.fuzzing.programs.generation import Attempts, Scale, generate
 from tcomp.fuzzing.programs.programs import Program
 from tcomp.fuzzing.relations import RELATIONS
 from tcomp.fuzzing.rewriting import has_blocks
+from tcomp.grammar.ranges.ranges import infer
 from tcomp.mapping.machines.gpu import GPUS
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.values.operators import DTYPES
 
 STEPWISE = ("cpu", "simulator", "cuda")
 """The targets that run blocks of steps."""
 
 OPEN = "cpu"
 """The target that runs kernels with open sizes."""
+
+MATHS = ("exact", "tf32", "tf32x3")
+"""How products of floats may be computed."""
+
+SHORT = 2.0**11
+"""Up to here whole numbers have 11 bits."""
 
 _VARIATIONS = 1 << 16
 
@@ -32,13 +41,16 @@ class Draw:
     """Program ``number`` of a seed, for some of the targets ``cpu``, ``simulator``, ``cuda`` and ``opencl``.
 
     Targets may name an architecture, as ``simulator:sm_90`` does.  With ``matrices`` programs are others: each begins
-    with a product of matrices of 16-bit floats with long sides.
+    with a product of matrices of 16-bit floats with long sides.  With ``operands``, the name of a type, each begins
+    with a product of such elements, half of them have default options, and ``math`` is drawn for devices where factors
+    are exact with 11 bits.
     """
 
     seed: int
     number: int
     targets: tuple[str, ...]
     matrices: bool = False
+    operands: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +69,43 @@ def draw(asked: Draw) -> Drawn:
     """
     choices = Choices(random.Random(f"{asked.seed}/{asked.number}").randint)
     attempts = Attempts()
-    program = generate(choices, attempts, Scale(matrices=asked.matrices))
+    program = generate(choices, attempts, _scale(asked))
     stepwise = has_blocks(program.definition)
     targets = [t for t in asked.targets if t.partition(":")[0] in STEPWISE or not stepwise]
-    cases = [_case(choices, program, target, "same") for target in targets]
+    cases = [_case(choices, program, target, "same", asked) for target in targets]
     if targets:
-        cases.append(_variant(choices, program, choices.pick(targets)))
+        cases.append(_variant(choices, program, choices.pick(targets), asked))
     return Drawn(tuple(cases), features(program), attempts.counts)
 
 
-def _case(choices: Choices, program: Program, target: str, relation: str) -> Case:
+def _scale(asked: Draw) -> Scale:
+    return Scale(matrices=asked.matrices, operands=DTYPES[asked.operands] if asked.operands else None)
+
+
+def _case(choices: Choices, program: Program, target: str, relation: str, asked: Draw) -> Case:
     most = MOST_ON_DEVICE if target == "cuda" else MOST_THREADS
-    options = MappingOptions() if choices.chance(20) else random_options(choices, target, most)
+    usual = 50 if asked.operands else 20
+    options = MappingOptions() if choices.chance(usual) else random_options(choices, target, most)
+    if asked.operands and target.partition(":")[0] in ("simulator", "cuda") and _has_short_factors(program):
+        options = replace(options, math=choices.pick(MATHS))
     full = f"{target}:{choices.pick(_ARCHITECTURES[target])}" if target in _ARCHITECTURES else target
     variation, order = choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS)
     machine = random_machine(choices) if target == "cpu" and choices.chance(50) else None
     return Case(program, full, options, relation, variation, order, machine)
 
 
-def _variant(choices: Choices, program: Program, target: str) -> Case:
+def _has_short_factors(program: Program) -> bool:
+    """Whether products of floats are exact if their operands are rounded to 11 bits."""
+    function = program.function
+    return is_exact(function, infer(function, program.sizes), program.sizes, program.bits, SHORT)
+
+
+def _variant(choices: Choices, program: Program, target: str, asked: Draw) -> Case:
     """A case under a relation that changes the program; other layouts, if the one that is picked does not.
 
     Also where a package is missing without which the program has no data; the case is left out when it is executed.
     """
-    case = _case(choices, program, target, choices.pick([name for name in RELATIONS if name != "same"]))
+    case = _case(choices, program, target, choices.pick([name for name in RELATIONS if name != "same"]), asked)
     strided = replace(case, relation="strided")
     try:
         changed = RELATIONS[case.relation](Choices(random.Random(case.variation).randint), program)

@@ -42,6 +42,8 @@ _GPU: Mapping[str, Test] = {
     "temporary in shared memory": lambda made: any(b.space == "shared" for b in made.plan.buffers.values()),
     "temporary in registers": lambda made: any(b.space == "private" for b in made.plan.buffers.values()),
     "reduction shared by threads": lambda made: any(d.form == "shared" for d in made.plan.dealt.values()),
+    "matrices by warps": _in_text("tc_mma_"),
+    "matrices by warpgroups": _in_text("tc_wgmma_fence"),
     "reduction split between blocks": lambda made: bool(made.plan.stored),
     "barrier of a block": lambda made: "block" in made.plan.barriers.values(),
     "barrier of a warp": lambda made: "warp" in made.plan.barriers.values(),

@@ -172,6 +172,22 @@ class TestOptions:
         assert max(np.prod(o.threads or (1,)) for o in drawn) <= MOST_THREADS
 
 
+def test_programs_may_be_about_products_of_a_type() -> None:
+    drawn = [draw(Draw(1, number, ("simulator:sm_80",), operands="float32")) for number in range(20)]
+    assert {t.dtype.name for one in drawn for t in one.cases[0].program.function.inputs} == {"float32"}
+    assert {case.options.math for one in drawn for case in one.cases} == {"exact", "tf32", "tf32x3"}
+
+
+@pytest.mark.parametrize(
+    ("value", "largest"), [("A(m,k) * A(n,k)", 3.0), ("A(m,k) * (300 * A(n,k))", 900.0), ("A(m,k) + 300 * B(n,k)", 0.0)]
+)
+def test_factors_have_few_digits(value: str, largest: float) -> None:
+    text = f"def f(float(M,K) A, int(M,K) B) -> (C) {{ C(m,n) +=! {value} where m in 0:M, n in 0:M }}"
+    function, sizes = grammar.define(text)["f"], {"M": 4, "K": 4}
+    assert is_exact(function, infer(function, sizes), sizes, factors=largest)
+    assert largest == 0 or not is_exact(function, infer(function, sizes), sizes, factors=largest - 0.5)
+
+
 @pytest.mark.parametrize(
     ("sizes", "threads", "even"),
     [([5, 7, 33], [16, 4], [5, 8, 48]), ([5], [2, 3, 4], [6]), ([0, 16], [8], [0, 16]), ([], [8], [])],
@@ -216,14 +232,20 @@ class TestMachinery:
                 "warps": ("float(M,K) A", "B(n,d) = A(n,d) + 1 C(n,d) = B(n,d) + B(n,31-d)", {"M": 64, "K": 32}),
                 "sum": ("float(M) A", "C +=! A(m)", {"M": 1 << 23}),
                 "chain": ("float(M) A", "B(i) = A(i) C +=! B(i)", {"M": 4096}),
+                "halves": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 32, "K": 64}),
+                "groups": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
             },
         }
         found: set[str] = set()
-        for inputs, statements, sizes in wanted[target].values():
+        for name, (inputs, statements, sizes) in wanted[target].items():
             function = grammar.define(f"def f({inputs}) -> (C) {{ {statements} }}")["f"]
             machine = Machine(32, 16, 32, 4, last_cache=1 << 16, dots="avx2")
             bound = tuple(t.name for t in function.inputs if t.name == "W")
-            backend = CpuBackend(machine) if target == "cpu" else backend_of("simulator:sm_80")
+            backend = (
+                CpuBackend(machine)
+                if target == "cpu"
+                else backend_of("simulator:sm_90" if name == "groups" else "simulator:sm_80")
+            )
             with ISL.value:
                 made = Sizes(sizes, part=Part(bound) if bound else None)
                 found |= machinery(lower(function, made, MappingOptions(), backend), target)

@@ -51,14 +51,21 @@ def exact_limit(dtype: DType) -> float:
     return 2.0**53 if arithmetic_type(dtype) == FLOAT64 else 2.0**24
 
 
-def is_exact(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits: int = 0) -> bool:
+def is_exact(
+    function: Function, ranges: Ranges, sizes: Mapping[str, int], bits: int = 0, factors: float = math.inf
+) -> bool:
     """Whether a program has the same results in any order of evaluation, on the arrays of ``Program.data`` whose floats
-    are multiples of ``2**-bits``."""
-    return bounds_of(function, ranges, sizes, bits) is not None
+    are multiples of ``2**-bits``.
+
+    What sums of products of floats multiply must be at most so many such units: ``factors``.
+    """
+    return bounds_of(function, ranges, sizes, bits, factors) is not None
 
 
-def bounds_of(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits: int = 0) -> dict[str, float] | None:
-    """A bound on the finite elements of each tensor; None if a value may round."""
+def bounds_of(
+    function: Function, ranges: Ranges, sizes: Mapping[str, int], bits: int = 0, factors: float = math.inf
+) -> dict[str, float] | None:
+    """A bound on the finite elements of each tensor; None if a value may round, or a factor has too many digits."""
     given = (*function.inputs, *(t for t in function.outputs if t.name in function.needs_content))
     known = {
         t.name: Amount(float(largest_element(t.dtype)), bits if t.dtype.is_float else 0)
@@ -69,7 +76,10 @@ def bounds_of(function: Function, ranges: Ranges, sizes: Mapping[str, int], bits
         for number in _in_order(function, ranges):
             statement = function.statements[number]
             hull = ranges.domains[number].hull
-            value = _Amounts(known, sizes, hull).of(statement.value)
+            amounts = _Amounts(known, sizes, hull)
+            value = amounts.of(statement.value)
+            if statement.reduction == "+" and amounts.largest_factor(statement.value) > factors:
+                raise InexactError
             before = known.get(statement.target, Amount(0.0))
             count = _reduced_points(function, number, hull)
             start = Amount(0.0) if statement.initialise else before
@@ -130,6 +140,12 @@ class _Amounts:
     def of(self, expr: Expr) -> Amount:
         """What is known of the finite values of an expression.  Raises InexactError."""
         return _checked(self._value(expr), expr.dtype)
+
+    def largest_factor(self, expr: Expr) -> float:
+        """The largest factor of a product of floats, in units; 0 for anything else."""
+        if not (isinstance(expr, Binary) and expr.op == "*" and expr.dtype.is_float):
+            return 0.0
+        return max(amount.bound * 2.0**amount.bits for amount in map(self.of, (expr.lhs, expr.rhs)))
 
     def _value(self, expr: Expr) -> Amount:
         match expr:

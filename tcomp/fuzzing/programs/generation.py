@@ -37,6 +37,7 @@ from tcomp.values.operators import (
     UINT16,
     UINT32,
     UINT64,
+    DType,
 )
 
 MOST_STATEMENTS = 6
@@ -57,6 +58,7 @@ class Scale:
     Some products have ``product_points`` multiply-adds, since panels are packed, and reductions cut, only where that
     pays.  With ``floats`` the first input has a type of floats.  With ``matrices`` each begins with a product of
     matrices of 16-bit floats, of which some have ``matrix_points`` multiply-adds: enough for four warps together.
+    With ``operands`` each begins with a product of elements of that type.
     """
 
     points: int = 40_000
@@ -65,6 +67,7 @@ class Scale:
     matrix_points: int = 8_000_000
     floats: bool = False
     matrices: bool = False
+    operands: DType | None = None
 
 
 _TYPES = (
@@ -118,7 +121,7 @@ class _Builder:
 
     def build(self) -> Program:
         """The program."""
-        if self.scale.matrices or self.choices.chance(PRODUCTS):
+        if self.scale.matrices or self.scale.operands is not None or self.choices.chance(PRODUCTS):
             self._begin_with_product()
         else:
             self._declare_inputs()
@@ -138,7 +141,7 @@ class _Builder:
         """A sum of products as the first statement."""
         self.points = self.choices.pick((self.scale.large_points, self.scale.product_points, self.scale.points))
         most = self.scale.matrix_points if self.scale.matrices else self.points
-        product = Products(self.choices, most, self.scale.matrices).product()
+        product = Products(self.choices, most, self.scale.matrices, self.scale.operands).product()
         self.sizes |= product.sizes
         self.parameters += product.parameters
         self.inputs |= product.inputs

@@ -66,11 +66,15 @@ class _Operand:
 
 
 class Products:
-    """Makes products of at most so many multiply-adds; of long ``matrices`` of 16-bit floats, where asked."""
+    """Makes products of at most so many multiply-adds; of long ``matrices`` of 16-bit floats, where asked.
 
-    def __init__(self, choices: Choices, points: int, matrices: bool = False) -> None:
+    Operands are of one type if that is given.
+    """
+
+    def __init__(self, choices: Choices, points: int, matrices: bool = False, operands: DType | None = None) -> None:
         self._choices = choices
         self._matrices = matrices
+        self._types = (_SHORT if matrices else _TYPES) if operands is None else [(operands, operands)]
         self._points = points
         self._sizes: dict[str, int] = {}
         self._extents: dict[str, int] = {}
@@ -143,7 +147,7 @@ class Products:
         self, first: _Operand, second: _Operand, target: list[str], clauses: list[str], explicit: bool
     ) -> Product:
         choices = self._choices
-        dtypes = choices.pick(_SHORT if self._matrices else _TYPES)
+        dtypes = choices.pick(self._types)
         for operand in (first, second):
             if choices.chance(50):
                 operand.reordered(self._order(len(operand.dims)))
