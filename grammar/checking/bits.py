@@ -139,9 +139,14 @@ class _Integers:
         """Shifted to the right; where all bits leave, or the shift is none, it stays what it is."""
         return self.of("/", x, 1 << number) if 0 <= number < INT32.bits - 1 else None
 
+    def left(self, x: Expr, number: int) -> Expr | None:
+        """Shifted to the left, which is a product: subscripts that leave their type are outside of any tensor."""
+        return self.of("*", x, 1 << number) if 0 <= number < INT32.bits - 1 else None
+
 
 _ARITHMETIC = {
-    "bit_and": _Integers.both, "bit_or": _Integers.either, "bit_xor": _Integers.unlike, "shift_right": _Integers.right,
+    "bit_and": _Integers.both, "bit_or": _Integers.either, "bit_xor": _Integers.unlike, "shift_left": _Integers.left,
+    "shift_right": _Integers.right,
 }  # fmt: skip
 
 
@@ -160,11 +165,17 @@ def _runs(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _number(expr: Expr) -> int | None:
-    found = expr.operand if isinstance(expr, Cast) else expr
-    if isinstance(found, Unary) and found.op == "-":
-        number = _number(found.operand)
-        return None if number is None else -number
-    return int(found.value) if isinstance(found, Constant) and found.dtype.is_integer else None
+    """The value of a number, as its type holds it."""
+    match expr:
+        case Constant():
+            return int(expr.value) if expr.dtype.is_integer else None
+        case Cast() | Unary(op="-") if expr.dtype.is_integer:
+            number = _number(expr.operand)
+            if number is None:
+                return None
+            number = -number if isinstance(expr, Unary) else number
+            return int(expr.dtype.lowest) + (number - int(expr.dtype.lowest)) % (1 << expr.dtype.bits)
+    return None
 
 
 def _is_of_indices(expr: Expr, dtype: DType) -> bool:

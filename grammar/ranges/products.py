@@ -32,6 +32,9 @@ def bounds_of(expr: Expr, sizes: Mapping[str, int], hull: Mapping[str, Interval]
             arguments = [bounds_of(a, sizes, hull) for a in expr.arguments]
             known = [a for a in arguments if a is not None]
             return _bits_bounds(expr.intrinsic, known) if len(known) == len(arguments) else None
+        case Call(intrinsic="shift_left" | "shift_right", arguments=(shifted, by)) if expr.dtype.kind == "int":
+            value, amount = bounds_of(shifted, sizes, hull), bounds_of(by, sizes, hull)
+            return None if value is None or amount is None else _shift_bounds(expr, value, amount)
         case Cast() if expr.dtype.kind == "int" and expr.dtype.bits >= 32:
             return bounds_of(expr.operand, sizes, hull)
         case _:
@@ -58,6 +61,20 @@ def _binary_bounds(op: str, lhs: Interval, rhs: Interval) -> Interval | None:
             return max(lhs[0], rhs[0]), max(lhs[1], rhs[1])
         case _:
             return None
+
+
+def _shift_bounds(expr: Call, value: Interval, amount: Interval) -> Interval:
+    """Shifts by less than 0 or by all bits leave nothing but the sign; what leaves the type on the left wraps."""
+    whole = (int(expr.dtype.lowest), int(expr.dtype.highest))
+    near = amount[0] >= 0 and amount[1] < expr.dtype.bits
+    if expr.intrinsic == "shift_right":
+        if not near:
+            return min(value[0], 0), max(value[1], 0)
+        corners = [v >> a for v in value for a in amount]
+        return min(corners), max(corners)
+    corners = [v << a for v in value for a in amount] if near else []
+    inside = near and whole[0] <= min(corners) and max(corners) <= whole[1]
+    return (min(corners), max(corners)) if inside else whole
 
 
 def _bits_bounds(intrinsic: str, arguments: list[Interval]) -> Interval:
