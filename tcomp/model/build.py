@@ -215,7 +215,8 @@ class Builder:
         if stays and final:
             accumulator = tensor.name
         else:
-            accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box)
+            chosen = tensor.name if statement.scatters else ""
+            accumulator = self._temporary(f"{tensor.name}_acc{number}", statement.accumulator, box, chosen)
         element_domain = domain.lhs
         plain = names_elements(statement.subscripts, statement.indices)
         if plain:

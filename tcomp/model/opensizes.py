@@ -15,7 +15,7 @@ from typing import NoReturn
 import islpy as isl
 
 from tcomp.errors import CompileError, Diagnostic, ShapeError, Span
-from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
+from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter, to_pw_aff
 from tcomp.grammar.ranges.polynomials import Atom, Polynomial, Quotient
 from tcomp.grammar.ranges.ranges import Ranges, StatementDomain, infer
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
@@ -92,6 +92,10 @@ def open_program(function: Function, sizes: Sizes) -> OpenProgram:
             names = " and ".join(sizes.open)
             _refuse(function, f"the ranges of this statement are not linear in {names}", statement.span)
         domains.append(domain)
+        for subscript in opened.subscripts:
+            if not depends_on_data(subscript) and to_pw_aff(subscript, domain.domain.get_space(), sizes.values) is None:
+                names = " and ".join(sizes.open)
+                _refuse(function, f"this subscript is not linear in the indices and {names}", subscript.span)
     changed = replace(function, statements=tuple(statements))
     ranges = Ranges(largest.sizes, largest.boxes, tuple(domains), largest.warnings)
     around = Around(tuple(sizes.open), parameters.values.params(), open=True)
@@ -204,6 +208,8 @@ def _check_accesses(function: Function, boxes: Mapping[str, OpenBox], parameters
         for tensor, subscripts, span in (*accesses, (statement.target, statement.subscripts, statement.span)):
             chosen = [d for d, s in enumerate(subscripts) if depends_on_data(s)]
             box = boxes.get(tensor)
+            if box is None and chosen and function.tensors[tensor].role != "const":
+                _refuse(function, f"data choose an element of {tensor}, whose extents are no formulas of sizes", span)
             if box is None or not any(box.extents[d] is not None for d in chosen):
                 continue
             if not parameters.values.params().is_subset(box.elements.params()):

@@ -118,6 +118,11 @@ def test_rows_may_lie_apart(ops: tc.Module) -> None:
             {"N": RANGE, "M": 4},
             "has none for some sizes",
         ),
+        (
+            "def f(float(N) X) -> (Y) { Y(i) = 2.0 where i in 0:3*N  Y(N*i) = X(i) where i in 0:1 }",
+            {"N": RANGE},
+            "not linear in the indices and N",
+        ),
         ("def f(float(N) X) -> (S) { for t in 1:N { S(t) = X(t) } }", {"N": RANGE}, "its sizes cannot be left open"),
     ],
 )
@@ -199,6 +204,8 @@ def test_places_that_data_choose() -> None:
     assert (found == np.bincount([1, 1, 19, 5], minlength=20)).all()
     with pytest.raises(tc.TcompError, match=r"is 20 at m = 0, k = 0, but must lie in 0..19"):
         ops.chosen(x, np.array([20], "int32"))
+    with pytest.raises(tc.TcompError, match=r"is 20 at m = 0, k = 1, but must lie in 0..19"):
+        ops.counts(np.ones((3, 4), "float32"), np.array([1, 20, 19, 5], "int32"), x)
 
 
 @pytest.mark.sweep(8)
