@@ -221,3 +221,26 @@ def test_an_output_that_nothing_makes_is_an_error() -> None:
     parts = Parts(tc.networks.from_torch(nn.Tanh().eval(), X[0]))
     with pytest.raises(tc.NetworkError, match="no call makes the output"):
         parts.network()
+
+
+class Masked(nn.Module):  # type: ignore[misc]
+    """Attention as it is written by hand, with masks of all kinds."""
+
+    def forward(self, q: Any, keys: Any, each: Any, heads: Any) -> Any:
+        scores = q @ q.transpose(-1, -2)
+        causal = torch.full((5, 5), -1e9).triu(1)
+        found = [scores * 0.5 + keys, scores / 2.0 + each, scores * 0.5 + causal, scores + heads, scores / 2.0 + keys]
+        return tuple(torch.softmax(one, -1) @ q for one in found)
+
+
+def test_attention_with_a_mask_is_seen() -> None:
+    rng = torch.Generator().manual_seed(2)
+    given = tuple(torch.randn(shape, generator=rng) for shape in ((2, 3, 5, 4), (2, 1, 1, 5), (2, 1, 5, 5), (3, 5, 5)))
+    network = tc.networks.from_torch(Masked().eval(), given)
+    made, done = rewrite(network)
+    kinds = ["masked_by_keys", "divided_masked_by_each", "masked_by_all", "plain_masked_by_heads"]
+    kinds.append("divided_masked_by_keys")
+    assert {one.rule for one in done if one.rule.startswith("att")} == {f"attention_{kind}" for kind in kinds}
+    assert not any(call.function.startswith("softmax") for call in made.calls)
+    for mine, right in zip(made.reference(*given), Masked()(*given), strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-6)

@@ -6,9 +6,10 @@ and the test that goes over the table proves it.
 
 from __future__ import annotations
 
+from tcomp.networks.network import Definition
 from tcomp.networks.rewriting import families
 from tcomp.networks.rewriting.families import CONVOLUTION, CONVOLUTION_BIAS, LINEAR, LINEAR_BIAS
-from tcomp.networks.rewriting.rules import Rule, Word
+from tcomp.networks.rewriting.rules import Choice, Rule, Shapes, Word
 from tcomp.networks.texts import elements, layers
 
 _X = "float(I) X"
@@ -44,6 +45,40 @@ VIEWS = (
 )  # fmt: skip
 """What moves elements, and moves them again or back."""
 
+_HEADS = "float(B,H,M,E) Q, float(B,H,E,N) K, float(B,H,N,G) V"
+_PARTS: dict[str, Word] = {"product": families.PRODUCT, "softmax": families.SOFTMAX}
+
+
+def _attention(name: str, mask: str = "", scaled: str = "") -> Rule:
+    """softmax(Q K y + mask) V, where the mask has these axes and 1 for others, ``scaled`` by ``*`` or ``/`` or not."""
+    score, lines = "S", ["S = $product(Q, K)"]
+    if scaled:
+        lines.append(f"T(b,h,m,n) = S(b,h,m,n) {scaled} y")
+        score = "T"
+    if mask:
+        lines.append(f"W(b,h,m,n) = {score}(b,h,m,n) + mask({mask})")
+        score = "W"
+    lines += [f"P = $softmax({score})", "Y = $product(P, V)"]
+    extents = mask.upper().replace("0", "1")
+    factor = {"": "1.0", "*": "y", "/": "r"}[scaled]
+    after = ["U = $turned(K)", *["r = 1.0 / y"] * (scaled == "/")]
+    after.append(f"Y = $attention(Q, U, V{', mask' if mask else ''}, scale={factor})")
+
+    def attention(_: Choice, shapes: Shapes) -> Definition:
+        given = (shapes["mask"], (*shapes["Q"][:-1], shapes["K"][-1])) if mask else (None, ())
+        return layers.attention(4, False, *given)
+
+    return Rule(
+        name, f"{_HEADS}{', float y' if scaled else ''}{f', float({extents}) mask' if mask else ''}", "\n".join(lines),
+        "\n".join(after), words=_PARTS,
+        derived={"turned": lambda *_: elements.permute((0, 1, 3, 2)), "attention": attention},
+        numbers=frozenset("y" if scaled else ""), reassociates=True,
+    )  # fmt: skip
+
+
+MASKS = {"keys": "b,0,0,n", "all": "0,0,m,n", "each": "b,0,m,n", "heads": "0,h,m,n", "whole": "b,h,m,n"}
+"""What has a mask of its own: the keys of a batch, each query, each of a batch, or of heads, or all of these."""
+
 FORMS = (
     Rule("reciprocal_root", _X, "T(i) = sqrt(X(i))\nY(i) = 1.0 / T(i)", "Y(i) = rsqrt(X(i))", reassociates=True),
     Rule("silu", _X, "S(i) = sigmoid(X(i))\nY(i) = X(i) * S(i)", "Y(i) = X(i) * sigmoid(X(i))"),
@@ -71,20 +106,11 @@ FORMS = (
              numbers=frozenset("z"), reassociates=True)
         for square, body in (("by_power", "pow(D(i,k), 2.0)"), ("by_product", "D(i,k) * D(i,k)"))
     ),
-    Rule("attention", "float(B,H,M,E) Q, float(B,H,E,N) K, float(B,H,N,G) V, float y",
-         "S = $product(Q, K)\nT(b,h,m,n) = S(b,h,m,n) * y\nP = $softmax(T)\nY = $product(P, V)",
-         "U = $turned(K)\nY = $attention(Q, U, V, scale=y)",
-         words={"product": families.PRODUCT, "softmax": families.SOFTMAX},
-         derived={"turned": lambda *_: elements.permute((0, 1, 3, 2)),
-                  "attention": lambda *_: layers.attention(4, False, None, ())},
-         numbers=frozenset("y"), reassociates=True),
-    Rule("attention_divided", "float(B,H,M,E) Q, float(B,H,E,N) K, float(B,H,N,G) V, float y",
-         "S = $product(Q, K)\nT(b,h,m,n) = S(b,h,m,n) / y\nP = $softmax(T)\nY = $product(P, V)",
-         "U = $turned(K)\nr = 1.0 / y\nY = $attention(Q, U, V, scale=r)",
-         words={"product": families.PRODUCT, "softmax": families.SOFTMAX},
-         derived={"turned": lambda *_: elements.permute((0, 1, 3, 2)),
-                  "attention": lambda *_: layers.attention(4, False, None, ())},
-         numbers=frozenset("y"), reassociates=True),
+    _attention("attention", scaled="*"),
+    _attention("attention_divided", scaled="/"),
+    *(_attention(f"attention_masked_by_{what}", mask, "*") for what, mask in MASKS.items()),
+    *(_attention(f"attention_divided_masked_by_{what}", MASKS[what], "/") for what in ("keys", "all", "each")),
+    *(_attention(f"attention_plain_masked_by_{what}", MASKS[what]) for what in ("heads", "whole")),
 )  # fmt: skip
 """What exporters write as several operators though it is one."""
 
