@@ -40,8 +40,10 @@ def export(net: CompiledNetwork, folder: Path, name: str) -> tuple[Path, ...]:
     interfaces = {number: _interface(step, f"{name}_kernel{number}") for number, step in first.items()}
     sources, headers = _kernels(interfaces, name)
     offsets, weights = _weights(net)
-    headers[f"{name}.h"] = _header(net, name)
-    sources[f"{name}.c"] = _driver(net, name, interfaces, offsets, len(weights))
+    results = _whole(net.places.bytes)
+    block = results + _whole(max(one.variants[0].source.scratch_bytes for one in interfaces.values()))
+    headers[f"{name}.h"] = _header(net, name, block)
+    sources[f"{name}.c"] = _driver(net, name, interfaces, offsets, len(weights), results, block)
     extra = tuple(dict.fromkeys(flag for one in interfaces.values() for flag in one.variants[0].source.flags))
     made = {file: text.encode() for file, text in (headers | sources).items()}
     made |= {"main.c": _example(net, name).encode(), "weights.bin": weights}
@@ -108,15 +110,15 @@ def _title(net: CompiledNetwork) -> str:
     return f"/* {net.network.name}: made by tcomp.  Parts that come from tcomp: Apache License 2.0. */"
 
 
-def _header(net: CompiledNetwork, name: str) -> str:
+def _header(net: CompiledNetwork, name: str, block: int) -> str:
     lines = [_title(net), f"#ifndef {name.upper()}_H", f"#define {name.upper()}_H"]
     lines += [
         "",
         "#include <stdint.h>",
         "",
         f"#define {name.upper()}_ABI {ABI}",
-        f"/* What {name}_with needs for results between kernels: so many bytes, aligned to {_ROOM}. */",
-        f"#define {name.upper()}_BYTES {_block(net)}",
+        f"/* What {name}_with needs for results and for kernels: so many bytes, aligned to {_ROOM}. */",
+        f"#define {name.upper()}_BYTES {block}",
         "",
         "#ifdef __cplusplus",
         'extern "C" {',
@@ -137,9 +139,15 @@ def _header(net: CompiledNetwork, name: str) -> str:
 
 
 def _driver(
-    net: CompiledNetwork, name: str, interfaces: dict[int, Interface], offsets: dict[str, int], size: int
+    net: CompiledNetwork,
+    name: str,
+    interfaces: dict[int, Interface],
+    offsets: dict[str, int],
+    size: int,
+    results: int,
+    block: int,
 ) -> str:
-    """The function that calls the kernels."""
+    """The function that calls the kernels; their memory lies behind the ``results`` in the ``block``."""
     lines = [_title(net), "#include <stdio.h>", "#include <stdlib.h>", ""]
     lines += [f'#include "{name}.h"', *(f'#include "{one.name}.h"' for one in interfaces.values()), ""]
     lines += ["static char *weights;", "", f"int {name}_load(const char *file) {{"]
@@ -163,17 +171,19 @@ def _driver(
                 base = f"(char *){ends[root]}" if root in ends else "block"
             kind = "const void *" if argument.role == "input" else "void *"
             arguments.append(f"({kind})({base} + {offset})")
-        lines.append(f"  if (!status) status = {one.name}({', '.join(arguments)});")
+        own = one.variants[0].source.scratch_bytes
+        arguments += [f"block + {results}"] * (own > 0)
+        lines.append(f"  if (!status) status = {one.name}{'_in' if own else ''}({', '.join(arguments)});")
     lines += ["  return status;", "}", "", f"int {name}({', '.join(_ends(net))}) {{"]
-    lines += [f"  void *const memory = aligned_alloc({_ROOM}, {_block(net)});", "  if (!memory) return 2;"]
+    lines += [f"  void *const memory = aligned_alloc({_ROOM}, {block});", "  if (!memory) return 2;"]
     names = ", ".join([*ends.values(), "memory"])
     lines += [f"  const int status = {name}_with({names});", "  free(memory);"]
     return "\n".join([*lines, "  return status;", "}", ""])
 
 
-def _block(net: CompiledNetwork) -> int:
-    """The bytes of the block for results between kernels."""
-    return max(1, -(-net.places.bytes // _ROOM)) * _ROOM
+def _whole(count: int) -> int:
+    """So many bytes and what is left of the last line, at least one."""
+    return max(1, -(-count // _ROOM)) * _ROOM
 
 
 def _example(net: CompiledNetwork, name: str) -> str:

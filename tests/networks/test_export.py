@@ -78,6 +78,7 @@ def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
     library = ctypes.CDLL(str(tmp_path / "out" / "libsmall.so"))
     assert library.small_load(str(tmp_path / "out" / "weights.bin").encode()) == 0
     header = (tmp_path / "out" / "small.h").read_text()
+    assert "_in(" in (tmp_path / "out" / "small.c").read_text()  # kernels get their memory, and ask for none
     count = int(re.search(r"SMALL_BYTES (\d+)", header)[1])  # type: ignore[index]
     memory, found = np.zeros(count + 128, "u1"), [np.zeros_like(right) for right in expected]
     start = memory.ctypes.data + -memory.ctypes.data % 64
