@@ -28,6 +28,7 @@ from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop, Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.running import as_reductions, prove_running
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between
 from tcomp.model.stepwise.wavefronts import Wavefronts, in_wavefronts, prove_wavefronts
@@ -178,7 +179,8 @@ def lower_stepwise(
         count = None if given is None else len(_HEAD.findall(given))
         fronts = options.fusion_strategy != "min" if given is None else bool(_WAVES.search(given))
         launched = machine is None
-        cutter, pieces, waves = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched))
+        exact = not options.fast_math
+        cutter, pieces, waves = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched, exact))
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -218,13 +220,18 @@ def _cut(
     count: int | None,
     wavefronts: bool,
     launched: bool,
+    exact: bool,
 ) -> tuple[Cutter, Pieces, Wavefronts | None]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
+    Blocks that are running reductions are reductions first, sums of floats unless they are to be ``exact``.
     Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.  Where the text has no
     tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
     """
     ranges = infer(function, sizes.values)
+    while (running := as_reductions(function, ranges, not exact)) is not None:
+        function, ranges = running.after, infer(running.after, sizes.values)
+        prove_running(running, ranges)
     waves = in_wavefronts(function, ranges, launched) if wavefronts else None
     if waves is not None:
         function, ranges = waves.after, infer(waves.after, sizes.values)

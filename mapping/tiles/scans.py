@@ -19,12 +19,14 @@ from tcomp.model.scop import Scop, ScopStatement
 def scanned_position(scop: Scop, statement: ScopStatement) -> int | None:
     """The position of an index of an update along which it is a cumulative reduction, None if there is none.
 
+    A product of two tensors is one where both have the same indices: the tile of a contraction would run over others.
     All steps of a result must be steps of those at greater values of the index, with the same terms: no term names
     the index.  Some results have more steps than others.
     """
     if statement.kind != "update" or not statement.plain or statement.reduction_rank != 1:
         return None
-    if recognise_contraction(statement) is not None:
+    contraction = recognise_contraction(statement)
+    if contraction is not None and (contraction.m or len(contraction.n) > 1):
         return None
     start = next((s for s in scop.statements if s.kind == "init" and s.target == statement.target), None)
     if start is None or start.indices != statement.indices[:-1]:

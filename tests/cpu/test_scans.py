@@ -45,6 +45,7 @@ def backwards(X: Array) -> Array:
 SCANS: dict[str, tuple[str, Any]] = {
     "sums": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i+1", lambda X: X.cumsum(1)),
     "sums of those before": ("Y(n,i) +=! X(n,j) where i in 0:D, j in 0:i", lambda X: X.cumsum(1) - X),
+    "sums of squares": ("Y(n,i) +=! X(n,j) * X(n,j) where i in 0:D, j in 0:i+1", lambda X: (X * X).cumsum(1)),
     "extrema": ("Y(n,i) max=! X(n,j) where i in 0:D, j in 0:i+1", lambda X: np.maximum.accumulate(X, 1)),
     "every other step": ("Y(n,i) +=! X(n,j) where i in 0:D/2, j in 0:2*i+1", lambda X: X.cumsum(1)[:, ::2]),
     "down the columns": ("Y(i,d) +=! X(j,d) where i in 0:N, j in 0:i+1", lambda X: X.cumsum(0)),

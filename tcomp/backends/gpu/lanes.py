@@ -11,7 +11,7 @@ from tcomp.backends.gpu.words.dialect import DeviceDialect
 from tcomp.backends.gpu.words.guards import readable
 from tcomp.backends.gpu.words.spelling import expression_text
 from tcomp.backends.gpu.writer import Body, KernelWriter
-from tcomp.grammar.tree.syntax import statements
+from tcomp.grammar.tree.syntax import Statement, statements
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import (
     Execute,
@@ -143,8 +143,7 @@ def _in_words(writer: KernelWriter, statement: ScopStatement) -> str:
     if statement.name in {copy_of(reader) for _, readers in writer.plan.kept for reader in readers}:
         (read,) = statement.reads
         return f"rows of {writer.program.dialect.name(storage_of(read))} are kept"
-    texts = list(statements(writer.program.function.definition.body))
-    written = texts[writer.program.numbers[statement.origin]]
+    written = _written(writer, statement)
     match statement.kind:
         case "init":
             return f"{writer.program.function.statements[statement.origin].target} starts"
@@ -152,6 +151,14 @@ def _in_words(writer: KernelWriter, statement: ScopStatement) -> str:
             return f"{writer.program.function.statements[statement.origin].target} is stored"
         case _:
             return textwrap.shorten(str(written), LONGEST_COMMENT, placeholder=" ...")
+
+
+def _written(writer: KernelWriter, statement: ScopStatement) -> Statement:
+    """The statement in the text of the program; blocks that were written anew have others of their numbers."""
+    texts = list(statements(writer.program.function.definition.body))
+    number, span = writer.program.numbers[statement.origin], writer.program.function.statements[statement.origin].span
+    own = texts[min(number, len(texts) - 1)]
+    return own if own.span == span else next((text for text in texts if text.span == span), own)
 
 
 def _path(node: LoopNode, mark: str) -> tuple[Sequence[LoopNode], Scope]:
