@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tcomp.backends.source import ALIGNMENT, REPORT, Launch, Source
 from tcomp.export.interface import ABI, REPORT_WORDS, Interface, Variant, demanded, described, title
+from tcomp.export.turns import launched_in_turn
 
 _ROOM_ALIGNMENT = 256
 """Where parts of the scratch memory begin: as CUDA's allocators do."""
@@ -126,7 +127,9 @@ def _functions(interface: Interface, variant: Variant) -> list[str]:
         places[REPORT] = "tc_report"
         lines += [f"  CUdeviceptr tc_report = scratch + {report};"]
         lines += [f"  status = cuMemsetD8Async(tc_report, 0, {8 * REPORT_WORDS}, stream);"]
-    for launch in source.launches:
+    if source.turns is not None:
+        lines += launched_in_turn(source, kernels, places)
+    for launch in source.launches if source.turns is None else ():
         if 0 not in launch.grid:
             lines += _launch(launch, kernels.index(launch.kernel), places)
     return [*lines, "  return status;", "}", "", *(_check(symbol, source) if source.checks else ())]

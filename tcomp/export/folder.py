@@ -40,8 +40,8 @@ def export(
         raise TcompError(f"kernels for the target {target} are not exported; those for cpu, cuda and opencl are")
     if architectures is not None and kind != CUDA:
         raise TcompError("architectures are for kernels of a GPU")
-    if any(variant.source.turns is not None for variant in variants):
-        raise TcompError(f"{function.name} runs step by step, and kernels for GPUs that do are not exported")
+    if kind == OPENCL and any(variant.source.turns is not None for variant in variants):
+        raise TcompError(f"{function.name} runs step by step, and kernels for OpenCL that do are not exported")
     # A launcher makes no maps of tensors: threads fetch by themselves.
     variants = [replace(v, source=v.source.otherwise or v.source) for v in variants]
     interface = interface_of(function, variants, name, opencltext.OWN if kind == OPENCL else ())
@@ -133,9 +133,11 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
             made[f"{symbol}.ptx"] = compile_image(variant.source, own).ptx.encode()
     made[f"{name}.h"] = cudatext.header(interface).encode()
     made[f"{name}.c"] = cudatext.launcher(interface, done).encode()
-    made[f"{name}.json"] = cudatext.facts(interface, done).encode()
-    made[f"{name}_cupy.py"] = cudatext.cupy_loader(interface).encode()
-    made[f"{name}_torch.py"] = cudatext.torch_loader(interface).encode()
+    in_turn = any(variant.source.turns is not None for variant in interface.variants)
+    if not in_turn:
+        made[f"{name}.json"] = cudatext.facts(interface, done).encode()
+        made[f"{name}_cupy.py"] = cudatext.cupy_loader(interface).encode()
+        made[f"{name}_torch.py"] = cudatext.torch_loader(interface).encode()
     flags = " ".join(f for v in interface.variants[:1] for f in v.source.flags if f != ANYWHERE)
     general = not any(is_of_one_generation(v.source.text) for v in interface.variants)
     made_for = max(generation_of(own, v.source.text) for v in interface.variants)
@@ -143,8 +145,8 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
     notes += [
         f"The kernels were laid out for {own}. Machine code is there for {', '.join(done)}. {newer}",
         (
-            f"The launcher `{name}.c` needs `cuda.h` and the driver's library: `cc -c {name}.c`, link with `-lcuda`. "
-            f"`{name}_cupy.py` and `{name}_torch.py` load the same machine code into Python."
+            f"The launcher `{name}.c` needs `cuda.h` and the driver's library: `cc -c {name}.c`, link with `-lcuda`."
+            + ("" if in_turn else f" `{name}_cupy.py` and `{name}_torch.py` load the same machine code into Python.")
         ),
         f"To compile a kernel again: `nvcc -std=c++17 {flags + ' ' if flags else ''}-cubin -arch={made_for} FILE.cu`.",
     ]

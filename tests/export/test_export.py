@@ -356,6 +356,52 @@ def test_gpu_kernels_are_launched_as_tcomp_launches_them(tmp_path: Path) -> None
     assert json.loads((tmp_path / "softmax.json").read_text())["abi"] == 1
 
 
+STEPS = """def f(float(T,N) X) -> (U) {
+  S(0,i) = 0.0 where i in 0:N
+  for t in 1:T { S(t,i) = S(t-1,i) + t * X(t,i) }
+  U(i) = S(T-1,i)
+}"""
+
+
+@needs_gcc
+def test_what_runs_step_by_step_is_launched_in_loops(tmp_path: Path) -> None:
+    pytest.importorskip("nvidia")
+    kernel = tc.define(STEPS).f.compile(sizes={"T": 9, "N": 5}, target="cuda:sm_80")
+    kernel.export(tmp_path, architectures=["sm_80"])
+    source = kernel._source
+    assert source.turns is not None and len(source.turns) == 10
+    assert (tmp_path / "f.c").read_text().count("cuLaunchKernel") < 7
+    (tmp_path / "cuda.h").write_text(FAKE_CUDA)
+    # The driver tells where the arguments are, and as many numbers behind them as there are steps.
+    told = 'for (int n = 0; n < (*(char *)f - 48); n++) printf(" %lld", *(long long *)passed[n]); puts("");'
+    driver = FAKE_DRIVER.replace("strcpy(names[known], n);", "names[known][0] = COUNT(n); strcpy(names[known] + 1, n);")
+    driver = (
+        driver.replace("(char *)f, gx", "(char *)f + 1, gx")
+        .replace('%u\\n"', '%u"')
+        .replace("fflush", f"{told} fflush")
+    )
+    counts = {launch.kernel: len(launch.arguments) + len(launch.steps) for launch in source.launches}
+    known = " : ".join(f'!strcmp(n, "{name}") ? {48 + count}' for name, count in counts.items())
+    (tmp_path / "driver.c").write_text(f"#define COUNT(n) ({known} : 48)\n{driver}")
+    room = f"static char room[{16 + source.scratch_bytes}];"
+    program = 'f_load(&m, ".") || f(&m, 4096, 8192, (CUdeviceptr)room, 0)'
+    (tmp_path / "use.c").write_text(
+        f'#include "f.h"\n#include <stdio.h>\n{room}\n'
+        f'int main(void) {{ f_module m; printf("%lld\\n", (long long)room); return {program}; }}\n'
+    )
+    done = run("gcc", *WARNINGS, "-I.", "use.c", "f.c", "driver.c", "-o", "use", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    base, _, *lines = run("./use", folder=tmp_path).stdout.splitlines()
+    places = {"X": 4096, "U": 8192} | {t.name: int(base) + t.offset for t in source.temporaries}
+    wanted = []
+    for number, *given in source.turns:
+        launch = source.launches[number]
+        own = [places[name] + behind for name, behind in zip(launch.arguments, given, strict=False)]
+        extents = launch.kernel, *launch.grid, *launch.block, launch.shared_bytes
+        wanted.append(" ".join(map(str, (*extents, *own, *given[len(own) :]))))
+    assert lines == wanted
+
+
 def test_loaders_are_programs(tmp_path: Path) -> None:
     pytest.importorskip("nvidia")
     kernel = tc.define(LOOKUP).lookup.compile(sizes={"V": 5, "D": 3, "N": 4}, target="cuda:sm_80")
