@@ -108,6 +108,14 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 2, "M": 2},
     ),
+    "places that are no sums, and floats beside doubles": (
+        (
+            "def f(double(N) X, float(N) Z) -> (S, float(N) F) { S(t) = X(t)  F(t) = Z(t)"
+            " for t in 1:N { for q in 0:2 {"
+            " S(t) = S(t-1) + X(t*q % 3) * S(t*q/3)  F(t) = float(F(t) * X(t)) + Z(t-1) } } }"
+        ),
+        {"N": 3},
+    ),
 }
 
 

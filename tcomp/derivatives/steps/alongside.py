@@ -115,7 +115,8 @@ class _Alongside(InPlace):
                 before = product(here, factor)
         value: Expr = ZERO
         adjoints = self.chain().push(statement.value, seed, guards)
-        parts = [self._part(a) for a in adjoints if a.read.tensor in self.moving]
+        moving = [a for a in adjoints if a.read.tensor in self.moving]
+        parts = [self.cast(self._part(a), statement.target, statement) for a in moving]
         for number, part in enumerate(parts):
             value = part if not number else total(value, part)
         if goes_on and before is not None:

@@ -18,13 +18,23 @@ from tcomp.derivatives.gathering.folds import FOLDS, read_inside
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, rigid_indices
 from tcomp.derivatives.saving import check_save
 from tcomp.derivatives.steps.inplace import InPlace, moved_by, reads_its_target
-from tcomp.derivatives.steps.intervals import interval
+from tcomp.derivatives.steps.intervals import interval, lies_in, may_stand_left
 from tcomp.derivatives.steps.nests import Item, mentioned, statements_in
-from tcomp.derivatives.text import ZERO, Expr, conjunction, element, name, names_in, product, shortest, total
+from tcomp.derivatives.text import (
+    ZERO,
+    Expr,
+    conjunction,
+    element,
+    name,
+    names_in,
+    product,
+    range_text,
+    shortest,
+    total,
+)
 from tcomp.derivatives.versions import are_disjoint, tensors_read, writes_all
 from tcomp.derivatives.wish import Wish
 from tcomp.grammar.ranges.linear import linear
-from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Index, Statement, walk
 
@@ -286,17 +296,17 @@ class _Backwards(InPlace):
 
     def _pushed(self, position: int, seed: Expr, guards: tuple[Expr, ...] = ()) -> Iterator[syntax.Statement]:
         """What a statement adds to adjoints of what it reads, outside of blocks as sums over what reads an element."""
-        value = self.function.statements[position].value
         if not self._is_plain(position):
             yield from self._added(position, self._sums(position, seed, guards))
             return
-        for adjoint in self.chain().push(value, seed, guards):
+        for adjoint in self.chain().push(self.function.statements[position].value, seed, guards):
             own, boundary = self.adjoints.get(adjoint.read.tensor), adjoint.read.boundary
             if own is None:
                 continue
             if boundary is None or boundary.kind not in FOLDS:
                 part = self._gathered(position, adjoint)
-                yield statement_of(own, part.subscripts, "+=", part.value, part.ranges)
+                value = self.cast(part.value, adjoint.read.tensor, self.function.statements[position])
+                yield statement_of(own, part.subscripts, "+=", value, part.ranges)
             else:
                 yield from self._added(position, self._scattered(position, [adjoint]))
 
@@ -312,7 +322,7 @@ class _Backwards(InPlace):
             if own is None:
                 continue
             subscripts, tests = self._inside(position, adjoint)
-            added = adjoint.value
+            added = self.cast(adjoint.value, adjoint.read.tensor, statement)
             for guard in reversed((*adjoint.guards, *tests)):
                 added = syntax.Conditional(guard, added, ZERO)
             key = own, self.as_target(subscripts, statement)
@@ -321,7 +331,8 @@ class _Backwards(InPlace):
 
     def _added(self, position: int, sums: Mapping[_Target, Expr]) -> Iterator[syntax.Statement]:
         for (own, places), added in sums.items():
-            yield statement_of(own, places, "+=", added, self.ranges(position))
+            others = tuple(self.compared[n] for s in places for n in names_in(s) if n in self.compared)
+            yield statement_of(own, places, "+=", added, (*self.ranges(position), *others))
 
     def _is_plain(self, position: int) -> bool:
         """Whether a statement stands outside of blocks, and sums end its ranges, so that reads can be solved."""
@@ -346,8 +357,17 @@ class _Backwards(InPlace):
         tests: list[Expr] = []
         pairs = zip(adjoint.read.subscripts, adjoint.subscripts, box, strict=True)
         for own, subscript, span in pairs:
+            if not may_stand_left(own):
+                there = subscript
+                if boundary is not None and boundary.kind in FOLDS:
+                    there = read_inside(boundary.kind, subscript, span)
+                index = self.fresh("e")
+                self.compared[index] = range_text(index, span)
+                tests.append(syntax.Binary("==", there, name(index)))
+                found.append(name(index))
+                continue
             reached = interval(own, self.spans[position])
-            if (not adjoint.guards and boundary is None) or _lies_in(reached, span):
+            if (not adjoint.guards and boundary is None) or lies_in(reached, span):
                 found.append(subscript)
             elif boundary is not None and boundary.kind in FOLDS:
                 found.append(read_inside(boundary.kind, subscript, span))
@@ -357,12 +377,6 @@ class _Backwards(InPlace):
                     tests.append(conjunction([below, syntax.Binary("<=", subscript, span[1].syntax())]))
                 found.append(read_inside("repeat_edge", subscript, span))
         return tuple(map(shortest, found)), tests
-
-
-def _lies_in(reached: Span | None, whole: Span) -> bool:
-    if reached is None:
-        return False
-    return (reached[0] - whole[0]).is_nonnegative() and (whole[1] - reached[1]).is_nonnegative()
 
 
 def _names_of_steps(item: Item) -> set[str]:

@@ -28,23 +28,21 @@ from tcomp.derivatives.text import (
 from tcomp.derivatives.tidy import with_repetitions_named
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.errors import Span as Place
+from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import ranges_of
+from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.grammar.tree.function import (
-    Constant,
     Function,
-    Index,
     Read,
     Select,
-    Size,
     Statement,
     Step,
     children,
     walk,
 )
-from tcomp.grammar.tree.function import Expr as FunctionExpr
 
 Written = Callable[[int], Iterable[syntax.Statement]]
 """What stands in the text for the statement at a position."""
@@ -71,6 +69,8 @@ class InPlace(Derivation):
             self.refuse(function.statements[0].span, "places with several coordinates have no derivative in blocks")
         self.taken |= {c.name.name for s in self.written for c in s.clauses if isinstance(c, syntax.Let)}
         self.moving = _moving(function, wrt)
+        self.compared: dict[str, syntax.Range] = {}
+        """Indices that go through a dimension, where a subscript is compared with all of it."""
         self.types = {t.name: spelling(t) for t in function.tensors.values()}
         dims = {p.name.name: p.dims for p in function.definition.outputs}
         self.dims = dims | {s.target.name: s.declared.dims for s in self.written if s.declared is not None}
@@ -128,7 +128,7 @@ class InPlace(Derivation):
         """A bare name on the left would be an index, even if it is that of a size."""
         return tuple(
             syntax.Binary("+", s, syntax.Number("0"))
-            if isinstance(s, syntax.Name) and s.name not in statement.indices
+            if isinstance(s, syntax.Name) and s.name not in (*statement.indices, *self.compared)
             else s
             for s in subscripts
         )
@@ -170,12 +170,27 @@ class InPlace(Derivation):
         statement = self.function.statements[position]
         if statement.scatters or ranges_of(statement.value):
             self.refuse(statement.span, "what data choose among steps has no derivative here yet")
-        if statement.reduction not in (None, "+"):
-            plain = [s for s in statement.subscripts if not isinstance(s, Constant | Size)]
-            if not all(isinstance(s, Index) for s in plain) or len(set(plain)) < len(plain):
-                self.refuse(statement.span, f"`{statement.reduction}` has no derivative for elements such as these yet")
+        if statement.reduction not in (None, "+") and not self._tells(position):
+            self.refuse(statement.span, f"`{statement.reduction}` has no derivative for elements such as these yet")
         if self.first_wins and statement.reduction in ("max", "min"):
             self.refuse(statement.span, "ties='first' is for reductions outside of such blocks")
+
+    def _tells(self, position: int) -> bool:
+        """Whether different outer indices are different elements in a step: each is alone, as in ``T(t, 2*i + 1)``."""
+        found: list[str] = []
+        outer = self.outer(position)
+        for subscript in self.function.statements[position].subscripts:
+            form = linear(subscript)
+            own = [] if form is None else [(t, c) for t, c in form.terms if not isinstance(t, str) or t in outer]
+            if form is None or len(own) > 1 or not all(isinstance(t, str) and c.constant for t, c in own):
+                return False
+            found += [str(t) for t, _ in own]
+        return set(found) == {*outer}
+
+    def cast(self, value: Expr, tensor: str, statement: Statement) -> Expr:
+        """What a statement adds to a derivative, in the type of that where doubles are computed with on the way."""
+        has_doubles = any(e.dtype.name == "float64" for e in walk(statement.value))
+        return syntax.Cast("float", value) if has_doubles and self.wide(tensor) == "float" else value
 
     def extremes(self, position: int) -> Extremes:
         """The new value of a maximum or minimum, and how many of its values are it."""

@@ -1,12 +1,13 @@
-"""First and last values of indices whose ranges are no sums, such as ``k in b*B:min((b+1)*B, N)``."""
+"""Subscripts and ranges that are no sums: first and last values, as of ``k in b*B:min((b+1)*B, N)``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.symbolic import Span
-from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Size, Statement, Unary
+from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Size, Statement, Unary, is_indirect
 
 
 def spans_of(statement: Statement, known: Mapping[str, Span]) -> dict[str, Span]:
@@ -42,6 +43,24 @@ def interval(expr: Expr, spans: Mapping[str, Span]) -> Span | None:
             return None if one is None or other is None else _combined(expr.op, one, other)
         case _:
             return None
+
+
+def may_stand_left(subscript: Expr) -> bool:
+    """Whether a subscript of a read can be one on the left: a sum, the lesser or greater of sums, or what data say."""
+    match subscript:
+        case Cast():
+            return may_stand_left(subscript.operand)
+        case Binary(op="min" | "max"):
+            return may_stand_left(subscript.lhs) and may_stand_left(subscript.rhs)
+        case _:
+            return linear(subscript) is not None or is_indirect(subscript)
+
+
+def lies_in(reached: Span | None, whole: Span) -> bool:
+    """Whether an interval is part of another, for all sizes."""
+    if reached is None:
+        return False
+    return (reached[0] - whole[0]).is_nonnegative() and (whole[1] - reached[1]).is_nonnegative()
 
 
 def _combined(op: str, one: Span, other: Span) -> Span | None:
