@@ -108,6 +108,13 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 2, "M": 2},
     ),
+    "what data choose": (
+        (
+            "def f(double(N) X, int32(N) c) -> (double(N) D, double(N) S) { D(i) = X(i)  S(i) = X(i) for t in 0:2 {"
+            " D(c(i)) += X(i) * X(i) * (1 + t)  S(i) max= X(j) * S(i) * (t + 1) where i in 0:N, j in c(i):N } }"
+        ),
+        {"N": 3},
+    ),
     "places that are no sums, and floats beside doubles": (
         (
             "def f(double(N) X, float(N) Z) -> (S, float(N) F) { S(t) = X(t)  F(t) = Z(t)"
@@ -182,6 +189,6 @@ def test_a_program_that_torch_records() -> None:
 
 
 def test_refusals() -> None:
-    text = "def f(float(N) X, int32(N) I) -> (float(N) D) { D(i) = X(i) for t in 0:2 { D(I(i)) += X(i) } }"
-    with pytest.raises(tc.DerivativeError, match="what data choose among steps"):
+    text = "def f(float(N) X, int32(N) I) -> (float(N) D) { D(i) = X(i) for t in 0:2 { D(I(i)) += X(i) * D(i) } }"
+    with pytest.raises(tc.DerivativeError, match="what data choose is overwritten and read"):
         tc.define(text).f.gradient()

@@ -75,6 +75,9 @@ class _Backwards(InPlace):
             if len(more) == len(self.kept):
                 break
             for position in (p for p in more if p not in self.kept):
+                if function.statements[position].scatters:
+                    message = "what data choose is overwritten and read, so it has no derivative here yet"
+                    self.refuse(function.statements[position].span, message)
                 target = function.statements[position].target
                 self.kept[position] = self.new(f"was_{target}", self.types[target])
                 read |= {n for s in self.places(position) for n in names_in(s)}

@@ -32,7 +32,6 @@ from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.symbolic import Span
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.grammar.tree.function import (
     Function,
@@ -168,8 +167,8 @@ class InPlace(Derivation):
     def check(self, position: int) -> None:
         """Raises DerivativeError for a statement that moves and has no derivative where it stands."""
         statement = self.function.statements[position]
-        if statement.scatters or ranges_of(statement.value):
-            self.refuse(statement.span, "what data choose among steps has no derivative here yet")
+        if statement.scatters and (statement.reduction != "+" or statement.initialise):
+            self.refuse(statement.span, "what data choose among steps has no derivative here yet, but for `+=`")
         if statement.reduction not in (None, "+") and not self._tells(position):
             self.refuse(statement.span, f"`{statement.reduction}` has no derivative for elements such as these yet")
         if self.first_wins and statement.reduction in ("max", "min"):
