@@ -169,21 +169,26 @@ def test_faults_in_texts_are_found(fault: tuple[str, str, FindingKind | None]) -
     assert kind in found if kind else any((results[n] != e).any() for n, e in data.expected.items()), str(report)
 
 
-@pytest.mark.parametrize("name", ["nn", "nt"])
-def test_machine_code_of_a_tile_of_4096(name: str) -> None:
+_FOLLOWED = """def f(float16(M,K) A, float16(K,N) B, float16(N) c, float16(M,N) R) -> (float16(M,N) D) {
+    P(m,n) +=! A(m,k) * B(k,n)
+    D(m,n) = float16(float(R(m,n)) + tanh(float(P(m,n)) + float(c(n)))) }"""
+
+
+@pytest.mark.parametrize(("text", "panels"), [(_FOLLOWED, 4), (TEXTS["nt"][0], 1)], ids=["followed", "nt"])
+def test_machine_code_of_a_tile_of_4096(text: str, panels: int) -> None:
     """One thread asks: of 82 instructions for a tile 4 multiply, none copies, and nobody meets.
 
     Of 128 results of a thread pairs are exchanged, and eight stored at a time.
     """
-    source = _compilation(name, M=4096, N=4096, K=4096).source
+    source = compiled(define(text)["f"], {"M": 4096, "N": 4096, "K": 4096}, FED, architecture="sm_90").source
     ((_, loops),) = loops_of(source, "sm_90a").items()
     loop = busiest_loop(loops, "HGMMA")
     assert loop.count("HGMMA") == 4 and loop.count("LDGSTS", "BAR") == 0 and loop.count("SYNCS") == 2
     assert loop.total <= 90
     image = compile_image(source, "sm_90a")
-    text = sass.disassemble(image)
-    assert text.count("STG.E") == text.count("STG.E.128") == 16 and text.count("SHFL.BFLY") == 64
-    assert text.count("UTMALDG.2D") == 16 + (4 if name == "nn" else 1) and text.count("USETMAXREG") == 2
+    code = sass.disassemble(image)
+    assert code.count("STG.E") == code.count("STG.E.128") == 16 and code.count("SHFL.BFLY") == 64
+    assert code.count("UTMALDG.2D") == 16 + panels and code.count("USETMAXREG") == 2
     assert image.kernels[0].spill_stores == 0 and image.kernels[0].registers == 168 and "C75" not in image.log
 
 

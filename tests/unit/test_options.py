@@ -63,9 +63,9 @@ class TestDeclarations:
     def test_conditions_are_on_values_that_there_are(self) -> None:
         for option in OPTIONS.values():
             for condition in option.when:
-                choices = OPTIONS[condition.option].kind.choices
-                assert choices is not None
-                assert set(condition.values) < set(choices)
+                given = OPTIONS[condition.option]
+                assert given.kind.choices is not None
+                assert set(condition.values) < {*given.kind.choices, given.default}
 
     @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.method])
     def test_a_method_sets_its_option_and_no_other(self, name: str) -> None:

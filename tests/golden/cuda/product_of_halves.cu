@@ -207,7 +207,7 @@ f_0(
   }
   __syncthreads();
   if (thread >= 256) {  // a warpgroup that fetches
-    tc_registers_down<40>();
+    tc_registers_down<32>();
     if (thread == 256) {
       int stage = 0, parity = 1;
       for (unsigned int tile = blockIdx.x; tile < 512; tile += 132) {  // tiles in turn
@@ -232,7 +232,7 @@ f_0(
       }
     }
   } else {
-    tc_registers_up<232>();
+    tc_registers_up<240>();
     int stage = 0, parity = 0;
     for (unsigned int tile = blockIdx.x; tile < 512; tile += 132) {  // tiles in turn
       const unsigned int block_row = tile / 256 * 16 + tile % 256 % 16;

@@ -26,7 +26,7 @@ from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.values import BARRIERS, Copy, Pipeline
 from tcomp.model.scop import Storage
 
-_REGISTERS, _FETCHING = 512, (40, 24)
+_REGISTERS, _FETCHING = 512, (32, 24)
 """Registers that the threads of four lanes of a multiprocessor have together, and what one that fetches keeps."""
 
 _GRANULE, _MOST = 8, 240
