@@ -13,6 +13,7 @@ from tcomp.mapping.options.declarations import Integers
 from tcomp.mapping.options.effects import matters
 from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tcomp.model.scop import Sizes
+from tcomp.tuner.model.features import of_options
 from tcomp.tuner.space.parameters import Scalar
 from tcomp.tuner.space.parameters import Sizes as SizesParameter
 from tcomp.tuner.space.seeds import seeds
@@ -215,3 +216,10 @@ class TestSeeds:
         assert [c.options.tile_sizes for c in candidates if c.origin == "stored"] == [(0, 8)]
         assert {found.normal(o) for o in NAMED.values()} <= {c.options for c in candidates}
         assert len({c.options for c in candidates}) == len(candidates)
+
+
+def test_names_that_are_left_to_the_model_have_a_number_and_a_choice() -> None:
+    left, chosen = (of_options(MappingOptions(route=r), "cuda:sm_90") for r in (None, "tensor"))
+    assert (left["route"], left["route of the model"]) == (-1.0, 1.0)
+    assert (chosen["route"], chosen["route of the model"]) == (1.0, 0.0)
+    assert values_of(space(ADD, "cuda:sm_90"), "route") == (None, "async", "tensor")

@@ -68,7 +68,7 @@ def of_options(options: MappingOptions, target: str) -> dict[str, float]:
             continue
         value = getattr(options, name)
         if option.kind.choices is not None:
-            found[name] = float(option.kind.choices.index(value))
+            found[name] = -1.0 if value is None else float(option.kind.choices.index(value))
         elif isinstance(option.kind, Integer | Ratio):
             found[name] = math.log2(1 + min(value, _LARGEST)) if isinstance(value, int | float) else -1.0
         if option.default is None:

@@ -151,7 +151,7 @@ def _parameter(name: str, facts: _Facts) -> Parameter | None:
         case Flag():
             return Scalar(name, (False, True), True)
         case Choice(names):
-            return Scalar(name, names, False)
+            return Scalar(name, (*optional, *names), False)
         case Integer(least, usual):
             return Scalar(name, (*optional, *_powers(least, usual)), True)
         case Ratio(least):
