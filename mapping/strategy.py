@@ -25,6 +25,7 @@ from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
 from tcomp.mapping.gpu.matrices.feeding import feed_by_tensor_copies
 from tcomp.mapping.gpu.matrices.persistent import take_tiles_in_turn
+from tcomp.mapping.gpu.matrices.turning import turn_weights
 from tcomp.mapping.gpu.matrices.units import use_matrix_units
 from tcomp.mapping.gpu.memories import place_in_memories
 from tcomp.mapping.gpu.parts import split_reductions
@@ -103,15 +104,16 @@ def planting(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
-    Let long rows of weights pass by, split reductions between blocks, tile (3), accumulate apart what leaves a kernel,
-    keep rows that are read again, deal loops to threads (4, 6), keep temporaries in registers and shared memory (9),
-    and results in all threads of a row, fetch operands into shared memory (8), multiply matrices by warps, fetch ahead,
-    order blocks, synchronise.
+    Let long rows of weights pass by, copy weights of convolutions into another order, split reductions between blocks,
+    tile (3), accumulate apart what leaves a kernel, keep rows that are read again, deal loops to threads (4, 6), keep
+    temporaries in registers and shared memory (9), and results in all threads of a row, fetch operands into shared
+    memory (8), multiply matrices by warps, fetch ahead, order blocks, synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
         Pass("atomics", functools.partial(meet_in_elements, gpu.atomic_words, gpu.all_threads), plants=True),
         Pass("turns", functools.partial(run_in_turns, gpu), plants=True),
+        Pass("weights", functools.partial(turn_weights, gpu), plants=True),
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
         Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=turning_groups), plants=True),
         Pass("apart", accumulate_apart, plants=True),

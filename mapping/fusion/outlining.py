@@ -120,7 +120,8 @@ class _Outline:
         """The outline of a part, its indices in an ``order`` if there is one; None where there is none."""
         reads = [e for e in walk(part) if isinstance(e, Read)]
         inside = _unconditional(statement.value)
-        if not reads or not any(part is e for e in inside) or part.dtype.bits < 32 or statement.tile_rank:
+        narrow = part.dtype.bits < 32 and not (order and isinstance(part, Read))
+        if not reads or not any(part is e for e in inside) or narrow or statement.tile_rank:
             return None
         if statement.kind not in ("assign", "update") or not all(map(_is_known, reads)):
             return None

@@ -35,6 +35,8 @@ def window_of(scop: Scop, statement: ScopStatement) -> Unfolded | None:
     if len(windows) != 1:
         return None
     (window,) = windows
+    if window.dtype.bits < 32:
+        return None
     other = bare(value.rhs if window is value.lhs else value.lhs)
     summed = {i for s in window.subscripts if _is_sum(s) for i in indices_in(s)}
     if not summed or summed & {*bundles.k} or not isinstance(other, Read):
@@ -47,6 +49,8 @@ def orders_of(scop: Scop, statement: ScopStatement) -> list[tuple[Unfolded, ...]
     """Copies of one operand of a contraction, or of both, in which its indices follow one another as in the results."""
     bundles, value = recognise_contraction(statement), statement.value
     if bundles is None or not isinstance(value, Binary) or statement.tile_rank or not statement.plain:
+        return []
+    if any(side.dtype.bits < 32 for side in (value.lhs, value.rhs)):
         return []
     reads = [r for r in (value.lhs, value.rhs) if isinstance(r, Read) and _is_in_some_order(scop, r)]
     found = list[Unfolded]()

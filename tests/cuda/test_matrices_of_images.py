@@ -26,6 +26,9 @@ TEXTS = {
             where n in 0:N, h in 0:H, w in 0:W }""",
     "every other pixel": """def f(float16(N,H,W,C) I, float16(3,3,C,F) K) -> (O) {
         O(n,h,w,f) +=! I(n,2*h+kh,2*w+kw,c) * K(kh,kw,c,f) }""",
+    "taps last": """def f(float16(N,H,W,C) I, float16(F,C,3,3) K) -> (O) {
+        O(n,h,w,f) +=! constant_exterior(I, float16(0))(n,h+kh-1,w+kw-1,c) * K(f,c,kh,kw)
+            where n in 0:N, h in 0:H, w in 0:W }""",
     "single pixels": "def f(float16(N,C,H,W) I, float16(F,C) K) -> (O) { O(n,f,h,w) +=! I(n,c,h,w) * K(f,c) }",
     "rows of two indices": "def f(float16(A,B,K) X, float16(K,N) Y) -> (O) { O(a,b,n) +=! X(a,b,k) * Y(k,n) }",
 }
@@ -46,6 +49,7 @@ def plan_of(name: str, options: tc.MappingOptions | None = None, target: str = "
     [
         ("channels last", [(1, 9, 12, 40), (3, 3, 40, 32)]),
         ("channels first", [(2, 16, 7, 10), (32, 16, 3, 3)]),
+        ("taps last", [(2, 24, 24, 32), (32, 32, 3, 3)]),
         ("every other pixel", [(1, 17, 19, 32), (3, 3, 32, 16)]),
         ("single pixels", [(2, 32, 6, 12), (32, 32)]),
         ("rows of two indices", [(7, 12, 48), (48, 32)]),
@@ -93,6 +97,18 @@ class TestPlan:
         plan = plan_of(name, **sizes)
         (copy,) = (c for c in plan.copies if c.storage == "I")
         assert len([e for e in copy.shape if e >= 8 + 2]) >= 2
+
+    def test_weights_are_turned_once_where_many_blocks_share_them(self) -> None:
+        plan = plan_of("taps last", N=16, H=24, W=24, C=32, F=32)
+        assert [(s, order) for s, _, order in plan.unfolded] == [("S0", ("kh", "kw", "f", "c"))]
+        assert plan.pipelines or all(c.vector == 8 for c in plan.copies)
+        assert not plan_of("taps last", N=1, H=24, W=24, C=32, F=32).unfolded
+
+    def test_plans_with_turned_weights_are_read_again(self) -> None:
+        f, sizes = tc.define(TEXTS["taps last"]).f, {"N": 16, "H": 24, "W": 24, "C": 32, "F": 32}
+        made = f.compile(sizes=sizes, target="cuda:sm_90")
+        again = f.compile(sizes=sizes, target="cuda:sm_90", plan=made.stages["barriers"])
+        assert again.source == made.source
 
     def test_what_the_text_would_misread_is_refused(self) -> None:
         plan = plan_of("channels last", N=1, H=16, W=16, C=32, F=32)

@@ -353,6 +353,13 @@ class Shared:
         machine="none: no device was at hand",
         how="twice as many as there are stages; 51 of 133 instructions for each of them are saved",
     )
+    turned_reuse: int = fitted(
+        1024,
+        "instances",
+        "So often an element of weights is used, at least, for a copy of them in another order.",
+        machine="none: no device was at hand",
+        how="as many as 16 tiles of 64 pixels",
+    )
     pipelined_cost: float = fitted(
         1.25,
         "cost",
