@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from tcomp.errors import Diagnostic, Span
 from tcomp.grammar.calls.programs import Generic, NoFiles, Program, Reader, Used
@@ -13,7 +13,7 @@ from tcomp.grammar.tree.function import Function
 
 _ALONE = NoFiles()
 
-__all__ = ["Generic", "Reader", "Used", "check", "define", "define_all", "parse"]
+__all__ = ["Generic", "Program", "Reader", "Used", "check", "define", "define_after", "define_all", "parse"]
 
 
 def define(
@@ -32,13 +32,37 @@ def define_all(
 ) -> tuple[dict[str, Function], Mapping[str, Generic]]:
     """What ``define`` gives, and by name the definitions that have element types as parameters."""
     program = Program(text, name, reader)
+    functions = _functions(program, wanted)
+    return functions, program.generics(functions)
+
+
+def define_after(
+    first: Sequence[str], text: str, name: str, known: MutableMapping[str, Program]
+) -> dict[str, Function]:
+    """What ``define`` gives for some texts one behind the other, the last of which is ``text``.
+
+    ``known`` has, by their text, what was made of the ``first`` ones before, which is not read and checked again.
+    """
+    program, whole = None, ""
+    for part in first:
+        whole += part
+        made = known.get(whole)
+        if made is None:
+            made = Program(whole, name, _ALONE, program)
+            _functions(made)
+            known[whole] = made
+        program = made
+    return _functions(Program(whole + text, name, _ALONE, program))
+
+
+def _functions(program: Program, wanted: str | None = None) -> dict[str, Function]:
+    """Raises CompileError with the errors of all definitions, unless one of them is ``wanted`` and right."""
     functions = program.own_functions()
     if program.errors and wanted in functions:
-        functions = {wanted: functions[wanted]}
-        return functions, program.generics(functions)
+        return {wanted: functions[wanted]}
     if not program.definitions and not program.errors:
         source = program.source
         program.errors.append(Diagnostic("the text defines nothing: expected 'def'", source, Span(0, 0)))
     if program.errors:
         raise compile_error(program.errors)
-    return functions, program.generics(functions)
+    return functions

@@ -65,9 +65,13 @@ _Key = tuple[int, str, tuple[str, ...]]
 
 
 class Program:
-    """All texts as one source; ``errors`` are those found so far."""
+    """All texts as one source; ``errors`` are those found so far.
 
-    def __init__(self, text: str, name: str, reader: Reader) -> None:
+    Where the text begins with that of another program, which stands alone and has no errors, that is ``begun`` with:
+    what it defines is not read and checked again.
+    """
+
+    def __init__(self, text: str, name: str, reader: Reader, begun: Program | None = None) -> None:
         self.source = SourceText(text, name)
         self.errors: list[Diagnostic] = []
         self.files: list[_File] = []
@@ -77,8 +81,12 @@ class Program:
         self._wrong: dict[_Key, list[Diagnostic]] = {}
         self._twice: set[tuple[int, str]] = set()
         self._open: list[tuple[int, str, Span]] = []
-        parsed = parse_recovering(self.source)
-        self.definitions = parsed.definitions
+        first: tuple[syntax.Definition, ...] = ()
+        if begun is not None:
+            first, self._checked = begun.definitions, dict(begun._checked)
+        parsed = parse_recovering(self.source, 0 if begun is None else len(begun.source.text))
+        parsed = replace(parsed, definitions=(*first, *parsed.definitions))
+        self.definitions: tuple[syntax.Definition, ...] = parsed.definitions
         self._enter(parsed)
         if parsed.uses:
             if reader.key is not None:

@@ -12,27 +12,41 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tcomp.engine import define
+from tcomp.errors import ProgramWarning
+from tcomp.grammar import Program, define_after
 from tcomp.grammar.tree.function import Function
 from tcomp.operation import Operation
 from tcomp.runtime.specialisation import build_identity
 from tcomp.storage.cache import store
+from tcomp.storage.forks import ISL
+from tcomp.storage.memo import Recent
 from tcomp.version import __version__
 
 _KIND = "def"
 
 
-def checked(text: str, name: str, source: str) -> Operation:
-    """The def ``name`` of a text, which errors call ``source``.  Raises CompileError."""
-    key = _key(text)
+_READ: Recent[str, Program] = Recent(64)
+"""What was made of the defs with which texts of kernels begin: those of a network share most of them."""
+
+
+def checked(text: str, name: str, source: str, first: Sequence[str] = ()) -> Operation:
+    """The def ``name`` of a text that follows on some ``first`` ones, which errors call ``source``.
+
+    Raises CompileError.
+    """
+    key = _key("".join((*first, text)))
     function = _kept(key)
     if function is None or function.name != name:
-        operation = define(text, source)[name]
-        store().put(_KIND, key, name, _encode(operation.function))
-        return operation
+        with ISL.value:
+            functions = define_after(first, text, source, _READ)
+        for warning in (w for found in functions.values() for w in found.warnings):
+            warnings.warn(str(warning), ProgramWarning, stacklevel=2)
+        function = functions[name]
+        store().put(_KIND, key, name, _encode(function))
     return Operation(function)
 
 

@@ -85,9 +85,10 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
         if group.outside is not None:
             keys.append(None)
             continue
-        text = str(group.network)
+        *defs, layer = group.network.parts
+        text = "".join((*defs, layer))
         if text not in operations:
-            operations[text] = checked(text, group.network.name, network.name)
+            operations[text] = checked(layer, group.network.name, network.name, defs)
         option = chosen.get(id(group))
         layouts = tuple(storage.layouts[name].strides for name in (*group.arguments, *group.results))
         weights = _weights(network, storage, group) if options.pack_weights else frozenset()

@@ -134,7 +134,9 @@ class Network:
         """The defs that calls name, in the order in which they are first called."""
         return tuple(self.definitions[name] for name in dict.fromkeys(call.function for call in self.calls))
 
-    def __str__(self) -> str:
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it prints: the defs that it uses, one each, and the def that calls them."""
         parameters = [str(value) for value in self.of_role("input", "weight")]
         outputs = ", ".join(value.name for value in self.outputs)
         line = f"def {self.name}({', '.join(parameters)}) -> ({outputs}) {{"
@@ -142,7 +144,10 @@ class Network:
             line = f"def {self.name}(\n{_filled(parameters)})\n    -> ({outputs}) {{"
         read = {name for call in self.calls for name in call.arguments} | {value.name for value in self.outputs}
         body = "\n".join(f"  {call.wanting(read)}" for call in self.calls)
-        return "\n\n".join([*(d.text for d in self.used_definitions()), f"{line}\n{body}\n}}"]) + "\n"
+        return (*(f"{d.text}\n\n" for d in self.used_definitions()), f"{line}\n{body}\n}}\n")
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
 
     def reference(self, *inputs: Any) -> Any:
         """What the printed text computes, by the interpreter: slowly, in float64.

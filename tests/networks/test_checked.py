@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.grammar.calls import programs
+from tcomp.grammar.parsing.parser import parse_recovering
 from tcomp.networks import checked
 from tcomp.storage.cache import store
 
@@ -23,7 +25,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_text_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = checked.checked(TEXT, "layer", "net")
-    monkeypatch.setattr(checked, "define", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(checked, "define_after", lambda *_: pytest.fail("read again"))
     again = checked.checked(TEXT, "layer", "net")
     assert again.function == first.function and again.function is not first.function
     x, w = np.ones((2, 3), np.float32), np.ones((4, 3), np.float32)
@@ -63,3 +65,29 @@ def test_networks_keep_their_texts() -> None:
     text = "def f(float(N,4) x, float(3,4) w) -> (y) { y(n,m) +=! x(n,k) * w(m,k) }"
     net = tc.compile_network(text, np.zeros((2, 4), "f4"), weights={"w": np.ones((3, 4), "f4")})
     assert [kind for kind, *_ in net.kept()].count("def") == 1
+
+
+def test_what_several_texts_begin_with_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = (
+        "def twice(float(N) X) -> (Y) { Y(i) = 2 * X(i) }\n\n",
+        "def less(float(N) X) -> (Y) { Y(i) = X(i) - 1 }\n\n",
+    )
+    calls = ("twice(less(x0))", "less(twice(x0))")
+    texts = [f"def layer(float({4 + n}) x0) -> (y0) {{ y0 = {call} }}\n" for n, call in enumerate(calls)]
+    whole = [tc.define("".join((*first, text)), "net").layer.function for text in texts]
+    read: list[tuple[str, int]] = []
+    monkeypatch.setattr(checked, "_READ", {})
+    monkeypatch.setattr(programs, "parse_recovering", lambda source, start=0: _noted(read, source, start))
+    found = [checked.checked(text, "layer", "net", first).function for text in texts]
+    assert [start for _, start in read] == [0, len(first[0]), len("".join(first)), len("".join(first))]
+    assert found == whole and [pickle.dumps(f) for f in found] == [pickle.dumps(f) for f in whole]
+    with pytest.raises(tc.CompileError) as wrong:
+        checked.checked("def layer(float(4) x0) -> (y0) { y0 = thrice(x0) }\n", "layer", "net", first)
+    with pytest.raises(tc.CompileError) as same:
+        tc.define("".join((*first, "def layer(float(4) x0) -> (y0) { y0 = thrice(x0) }\n")), "net")
+    assert str(wrong.value) == str(same.value)
+
+
+def _noted(read: list[tuple[str, int]], source: tc.errors.SourceText, start: int) -> programs.Parsed:
+    read.append((source.text, start))
+    return parse_recovering(source, start)
