@@ -197,13 +197,18 @@ def map_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
             return expr
 
 
+_LEAVES = frozenset({Constant, Index, Size})
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and everything below it, parents first."""
     stack = [expr]
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        # Half of all nodes, of which all patterns of ``children`` would be tried.
+        if type(node) not in _LEAVES:
+            stack.extend(reversed(children(node)))
 
 
 def with_indices(expr: Expr, places: Mapping[str, Expr]) -> Expr:

@@ -8,7 +8,9 @@ Other updates have columns where the same is the remedy for strides and boundari
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -65,7 +67,20 @@ def step_cost(scop: Scop, cluster: Cluster, vector_bytes: int) -> float:
     return _chosen(scop, cluster, vector_bytes)[0]
 
 
-def _chosen(scop: Scop, cluster: Cluster, vector_bytes: int) -> tuple[float, Columns | None]:
+Chosen = tuple[float, Columns | None]
+
+_KNOWN: WeakKeyDictionary[Scop, dict[Hashable, Chosen]] = WeakKeyDictionary()
+
+
+def _chosen(scop: Scop, cluster: Cluster, vector_bytes: int) -> Chosen:
+    """Several passes ask for the same."""
+    known, key = _KNOWN.setdefault(scop, {}), (cluster.statements, *cluster.coordinates.items(), vector_bytes)
+    if key not in known:
+        known[key] = _choice(scop, cluster, vector_bytes)
+    return known[key]
+
+
+def _choice(scop: Scop, cluster: Cluster, vector_bytes: int) -> Chosen:
     main = main_statement(scop, cluster)
     if main.kind != "update" or not main.plain:
         return math.inf, None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -84,6 +83,7 @@ class Nests:
         self.conflicts = conflicts
         self.parts = parts
         self._touched: dict[tuple[Group, tuple[int, ...]], dict[str, isl.Map]] = {}
+        self._sizes: dict[tuple[str, Group, tuple[int, ...]], int] = {}
 
     def arranged(self, groups: Iterable[Group], successors: Mapping[int, set[int]]) -> tuple[Group, ...]:
         """The groups in an order to run in, each with the loops that it shares with the one before.
@@ -172,17 +172,31 @@ class Nests:
 
     def _fits(self, nest: _Nest, count: int) -> bool:
         """Whether groups touch what the first ``count`` do at the same point, and a cache holds what several touch."""
-        each = [self._touches(group, tiles) for group, tiles in zip(nest.groups, nest.tiles, strict=True)]
+        each = [*zip(nest.groups, nest.tiles, strict=True)]
+        users: dict[str, list[int]] = {}
+        for number, (group, tiles) in enumerate(each):
+            for storage in self._touches(group, tiles):
+                users.setdefault(storage, []).append(number)
         moves, kept = False, 0
-        for storage in {s for s, users in Counter(s for own in each for s in own).items() if users > 1}:
-            maps = [own[storage] for own in each if storage in own]
+        for storage, numbers in users.items():
+            if len(numbers) == 1:
+                continue
+            maps = [self._touches(*each[n])[storage] for n in numbers]
             together = self._bytes(storage, functools.reduce(isl.Map.union, maps))
-            before, behind = ([m[storage] for m in part if storage in m] for part in (each[:count], each[count:]))
-            if before and behind:
-                most = max(self._bytes(storage, m) for m in maps)
-                moves |= together <= most < self.scop.storages[storage].bytes
             kept += together
-        return moves and kept <= self.nesting.most_bytes
+            if kept > self.nesting.most_bytes:
+                return False
+            whole = self.scop.storages[storage].bytes
+            if not moves and together < whole and numbers[0] < count <= numbers[-1]:
+                moves = together <= max(self._bytes_of(storage, *each[n]) for n in numbers) < whole
+        return moves
+
+    def _bytes_of(self, storage: str, group: Group, tiles: tuple[int, ...]) -> int:
+        """What a group touches of a storage at a point."""
+        key = storage, group, tiles
+        if key not in self._sizes:
+            self._sizes[key] = self._bytes(storage, self._touches(group, tiles)[storage])
+        return self._sizes[key]
 
     def _bytes(self, storage: str, touched: isl.Map) -> int:
         return volume(box_hull(touched).shape) * self.scop.storages[storage].dtype.itemsize

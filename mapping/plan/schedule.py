@@ -9,13 +9,14 @@ and MLP chains unfused and convolution with pooling sequential.  Fusion between 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
 import islpy as isl
 
 from tcomp.mapping.plan.tree import Band, Sequence, Subtree, plant, rows
 from tcomp.mapping.plan.values import Cluster, Plan
-from tcomp.model.scop import Scop, ScopStatement, by_statements, maps_of, union_map, union_set
+from tcomp.model.scop import Scop, ScopStatement, by_statements, extents, maps_of, union_map, union_set
 
 isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)
@@ -198,9 +199,12 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
     if all(s.plain and s.coordinates == 0 for s in statements):
         return {s.name: () for s in statements}
     projections = {s.name: _coordinates_of(s) for s in statements}
-    domain = union_set([projections[s.name].range() for s in statements])
+    coordinates = [projections[s.name].range() for s in statements]
+    domain = union_set(coordinates)
     order = scop.pairs_among(projections.keys())
     racing = union_map([m.apply_domain(projections[a]).apply_range(projections[b]) for (a, b), m in order.items()])
+    if all(s.plain for s in statements) and (known := _at_own_elements(coordinates, maps_of(racing))) is not None:
+        return {s.name: known for s in statements}
     within = union_map([m for (a, b), m in by_statements(racing).items() if a != b or scop.by_name[a].kind != "update"])
     constraints = isl.ScheduleConstraints.on_domain(domain).set_validity(within).set_coincidence(racing)
     node = constraints.set_proximity(within).compute_schedule().get_root().child(0)
@@ -218,6 +222,20 @@ def _coincident_positions(scop: Scop, statements: list[ScopStatement]) -> dict[s
         found[s.name] = positions
     in_order = sorted(range(members), key=lambda m: found[statements[0].name][m])
     return {name: tuple(positions[m] for m in in_order) for name, positions in found.items()}
+
+
+def _at_own_elements(coordinates: Items[isl.Set], racing: Items[isl.Map]) -> tuple[int, ...] | None:
+    """What isl finds where statements over one box wait for each other at their own elements only: all coordinates that
+    have several values.  None where that is not so."""
+    first = coordinates[0].reset_tuple_id()
+    if not first.is_box() or first.is_empty() or not all(c.reset_tuple_id().is_equal(first) for c in coordinates[1:]):
+        return None
+    kinds = isl.dim_type
+    for pairs in racing:
+        apart = pairs.reset_tuple_id(kinds.in_).reset_tuple_id(kinds.out)
+        if not apart.is_subset(isl.Map.identity(apart.get_space())):
+            return None
+    return tuple(d for d, extent in enumerate(extents(first)) if extent > 1) or None
 
 
 def _coordinates_of(statement: ScopStatement) -> isl.Map:

@@ -202,10 +202,10 @@ def _lower_bounds(single: isl.Map, points: isl.Set, inputs: int) -> list[tuple[t
     bounds = [((0,) * len(variables), points.dim_min_val(inputs).to_python())]
     for constraint in single.remove_divs().simple_hull().get_constraints():
         own = constraint.get_coefficient_val(isl.dim_type.out, 0).to_python()
+        if own != 1 and (own != -1 or not constraint.is_equality()):
+            continue
         tile = tuple(constraint.get_coefficient_val(kind, t).to_python() for kind, t in variables)
-        constant = constraint.get_constant_val().to_python()
-        if own == 1 and any(tile):
-            bounds.append((tuple(-c for c in tile), -constant))
-        elif own == -1 and constraint.is_equality() and any(tile):
-            bounds.append((tile, constant))
+        if any(tile):
+            constant = constraint.get_constant_val().to_python()
+            bounds.append((tuple(-own * c for c in tile), -own * constant))
     return bounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 from tcomp.grammar.tree.dataranges import inside_ranges
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Size, Unary, depends_on_data, walk
@@ -14,8 +15,16 @@ Strides = tuple[int | None, ...]
 
 def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
     """The coefficient of an index in an affine expression; 0 where it does not occur, None if it is not linear."""
-    if isinstance(expr, Index):
-        return int(expr.name == index)
+    match expr:
+        case Index():
+            return int(expr.name == index)
+        case Constant() | Size():
+            return 0
+        case Binary(op="+" | "-"):
+            a, b = coefficient(expr.lhs, index, sizes), coefficient(expr.rhs, index, sizes)
+            if a is None or b is None:
+                return None
+            return a + b if expr.op == "+" else a - b
     if not any(isinstance(e, Index) and e.name == index for e in walk(expr)):
         return 0
     match expr:
@@ -24,11 +33,6 @@ def coefficient(expr: Expr, index: str, sizes: Mapping[str, int]) -> int | None:
         case Unary(op="-"):
             inner = coefficient(expr.operand, index, sizes)
             return None if inner is None else -inner
-        case Binary(op="+" | "-"):
-            a, b = coefficient(expr.lhs, index, sizes), coefficient(expr.rhs, index, sizes)
-            if a is None or b is None:
-                return None
-            return a + b if expr.op == "+" else a - b
         case Binary(op="*"):
             return _scaled(expr.lhs, expr.rhs, index, sizes)
         case Binary(op="/") if constant_value(expr.rhs, sizes) == 1:
@@ -85,10 +89,16 @@ def strides_along(scop: Scop, statement: ScopStatement, index: str, *, certain: 
     return _along(scop, _addresses(scop, statement, certain), index)
 
 
-def strides_of(scop: Scop, statement: ScopStatement) -> list[tuple[int | None, ...]]:
-    """What ``strides_along`` gives for each index."""
-    addresses = list(_addresses(scop, statement))
-    return [_along(scop, addresses, index) for index in statement.indices]
+def strides_of(scop: Scop, statement: ScopStatement) -> tuple[tuple[int | None, ...], ...]:
+    """What ``strides_along`` gives for each index.  Several passes ask for the same."""
+    known = _KNOWN.setdefault(scop, {})
+    if statement not in known:
+        addresses = list(_addresses(scop, statement))
+        known[statement] = tuple(_along(scop, addresses, index) for index in statement.indices)
+    return known[statement]
+
+
+_KNOWN: WeakKeyDictionary[Scop, dict[ScopStatement, tuple[tuple[int | None, ...], ...]]] = WeakKeyDictionary()
 
 
 Address = tuple[tuple[Expr | None, ...], Strides]

@@ -79,7 +79,7 @@ def _assemble(frame: Frame, storage: str, box: Box, affine: list[isl.PwAff | Non
             free = isl.Set(f"{{ [x] : {low} <= x < {low + extent} }}")
             dimension = isl.Map.from_domain_and_range(frame.domain, free)
         else:
-            dimension = isl.Map.from_pw_aff(expression).intersect_domain(frame.domain)
+            dimension = isl.Map.from_pw_aff(expression)
         result = result.flat_range_product(dimension)
     return result.set_tuple_name(isl.dim_type.out, storage)
 
