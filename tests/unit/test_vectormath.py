@@ -27,7 +27,7 @@ CASES = sorted(VECTORISED)
 UNARY = [(name, c_type) for name, c_type in CASES if INTRINSICS[name].arity == 1]
 
 GREATEST_ERROR = {
-    "exp": 1.1, "exp2": 0.9, "exp10": 1.1, "expm1": 1.5, "sigmoid": 2.0, "tanh": 1.4, "erf": 1.9, "log": 0.9,
+    "exp": 1.1, "exp2": 0.9, "exp10": 1.1, "expm1": 1.5, "sigmoid": 2.0, "tanh": 1.4, "erf": 1.7, "log": 0.9,
     "log2": 1.1, "log10": 1.0, "log1p": 0.9, "sin": 0.51, "cos": 0.51, "tan": 0.51, "sinh": 0.51, "cosh": 0.51,
 }  # fmt: skip
 """Of the float functions, in units in the last place, over all arguments and with fused multiply-adds."""

@@ -243,22 +243,20 @@ $T $name($T x) {
 ERF_FLOAT = inlined(
     """
 $T $name($T x) {
-  $T a = __builtin_fabsf(x), s = x * x;
-  $T small = x + x * ((((((7.806903158780187e-5f * s - 7.997853099368513e-4f) * s + 5.187162198126316e-3f) * s
-      - 2.6853347197175026e-2f) * s + 1.1283583723669052e-1f) * s - 3.761262595653534e-1f) * s
-      + 1.2837916612625122e-1f);
-  $T t = a > 3.93f ? 3.93f : a;
-  $T q = ((((((1.5794004866620526e-5f * t - 3.597947652451694e-4f) * t + 3.734726458787918e-3f) * t
-      - 2.3749250918626785e-2f) * t + 1.0578358918428421e-1f) * t + 6.359877586364746e-1f) * t
-      + 1.1280113458633423f) * t + 1.813607377698645e-4f;
-  $T n = __builtin_rintf(q * -1.44269504f), power = tc_power_float(n);
-  $T large = 1 - power - tc_exp_rest_float(tc_less_log2_float(-q, n)) * power;
-  return a < 1 ? small : __builtin_copysignf(large, x);
+  $T a = __builtin_fabsf(x), t = a > 3.93f ? 3.93f : a;
+  $T p = (((((((-9.350345862912945e-6f * t + 1.1858878133352846e-4f) * t - 6.366652087308466e-4f) * t
+      + 1.6749775968492031e-3f) * t - 1.6941438661888242e-4f) * t - 1.9147593528032303e-2f) * t
+      + 1.0277622193098068e-1f) * t + 6.366195678710938e-1f) * t + 1.2837916612625122e-1f;
+  $T q = t * p + t, n = __builtin_rintf(q * -1.44269504f), power = tc_power_float(n);
+  $T y = tc_multiply_add_float(-tc_exp_rest_float(tc_less_log2_float(-q, n)), power, 1 - power);
+  return __builtin_copysignf(y, x);
 }""",
+    ("multiply_add", MULTIPLY_ADD_FLOAT),
     ("power", POWER_FLOAT),
     *_EXP_FLOAT_PARTS[:2],
 )
-"""Below 1 an odd polynomial, above 1 - exp(-q(|x|)), q being fitted to -log(erfc)."""
+"""1 - exp(-q(|x|)), q being fitted to -log(erfc).  Below 0.33, where the power is 1, it is -(exp(-q) - 1), as precise
+as q is, which is t and a part of t: no other polynomial is needed there."""
 
 ERF_DOUBLE = inlined(
     """
@@ -282,6 +280,7 @@ $T $name($T x) {
     ("power", POWER_DOUBLE),
     *_EXP_DOUBLE_PARTS[:2],
 )
+"""Below 1 an odd polynomial, above 1 - exp(-q(|x|)), q being fitted to -log(erfc)."""
 
 SINH_FLOAT = inlined(
     """
