@@ -14,6 +14,7 @@ from tcomp.mapping.contraction.dotproducts import holds
 from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.plan.layouts import MOST_DEPTH, SUM_BYTES, StepGroups
 from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.model.accesses import elements_of
 from tcomp.model.scop import ScopStatement
 from tcomp.values.operators import BFLOAT16
 
@@ -136,12 +137,10 @@ def _sums_are_whole(plan: Plan, copy: Copy, statement: ScopStatement, prefix: is
 
 def _box_in_tensor(plan: Plan, copy: Copy) -> isl.Map:
     """Place of a copy to those places of its box that hold elements of the tensor."""
-    rank, box = len(copy.shape), plan.scop.storages[copy.storage].box
-    room = isl.Set.universe(isl.Space.set_alloc(copy.lower.get_ctx(), 0, rank))
-    tensor = room
-    for d, (extent, origin, length) in enumerate(zip(copy.shape, box.origin, box.extent, strict=True)):
+    room = isl.Set.universe(isl.Space.set_alloc(copy.lower.get_ctx(), 0, len(copy.shape)))
+    for d, extent in enumerate(copy.shape):
         room = _between(room, d, 0, extent)
-        tensor = _between(tensor, d, origin, origin + length)
+    tensor = elements_of(plan.scop.storages[copy.storage]).reset_tuple_id()
     corner = isl.Map.from_multi_aff(copy.lower)
     elements = corner.sum(isl.Map.from_domain_and_range(corner.domain(), room)).intersect_range(tensor)
     return elements.sum(corner.neg())

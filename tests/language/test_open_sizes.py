@@ -157,6 +157,7 @@ def test_the_proof_sees_an_access_outside() -> None:
 DIMENSIONS = """
 def product(float(N,K) A, float(K,M) B) -> (C) { C(n,m) +=! A(n,k) * B(k,m) }
 def bytes(int8(N,K) A, int8(K,M) B) -> (int32(N,M) C) { C(n,m) +=! int32(A(n,k)) * int32(B(k,m)) }
+def row_of_bytes(int8(K) A, int8(K,N) B) -> (int32(N) C) { C(n) +=! int32(A(k)) * int32(B(k,n)) }
 def softmax(float(M,N,K) X) -> (Y) {
   m(b,n) max=! X(b,n,d)
   e(b,n,d) = exp(X(b,n,d) - m(b,n))
