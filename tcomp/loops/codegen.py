@@ -123,7 +123,7 @@ def quasi_affine_expression(value: isl.PwAff, around: tuple[LoopExpr, ...]) -> L
 
 
 def _affine(aff: isl.Aff, around: tuple[LoopExpr, ...]) -> LoopExpr:
-    if aff.dim(isl.dim_type.div) and not aff.dim(isl.dim_type.param):
+    if aff.dim(isl.dim_type.div):
         return quasi_affine_expression(isl.PwAff.from_aff(aff), around)
     result: LoopExpr = Number(aff.get_constant_val().to_python())
     kinds = isl.dim_type
