@@ -18,7 +18,7 @@ import islpy as isl
 
 from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
-from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again
+from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again, is_read_askew
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
@@ -84,6 +84,9 @@ class _Fuser:
                 continue
             if self._is_packed(candidate, consumers):
                 self._note(candidate, "what reads it packs it, strides or boundaries included")
+                continue
+            if is_read_askew(self.scop, self.clusters, candidate, consumers):
+                self._note(candidate, "what reads it moves along several of its dimensions at once")
                 continue
             if self._is_spread(candidate):
                 self._note(candidate, "its results are spread over elements, and have tiles of their own")

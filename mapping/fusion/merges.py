@@ -309,10 +309,12 @@ def _may_stay(scop: Scop, statement: ScopStatement, storage: str, d: int, access
     role = scop.storages[storage].role
     copies = role == "temporary" and read is None and isinstance(statement.value, Read)
     known = copies or (role == "input" and read is not None and read.boundary is None)
-    gathers = role == "temporary" and read is not None and read.boundary is not None and _is_gather(statement)
-    return (gathers or (statement.kind == "assign" and known)) and _stays_inside(
-        scop, statement, storage, subscripts, d
-    )
+    if role == "temporary" and read is not None and _is_gather(statement):
+        whole = box_set(storage, scop.storages[storage].box)
+        return read.boundary is None and all(
+            bool(r.range().is_subset(whole)) for r in statement.reads if storage_of(r) == storage
+        )
+    return statement.kind == "assign" and known and _stays_inside(scop, statement, storage, subscripts, d)
 
 
 def _is_gather(statement: ScopStatement) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
 
 import islpy as isl
 
+from tcomp.grammar.tree.function import Read, walk
+from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster, Footprint
 from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, volume
 from tcomp.model.scop import Scop, storage_of, union_map
@@ -35,3 +38,15 @@ def _inputs(scop: Scop, cluster: Cluster) -> set[str]:
     """What a cluster reads of the caller's tensors that are not written."""
     reads = {storage_of(r) for s in cluster.statements for r in scop.by_name[s].reads}
     return {r for r in reads if scop.storages[r].role == "input"}
+
+
+def is_read_askew(scop: Scop, clusters: Items[Cluster], number: int, consumers: Iterable[int]) -> bool:
+    """Whether a reduction among its consumers reads a cluster's results as ``P(a + 2*u, q - u)``, ``u`` in both.
+
+    Its tiles would cut them along all of these dimensions, and a contraction would lose its register tiles.
+    """
+    written = {scop.by_name[s].target for s in clusters[number].statements}
+    statements = (scop.by_name[s] for c in consumers for s in clusters[c].statements)
+    reads = (e for s in statements if s.kind == "update" for e in walk(s.value) if isinstance(e, Read))
+    named = ([i for s in read.subscripts for i in indices_in(s)] for read in reads if read.tensor in written)
+    return any(len(indices) > len({*indices}) for indices in named)

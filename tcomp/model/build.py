@@ -19,7 +19,6 @@ from tcomp.grammar.ranges.ranges import Box, Ranges, StatementDomain, infer
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import (
     Binary,
-    Boundary,
     Cast,
     Constant,
     Expr,
@@ -332,13 +331,13 @@ class Builder:
         if points.meet:
             found = gathered(points, span)
             indices, domain, elements = found.indices, found.domain, found.elements
-            read = Read(kept, found.points, dtype, span, Boundary("constant_exterior", identity))
+            read = Read(kept, found.points, dtype, span)
             count = len(indices)
             kept = self._temporary(f"{tensor.name}_acc{number}", dtype, Box((0,) * count, found.extents[:count]))
             subscripts = tuple(Index(i, INT64, span) for i in indices)
             self._add(f"S{number}i", "init", found.every(count), indices, kept, subscripts, identity, number)
             self._add(
-                f"S{number}", "update", found.every(len(found.extents)), (*indices, *found.steps), kept, subscripts,
+                f"S{number}", "update", found.instances, (*indices, *found.steps), kept, subscripts,
                 read, number, statement.reduction,
             )  # fmt: skip
         result: Expr = Read(kept, subscripts, dtype, span)

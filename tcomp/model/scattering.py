@@ -138,13 +138,15 @@ class Gathered:
     """How elements find their points.
 
     ``indices`` name an element, and more where a side is no whole number of steps; ``domain`` are those that there are.
-    ``steps`` run over the points of each.  ``points`` are the subscripts of a point, ``elements`` those of an element.
+    ``steps`` run over the points of each, ``instances`` are those of both whose point there is.  ``points`` are the
+    subscripts of a point, ``elements`` those of an element.
     """
 
     indices: tuple[str, ...]
     steps: tuple[str, ...]
     extents: tuple[int, ...]
     domain: isl.Set
+    instances: isl.Set
     points: tuple[Expr, ...]
     elements: tuple[Expr, ...]
 
@@ -180,7 +182,13 @@ def gathered(points: Points, span: Span) -> Gathered:
     subscripts += [at((rests[s.far], 1), (steps[s.far], s.step), constant=s.lows[1]) for s in spread]
     subscripts += [at((names[s.far], 1), (steps[s.far], -1), constant=s.lows[0]) for s in spread]
     order = tuple(elements[s.far] for s in points.sides)
-    return Gathered(indices, tuple(steps[s.far] for s in spread), tuple(extents), domain, tuple(subscripts), order)
+    own = tuple(steps[s.far] for s in spread)
+    there = [f"{rests[s.far]} + {s.step}*{steps[s.far]} < {s.extents[1]}" for s in spread]
+    there += [f"0 <= {names[s.far]} - {steps[s.far]} < {s.extents[0]}" for s in spread]
+    instances = isl.Set(f"{{ [{', '.join((*indices, *own))}] : {' and '.join(there)} }}").intersect(
+        _box([(0, e) for e in extents])
+    )
+    return Gathered(indices, own, tuple(extents), domain, instances, tuple(subscripts), order)
 
 
 def _fresh(name: str, taken: set[str]) -> str:
