@@ -17,7 +17,7 @@ from tcomp.errors import TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.model.madeup import random_arguments
 from tcomp.pictures.canvas import Picture
-from tcomp.pictures.drawing import BANKS, KINDS, PROFILE, draw
+from tcomp.pictures.drawing import BANKS, KINDS, OF_STEPS, PROFILE, draw
 from tcomp.pictures.rates import Work, draw_curve, draw_roofline
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
@@ -75,8 +75,9 @@ def _drawn(request: DrawRequest) -> Picture:
         return _roofline(request)
     program = request.program.load()
     specialisation = program.specialised(sizes, target)
-    if program.operation.function.recurs and request.what != PROFILE:
-        raise TcompError(f"{program.operation.name} runs step by step (`for`), whose pieces are not drawn")
+    if program.operation.function.recurs and request.what not in (*OF_STEPS, PROFILE):
+        known = ", ".join((*OF_STEPS, PROFILE))
+        raise TcompError(f"{program.operation.name} runs step by step (`for`); what is drawn of that: {known}")
     if request.what == _TUNING:
         result = program.operation.tune(sizes=sizes, target=target, budget=request.seconds)
         return draw_curve(result.ratios, result.label)

@@ -32,6 +32,9 @@ KINDS: dict[str, Callable[[Compilation], Picture]] = {
 }
 """The pictures that need the compilation alone, by name."""
 
+OF_STEPS = ("domain", "dates", "order")
+"""Those that show a whole program with blocks of steps; others show its largest piece."""
+
 BANKS, PROFILE = "banks", "profile"
 """Those that run the kernel: in the simulator, or on this machine."""
 

@@ -168,6 +168,16 @@ def test_banks_are_those_of_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "draw a kernel for cuda" in capsys.readouterr().err
 
 
+def test_steps_are_drawn_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "recurrences" / "edit_distance.tc"
+    output = tmp_path / "dates.svg"
+    command = ("draw", str(path), "--sizes", "N=4,M=5", "--output", str(output), "--what")
+    assert main((*command, "dates")) == 0
+    assert "D (S2)" in " ".join(ElementTree.fromstring(output.read_text()).itertext())
+    assert main((*command, "tree")) == 1
+    assert "what is drawn of that: domain, dates, order, profile" in capsys.readouterr().err
+
+
 def test_notebooks_show_things_by_themselves(tiled: Schedule) -> None:
     operation = tc.define(BLUR).blur
     kernel = tiled.compile()
