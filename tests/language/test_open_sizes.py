@@ -209,6 +209,14 @@ def test_places_that_data_choose() -> None:
         ops.counts(np.ones((3, 4), "float32"), np.array([1, 20, 19, 5], "int32"), x)
 
 
+def test_a_last_tile_of_few_columns_reads_no_more_than_these() -> None:
+    """33 columns are a tile of 32 and one of a single column, whose row of tiles may not be whole."""
+    text = "def f(float(M,K) X, float(K,N) Y) -> (Z) { Z(m,n) +=! X(m,k) * Y(k,n) }"
+    f = tc.define(text, dynamic={"M": tc.range(1, 20)}).f
+    found = f(np.ones((15, 9), np.float32), at_the_end(np.ones((9, 33), np.float32)))
+    assert (found == 9).all()
+
+
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcomp.backends.c.contractions.places import Operand, Place
-from tcomp.backends.c.loops.nests import Nest, has_no_others
+from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others
 from tcomp.backends.dialect import C_STORAGE_TYPES, load, store
 from tcomp.loops.ir import For, variables
 from tcomp.values.operators import DType
@@ -28,7 +28,7 @@ def edge_condition(nest: Nest, columns: int, operands: tuple[Operand, Operand]) 
         return None
     if any(o.bordered is not None for o in operands):
         return None
-    if has_no_others(nest.column):
+    if has_no_others(nest.column) and extents_of(nest.column) == (columns,):
         return "1"
     vectors = [o for o in operands if o.is_vector]
     if any(not o.place.room for o in vectors):
