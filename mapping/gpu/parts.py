@@ -22,10 +22,13 @@ from tcomp.model.scop import Scop
 def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Split the reductions that would leave multiprocessors idle, or all into as many parts as the user says."""
     turning = {s for r in plan.rescaled for s in r.inside}
+    known = {s.name for s in plan.scop.statements}
     plan = in_parts_of(plan, functools.partial(steps_of_scan, options))
+    # What came with parts is in parts already.
+    whole = turning | ({s.name for s in plan.scop.statements} - known)
 
     def parts(scop: Scop, cluster: Cluster) -> int:
-        return 1 if turning.issuperset(cluster.statements) else parts_of(gpu, scop, cluster, options)
+        return 1 if whole.issuperset(cluster.statements) else parts_of(gpu, scop, cluster, options)
 
     return split_clusters(plan, parts, apart=True)
 

@@ -116,17 +116,24 @@ def in_parts_of(plan: Plan, steps_of: Callable[[LongScan], int]) -> Plan:
     for statement in plan.scop.statements:
         scan = long_scan(scop, statement)
         steps = 0 if scan is None else steps_of(scan)
-        if scan is not None and steps and scan.parts(steps) > 1:
+        if scan is not None and steps and _have_steps(scop, scan, steps):
             scop, storages = in_parts(scop, scan, steps)
             done.append(Parted(statement.name, steps, storages))
     return replace(scheduled_anew(plan, scop), parted=tuple(done)) if done else plan
 
 
+def _have_steps(scop: Scop, scan: LongScan, steps: int) -> bool:
+    """Whether there are several parts of so many steps, and each reduction among them has something to reduce."""
+    return scan.parts(steps) > 1 and not any(s.domain.is_empty() for s in _Writer(scop, scan, steps).statements)
+
+
 def in_parts(scop: Scop, scan: LongScan, steps: int) -> tuple[Scop, frozenset[str]]:
     """The program with a cumulative reduction in parts of so many steps, and the storages that all parts leave.
 
-    Raises LegalityError unless each element gets each of its steps once.
+    Raises LegalityError unless each element gets each of its steps once, and no reduction is one of nothing.
     """
+    if not _have_steps(scop, scan, steps):
+        raise LegalityError(f"parts of {steps} steps leave {scan.statement} a reduction of nothing")
     made = _Writer(scop, scan, steps)
     statements: list[ScopStatement] = []
     for s in scop.statements:

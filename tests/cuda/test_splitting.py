@@ -123,3 +123,13 @@ def test_long_cumulative_sums_run_in_parts() -> None:
     kernel = f.compile(A, target="simulator")
     assert [(p.statement, p.steps) for p in kernel.compilation.plan.parted] == [("S0", 32)]
     np.testing.assert_array_equal(kernel(A), A.cumsum())
+
+
+def test_what_long_sums_are_made_of_is_not_split_again() -> None:
+    """Nor is one in parts whose first steps are none."""
+    text = "def f(float(N) X) -> (S) { S(i) +=! X(j) where i in FIRST:N, j in RANGE }"
+    for first, steps, n, parts in (("2", "i:N", 7, 3), ("0", "0:i", 2, 2)):
+        f = tc.define(text.replace("FIRST", first).replace("RANGE", steps)).f
+        x = _data(n)
+        found = f(x, target="simulator", options=tc.MappingOptions(split_reduction=parts))
+        np.testing.assert_array_equal(found, f.reference(x))
