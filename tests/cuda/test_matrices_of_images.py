@@ -147,6 +147,14 @@ class TestPlan:
             assert not plan.operations
 
 
+def test_windows_with_gaps_between_them_have_no_box_that_begins_with_them() -> None:
+    """Their copies begin before what is read, so lanes would not find it: such products run one by one."""
+    f = tc.define("""def f(float16(H,C) I, float16(3,C,F) K) -> (O) {
+        O(h,f) +=! I(4*h+kh,c) * K(kh,c,f) where h in 0:64 }""").f
+    plan = f.schedule(sizes={"H": 258, "C": 32, "F": 32}, target="cuda:sm_80").compilation.plan
+    assert not any(operation.atom for operation in plan.operations.values())
+
+
 def test_machine_code() -> None:
     """Nine taps of 32 channels for 32 pixels and 64 filters of each warp."""
     sizes = {"N": 16, "H": 56, "W": 56, "C": 64, "F": 64}

@@ -64,6 +64,8 @@ def _with_atom(
             return None
         name, side, step = dimensions
         whole = _with_border(plan, place, statement, copy, found)
+        if not _begins_where_it_reads(plan, statement, whole):
+            return None
         if atom.in_groups:
             warps = found.rows[-1].threads // LANES_OF_ROWS if name == "row" else 0
             laid_out.append(with_swizzle(plan, whole, side, step, warps))
@@ -105,6 +107,25 @@ def _with_border(plan: Plan, place: Place, statement: ScopStatement, copy: Copy,
     box = box_of(plan.scop, statement, read, found.sides, room) or hull.shape
     whole = BoxHull(hull.lower, tuple(max(own, wanted) for own, wanted in zip(hull.shape, box, strict=True)))
     return replace(copy, shape=whole.shape, lower=whole.lower, vector=vector_of(storage, whole))
+
+
+def _begins_where_it_reads(plan: Plan, statement: ScopStatement, copy: Copy) -> bool:
+    """Whether the corner of a copy is the least element that is read, and not one before it.
+
+    Where reads leave gaps, as those of a stride beyond the window do, the smallest box with one corner for all tiles
+    may begin earlier.
+    """
+    (read,) = copy.reads
+    place = next(p for p in places(plan.tree) if p.mark == copy.mark)
+    access = unfolded_access(plan.scop, statement, read).reset_tuple_id(isl.dim_type.out)
+    relation = place.prefixes[statement.name].reverse().apply_range(access)
+    count = relation.dim(isl.dim_type.out)
+    for d in range(count):
+        single = relation.project_out(isl.dim_type.out, d + 1, count - d - 1).project_out(isl.dim_type.out, 0, d)
+        corner = isl.Map.from_aff(copy.lower.get_at(d))
+        if not single.lexmin().is_subset(corner):
+            return False
+    return True
 
 
 def _with_whole_rows(plan: Plan, copy: Copy, side: int, step: int, turned: bool) -> Copy:
