@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -156,6 +156,15 @@ def shortest(expr: Expr) -> Expr:
     form = polynomial_of(expr)
     added_up = None if form is None else form.syntax()
     return expr if added_up is None or len(str(added_up)) >= len(str(expr)) else added_up
+
+
+def on_the_left(subscript: Expr, indices: Collection[str]) -> Expr:
+    """A subscript of what is written: a bare name there is an index, so one of anything else is ``k + 0``.
+
+    Whatever makes subscripts shorter makes ``k`` of that, so this comes behind it.
+    """
+    is_bare = isinstance(subscript, syntax.Name) and subscript.name not in indices
+    return syntax.Binary("+", subscript, syntax.Number("0")) if is_bare else subscript
 
 
 def polynomial_of(expr: Expr) -> Polynomial | None:

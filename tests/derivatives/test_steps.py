@@ -115,6 +115,41 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 3},
     ),
+    "an element that an input says": (
+        (
+            "def f(double(N) X, int32 k) -> (S) { S(i) = X(i)"
+            " for t in 0:2 { for q in 0:2 { S(i) = S(i) * X(k) where i in 0:N } } }"
+        ),
+        {"N": 3},
+    ),
+    "an element of the same step that an input says": (
+        (
+            "def f(double(T,N) X, int32 k) -> (S) {"
+            " for t in 0:T { h(i) = X(t,i) * X(t,i)  S(t,i) = h(k+t-t) * X(t,i) } }"
+        ),
+        {"N": 3, "T": 3},
+    ),
+    "an element of the step before that a size says": (
+        (
+            "def f(double(N+1) X, double(N) Z) -> (S) { S(i) = X(i) where i in 0:N+1"
+            " for t in 0:2 { S(i) = S(i) * S(N) * Z(i) where i in 0:N } }"
+        ),
+        {"N": 2},
+    ),
+    "an element that is sought": (
+        (
+            "def f(double(N) X) -> (S) { S(i) = X(i)"
+            " for t in 0:2 { for q in 0:2 { p argmax=! S(i)  S(i) = S(i) * X(p) where i in 0:N } } }"
+        ),
+        {"N": 3},
+    ),
+    "an element that a size says": (
+        (
+            "def f(double(N+1) X, double(N) Z) -> (S) { S(i) = X(i) where i in 0:N+1"
+            " for t in 0:2 { for q in 0:2 { S(i) = S(i) * S(N) * Z(i) where i in 0:N } } }"
+        ),
+        {"N": 2},
+    ),
     "places that are no sums, and floats beside doubles": (
         (
             "def f(double(N) X, float(N) Z) -> (S, float(N) F) { S(t) = X(t)  F(t) = Z(t)"

@@ -19,6 +19,7 @@ from tcomp.derivatives.text import (
     linear_text,
     name,
     names_in,
+    on_the_left,
     shortest,
     substitute,
     with_children,
@@ -300,15 +301,8 @@ def _scatter(adjoint: Adjoint, place: Place) -> Contribution:
     for guard in reversed(adjoint.guards):
         value = syntax.Conditional(guard, value, ZERO)
     ranges = tuple(range_of(index, place, {}) for index in place.indices)
-    subscripts = tuple(_written(subscript, place) for subscript in adjoint.subscripts)
+    subscripts = tuple(on_the_left(subscript, place.indices) for subscript in adjoint.subscripts)
     return Contribution(subscripts, value, ranges, gathered=False, kept=frozenset(place.indices))
-
-
-def _written(subscript: Expr, place: Place) -> Expr:
-    """A subscript on the left-hand side, where a bare name would be an index even if it is a size's."""
-    if isinstance(subscript, syntax.Name) and subscript.name not in place.indices:
-        return syntax.Binary("+", subscript, syntax.Number("0"))
-    return subscript
 
 
 def range_of(index: str, place: Place, places: Mapping[str, Expr]) -> syntax.Range:

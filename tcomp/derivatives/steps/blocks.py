@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.text import Expr, name, range_text, shortest, substitute, with_short_subscripts
+from tcomp.derivatives.text import (
+    Expr,
+    name,
+    on_the_left,
+    range_text,
+    shortest,
+    substitute,
+    with_short_subscripts,
+)
 from tcomp.errors import DerivativeError, Diagnostic, SourceText
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial
@@ -40,13 +48,19 @@ class Steps:
         if self.backwards:
             total = (self.span[0] + self.span[1]).syntax()
             now = syntax.Binary("-", total, now)
-        places = {at.name: now}
+        places, indices = {at.name: now}, {self.index, *indices_of(statement)}
         return replace(
             statement,
-            subscripts=tuple(shortest(substitute(s, places)) for s in subscripts),
+            subscripts=tuple(on_the_left(shortest(substitute(s, places)), indices) for s in subscripts),
             value=with_short_subscripts(substitute(statement.value, places)),
             clauses=tuple(_moved_clause(c, places) for c in clauses),
         )
+
+
+def indices_of(statement: syntax.Statement) -> set[str]:
+    """The names that are indices of a derived statement: bare ones on the left, and those with ranges."""
+    bare = {s.name for s in statement.subscripts or () if isinstance(s, syntax.Name)}
+    return bare | {c.index.name for c in statement.clauses if isinstance(c, syntax.Range)}
 
 
 def _moved_clause(clause: syntax.Clause, places: Mapping[str, Expr]) -> syntax.Clause:

@@ -21,6 +21,7 @@ from tcomp.derivatives.text import (
     Expr,
     element,
     name,
+    on_the_left,
     product,
     range_text,
     to_syntax,
@@ -124,13 +125,8 @@ class InPlace(Derivation):
         return self.as_target(map(self._text, statement.subscripts), statement)
 
     def as_target(self, subscripts: Iterable[Expr], statement: Statement) -> tuple[Expr, ...]:
-        """A bare name on the left would be an index, even if it is that of a size."""
-        return tuple(
-            syntax.Binary("+", s, syntax.Number("0"))
-            if isinstance(s, syntax.Name) and s.name not in (*statement.indices, *self.compared)
-            else s
-            for s in subscripts
-        )
+        """The same subscripts where they are those of what is written."""
+        return tuple(on_the_left(s, (*statement.indices, *self.compared)) for s in subscripts)
 
     def outer(self, position: int) -> tuple[str, ...]:
         """The indices that tell what a statement writes in a step."""

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tcomp.derivatives.derivation import names_of
+from tcomp.derivatives.steps.blocks import indices_of
 from tcomp.derivatives.text import (
     Expr,
     name,
     names_in,
+    on_the_left,
     polynomial_of,
     shortest,
     substitute,
@@ -61,7 +63,9 @@ def _moved(item: Item, places: Mapping[str, Expr]) -> Item:
                 clauses.append(replace(clause, value=value(clause.value)))
             case _:
                 clauses.append(clause)
-    subscripts = None if item.subscripts is None else tuple(map(move, item.subscripts))
+    subscripts, indices = item.subscripts, indices_of(item)
+    if subscripts is not None:
+        subscripts = tuple(on_the_left(move(s), indices) for s in subscripts)
     return replace(item, subscripts=subscripts, value=value(item.value), clauses=tuple(clauses))
 
 
