@@ -100,6 +100,22 @@ def test_texts_compute_what_operators_do(name: str) -> None:
             assert (mine == other.numpy()).all()
 
 
+def agree(function: Callable[..., Any], *given: Any) -> None:
+    """The interpreter gives what torch does, NaN included, of the types that it has."""
+    results = tc.networks.from_torch(Apply(function).eval(), given).reference(*(x.numpy() for x in given))
+    expected = torch.utils._pytree.tree_leaves(function(*given))
+    found = results if isinstance(results, (list, tuple)) else [results]
+    for mine, other in zip(found, expected, strict=True):
+        made = torch.from_numpy(np.array(mine))
+        torch.testing.assert_close(made, other, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+def test_integers_and_truth_values_are_added_up_in_64_bits() -> None:
+    few = torch.tensor([[2**30, 4], [4, 1]], dtype=torch.int32)
+    agree(lambda x: ((x > 2).cumsum(0) - 1, (x > 2).cumprod(1), x.cumprod(0), x.cumsum(1), x.prod(), x.prod(1)), few)
+    agree(lambda x: (x.cumprod(0, dtype=torch.float32), x.prod(0, dtype=torch.float32)), few.long() << 20)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tcomp.networks.aten.choosing import running
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import general
@@ -122,7 +123,7 @@ def either(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
 
 @rule("aten.cumprod.default")
 def cumprod(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value:
-    return b.call(n, general.running(len(x.shape), dim % len(x.shape), "*", False, False, x.dtype), [x])
+    return running(b, n, x, dim, "*")
 
 
 @rule("aten.any.dim", "aten.any.dims", "aten.any.default", "aten.all.dim", "aten.all.dims", "aten.all.default")

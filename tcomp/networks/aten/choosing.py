@@ -235,7 +235,21 @@ def log_softmax(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value
 
 @rule("aten.cumsum.default")
 def cumsum(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value:
-    return b.call(n, general.running(len(x.shape), dim % len(x.shape), "+", False, False, x.dtype), [x])
+    return running(b, n, x, dim, "+")
+
+
+def running(b: Builder, n: Node, x: Value, dim: int, symbol: str) -> Value:
+    """Sums or products of all elements up to each, which are converted to the type of the result first."""
+    rank = len(x.shape)
+    return b.call(n, general.running(rank, dim % rank, symbol, False, False, n.dtype), [promoted(b, n, x)])
+
+
+def promoted(b: Builder, n: Node, x: Value) -> Value:
+    """Elements as those of the type of a node's result: integers and truth values are added up in 64 bits."""
+    if x.dtype == n.dtype:
+        return x
+    inner = replace(n, name=f"{n.name}_{n.dtype}", shape=x.shape)
+    return b.call(inner, general.conversion(len(x.shape), x.dtype, n.dtype), [x])
 
 
 _PLAIN = ("ceil", "floor", "tan", "atan", "asin", "acos", "sinh", "cosh", "log1p", "expm1", "sign")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tcomp.networks.aten.choosing import promoted
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import general
@@ -57,11 +58,10 @@ def _two(b: Builder, n: Node, name: str, body: str, x: Value, other: Value | flo
 
 @rule("aten.prod.dim_int", "aten.prod.default")
 def product(b: Builder, n: Node, *, x: Value, dim: int | None = None, keepdim: bool = False, dtype: Any) -> Value:
-    if dtype is not None and str(dtype) != f"torch.{x.dtype}":
-        raise n.refuse("changes the element type")
     rank = len(x.shape)
     axes = [dim % rank] if dim is not None else list(range(rank))
-    return b.call(n, general.reduction("prod", "*=!", "{x}", "", rank, axes, keepdim, x.dtype), [x])
+    definition = general.reduction("prod", "*=!", "{x}", "", rank, axes, keepdim, n.dtype)
+    return b.call(n, definition, [promoted(b, n, x)])
 
 
 @rule("aten.logsumexp.default")
