@@ -116,6 +116,14 @@ def test_integers_and_truth_values_are_added_up_in_64_bits() -> None:
     agree(lambda x: (x.cumprod(0, dtype=torch.float32), x.prod(0, dtype=torch.float32)), few.long() << 20)
 
 
+def test_queries_that_see_no_key_get_nothing() -> None:
+    seen = torch.rand(6, 6, generator=torch.Generator().manual_seed(2)) > 0.4
+    seen[1] = False
+    bias = torch.zeros(6, 6).masked_fill(~seen, -np.inf)
+    bias[3] = torch.finfo(torch.float32).min
+    agree(lambda y: tuple(f.scaled_dot_product_attention(y, y, 2 * y, attn_mask=mask) for mask in (seen, bias)), Y)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

@@ -37,12 +37,12 @@ def attention(
         raise n.refuse(f"has queries for {rows} and keys for {shared}")
     if attn_mask is not None and attn_mask.dtype == "bool":
         added = pointwise(
-            "added_to_scores", "{a} ? 0.0 : -3.4028234e38", [(attn_mask.shape, "bool")], attn_mask.shape, "float32"
+            "added_to_scores", "{a} ? 0.0 : -1.0 / 0.0", [(attn_mask.shape, "bool")], attn_mask.shape, "float32"
         )
         attn_mask = b.call(replace(n, name=f"{n.name}_mask", shape=attn_mask.shape), added, [attn_mask])
     mask = None if attn_mask is None else attn_mask.shape
     lengths = (*query.shape[:-1], key.shape[-2])
-    definition = layers.attention(len(query.shape), is_causal, mask, lengths, shared)
+    definition = layers.attention(len(query.shape), is_causal, mask, lengths, shared, hidden=mask is not None)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return b.call(n, definition, [query, key, value, attn_mask], scale=factor)
 

@@ -147,11 +147,17 @@ def softmax(rank: int, axis: int) -> Definition:
 
 
 def attention(
-    rank: int, causal: bool, mask: Sequence[int] | None, lengths: Sequence[int], keys: Sequence[int] | None = None
+    rank: int,
+    causal: bool,
+    mask: Sequence[int] | None,
+    lengths: Sequence[int],
+    keys: Sequence[int] | None = None,
+    hidden: bool = False,
 ) -> Definition:
     """softmax(scale Q K^T + mask) V; ``lengths`` is the shape of the scores, which a mask is repeated along.
 
-    ``keys`` are the leading extents of keys and values where some queries share them.
+    ``keys`` are the leading extents of keys and values where some queries share them.  With ``hidden`` a query whose
+    scores are all -inf, for the mask hides all keys, gets 0 instead of NaN.
     """
     rows = indices(rank - 2)
     shared = rows if keys is None else repeated(rows, keys, lengths[:-2])
@@ -159,6 +165,7 @@ def attention(
     name = f"attention_{rank}d{'_causal' if causal else ''}"
     name += f"_keys_{shared}".replace("1", "o") if shared != rows else ""
     name += f"_mask_{letters}".replace("1", "o") if mask is not None else ""
+    name += "_or_zero" if hidden else ""
     parameters = [f"{tensor(f'{rows}ld')} Q", f"{tensor(f'{shared}sd')} K", f"{tensor(f'{shared}se')} V"]
     key, content = (at(x, [*shared.replace("1", "0"), *last]) for x, last in (("K", "sd"), ("V", "se")))
     parameters += [tensor(letters) + " mask"] if mask is not None else []
@@ -175,7 +182,7 @@ def attention(
         f"  {weight} = {raised}",
         f"  {total} +=! {weight}",
         f"  {o} +=! {weight} * {content}",
-        f"  {o} = {o} / {total}",
+        f"  {o} = {f'{largest} == -1.0 / 0.0 ? 0.0 : ' if hidden else ''}{o} / {total}",
     ]
     return Definition(name, _def(name, [*parameters, "float scale"], "O", lines))
 
