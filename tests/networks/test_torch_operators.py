@@ -124,6 +124,13 @@ def test_queries_that_see_no_key_get_nothing() -> None:
     agree(lambda y: tuple(f.scaled_dot_product_attention(y, y, 2 * y, attn_mask=mask) for mask in (seen, bias)), Y)
 
 
+NAN = torch.tensor([[1.0, np.nan, 3.0, np.nan], [4.0, -1.0, -1.0, 0.0]])
+
+
+def test_rows_without_an_order_have_no_median() -> None:
+    agree(lambda y: (*y.median(1), *y.median(0, keepdim=True), y.median(), y[1].median()), NAN)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

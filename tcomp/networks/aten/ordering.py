@@ -18,9 +18,21 @@ from tcomp.networks.texts.ordering import in_order
 
 
 def _ordered(
-    b: Builder, n: Node, x: Value, dim: int, first: int, count: int, *, largest: bool, keep: bool = True
+    b: Builder,
+    n: Node,
+    x: Value,
+    dim: int,
+    first: int,
+    count: int,
+    *,
+    largest: bool,
+    keep: bool = True,
+    unordered: bool = False,
 ) -> list[Value]:
-    """Elements in their order, and where they stand; without the axis, which then has one element, if not kept."""
+    """Elements in their order, and where they stand; without the axis, which then has one element, if not kept.
+
+    With ``unordered`` it is NaN for a row that has one.
+    """
     rank = len(x.shape)
     if not rank:
         raise n.refuse("takes a single number")
@@ -30,7 +42,7 @@ def _ordered(
     kept = tuple(count if k == axis else extent for k, extent in enumerate(x.shape))
     made = []
     for label, dtype in (("values", x.dtype), ("places", "int64")):
-        text = in_order(rank, axis, largest, label == "places", x.dtype)
+        text = in_order(rank, axis, largest, label == "places", x.dtype, unordered=unordered)
         inner = replace(n, name=f"{n.name}_{label}", shape=kept, dtype=dtype)
         found = b.call(inner, text, [x], FROM=first, COUNT=count)
         if not keep:
@@ -64,15 +76,15 @@ def kth(b: Builder, n: Node, *, x: Value, k: int, dim: int, keepdim: bool) -> li
 
 @rule("aten.median.dim")
 def median(b: Builder, n: Node, *, x: Value, dim: int, keepdim: bool) -> list[Value]:
-    """The lower of two in the middle, NaN being larger than all numbers."""
-    return _ordered(b, n, x, dim, (x.shape[dim] - 1) // 2, 1, largest=False, keep=keepdim)
+    """The lower of two in the middle, or NaN where there is one."""
+    return _ordered(b, n, x, dim, (x.shape[dim] - 1) // 2, 1, largest=False, keep=keepdim, unordered=True)
 
 
 @rule("aten.median.default")
 def median_of_all(b: Builder, n: Node, *, x: Value) -> Value:
     count = math.prod(x.shape)
     flat = b.call(replace(n, name=f"{n.name}_flat", shape=(count,)), elements.reshape(x.shape, (count,)), [x])
-    return _ordered(b, n, flat, 0, (count - 1) // 2, 1, largest=False, keep=False)[0]
+    return _ordered(b, n, flat, 0, (count - 1) // 2, 1, largest=False, keep=False, unordered=True)[0]
 
 
 @rule("aten.max.dim", "aten.min.dim")
