@@ -131,6 +131,13 @@ def test_rows_without_an_order_have_no_median() -> None:
     agree(lambda y: (*y.median(1), *y.median(0, keepdim=True), y.median(), y[1].median()), NAN)
 
 
+def test_what_is_no_number_stays_that_beside_bounds() -> None:
+    one = torch.ones_like(NAN)
+    agree(lambda y: (torch.clamp(y, 0 * one, one), torch.clamp_min(one, y), torch.clamp(one, y, y + 1)), NAN)
+    agree(lambda y: (y.clamp(min=0), y.clamp(max=2), y.maximum(one), torch.min(one, y)), NAN)
+    agree(lambda x: (x.maximum(x - 1), torch.clamp(x, x - 1, 0 * x)), torch.tensor([2**60 + 1, -3]))
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

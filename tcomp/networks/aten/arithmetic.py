@@ -101,7 +101,7 @@ def power_of_number(b: Builder, n: Node, *, x: float, exponent: Value) -> Value:
 
 @rule("aten.clamp.Tensor", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
 def clamp(b: Builder, n: Node, *, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
-    bounds = [(name, bound) for name, bound in (("fmax", low), ("fmin", high)) if bound is not None]
+    bounds = [(name, bound) for name, bound in (("max", low), ("min", high)) if bound is not None]
     if not bounds:
         raise n.refuse("has no bound")
     body, letters = "{a}", "bc"

@@ -70,7 +70,7 @@ def where_number(b: Builder, n: Node, *, condition: Value, x: Value | float, oth
 @rule("aten.maximum.default", "aten.minimum.default", "aten.max.other", "aten.min.other")
 def extreme(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
     name = n.operator.split(".")[1][:3]
-    return b.call(n, pointwise(f"{name}imum", f"f{name}({{a}}, {{b}})", _typed(x, other), n.shape, n.dtype), [x, other])
+    return b.call(n, pointwise(f"{name}imum", f"{name}({{a}}, {{b}})", _typed(x, other), n.shape, n.dtype), [x, other])
 
 
 @rule("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device")

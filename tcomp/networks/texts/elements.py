@@ -33,8 +33,8 @@ NUMBER = {
     "power": "pow({x}, y)",
     "leaky_relu": "{x} > 0 ? {x} : y * {x}",
     "elu": "{x} > 0 ? {x} : y * expm1({x})",
-    "at_least": "fmax({x}, y)",
-    "at_most": "fmin({x}, y)",
+    "at_least": "max({x}, y)",
+    "at_most": "min({x}, y)",
 }
 
 
