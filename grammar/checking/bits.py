@@ -140,7 +140,7 @@ class _Integers:
         return self.of("/", x, 1 << number) if 0 <= number < INT32.bits - 1 else None
 
     def left(self, x: Expr, number: int) -> Expr | None:
-        """Shifted to the left, which is a product: subscripts that leave their type are outside of any tensor."""
+        """Shifted to the left, which is a product: subscripts have no largest number, also on the way to a place."""
         return self.of("*", x, 1 << number) if 0 <= number < INT32.bits - 1 else None
 
 
