@@ -18,6 +18,7 @@ from tcomp.derivatives.text import (
     element,
     name,
     names_in,
+    on_the_left,
     range_text,
     to_syntax,
 )
@@ -186,6 +187,7 @@ class Derivation:
     ) -> list[syntax.Statement]:
         """A tensor reduced as a statement does; where data choose its elements, all that they may be begin before."""
         statement = self.function.statements[position]
+        subscripts = tuple(on_the_left(s, statement.indices) for s in subscripts)
         if not (statement.scatters and operator.endswith("!")):
             return [statement_of(own, subscripts, operator, value, self.bounds(position))]
         update = statement_of(own, subscripts, operator.removesuffix("!"), value, self.bounds(position))

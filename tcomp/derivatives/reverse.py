@@ -42,6 +42,7 @@ from tcomp.derivatives.text import (
     negated,
     product,
     range_text,
+    target_subscripts,
     to_syntax,
     total,
 )
@@ -322,7 +323,7 @@ class _Reverse(Reductions):
         indices, ranges = self.whole(version.tensor)
         source = self.adjoints[version.name]
         kept = statement_of(own, indices, "=", element(source, self._as_handed_out(version, source, indices)), ranges)
-        written = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        written = target_subscripts(statement, version.reads)
         if statement.reduction == "*" and not statement.initialise:
             value = to_syntax(statement.value, version.reads)
             return [kept, statement_of(own, written, "*=", value, self.bounds(position))]

@@ -21,7 +21,18 @@ from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.steps.alongside import tangent_in_place
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
-from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, range_text, to_syntax, total
+from tcomp.derivatives.text import (
+    ONE,
+    ZERO,
+    Expr,
+    element,
+    name,
+    product,
+    range_text,
+    target_subscripts,
+    to_syntax,
+    total,
+)
 from tcomp.derivatives.versions import Version
 from tcomp.errors import DerivativeError
 from tcomp.grammar.tree import syntax
@@ -109,7 +120,7 @@ class _Forward(Reductions):
         if not parts and tensor.dtype.bits == 64:
             value = syntax.Cast(spelling(tensor), value)
         operator = "=" if not adds_up else "+=!" if statement.initialise else "+="
-        subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+        subscripts = target_subscripts(statement, version.reads)
         steps, time = self.steps_of(position) or (None, 0)
         group = Group(f"{own}: how {version.name} moves", steps=steps, time=time)
         if statement.scatters and adds_up:
@@ -134,7 +145,7 @@ class _Forward(Reductions):
         if statement.initialise or statement.reduction in (None, "+"):
             return [copied]
         if statement.reduction == "*":
-            subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
+            subscripts = target_subscripts(statement, version.reads)
             value = to_syntax(statement.value, version.reads)
             return [copied, statement_of(own, subscripts, "*=", value, self.bounds(position))]
         return [replace(copied, value=self.kept(version, copied.subscripts or (), copied.value))]

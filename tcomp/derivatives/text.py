@@ -167,6 +167,11 @@ def on_the_left(subscript: Expr, indices: Collection[str]) -> Expr:
     return syntax.Binary("+", subscript, syntax.Number("0")) if is_bare else subscript
 
 
+def target_subscripts(statement: function.Statement, renamed: Mapping[str, str]) -> tuple[Expr, ...]:
+    """The subscripts of what a checked statement writes, as text that stands on the left."""
+    return tuple(on_the_left(to_syntax(s, renamed), statement.indices) for s in statement.subscripts)
+
+
 def polynomial_of(expr: Expr) -> Polynomial | None:
     """None where there is anything but names, integers, sums and products."""
     match expr:

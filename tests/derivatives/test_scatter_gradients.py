@@ -33,6 +33,12 @@ PROGRAMS = {
         s(e,d) = 0.0 where e in 0:7, d in 0:D
         s(I(i),d) += V(i,d) * V(i,d)
         O(e,d) = s(e,d) / max(count(e), 1.0) }""",
+    "one element": "def f(float(N) X, int32 k) -> (float(N) O) { O(i) = X(i)  O(int32(k)) += X(i) * X(i) }",
+    "an element times all": "def f(float(N) X, int32 k) -> (float(N) O) { O(i) = X(i)  O(int32(k)) *= X(i) }",
+    "an element or the largest": "def f(float(N) X, int32 k) -> (float(N) O) { O(i) = X(i)  O(int32(k)) max= X(i) }",
+    "the last element": """def f(float(N) X, float(N+1) Y) -> (O) {
+        O(i) = Y(i) where i in 0:N+1
+        O(int32(N)) *= X(i) * Y(i) where i in 0:N }""",
     "guarded": "def f(float(E,D) T, int32(B) I) -> (O) { O(b,d) = I(b) > 0 ? T(I(b), d) : 0.0 where d in 0:D }",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcomp.derivatives.derivation import is_double_as_text, spelling
-from tcomp.derivatives.text import integer, name, to_syntax
+from tcomp.derivatives.text import integer, name, target_subscripts, to_syntax
 from tcomp.derivatives.versions import depends_on_indices
 from tcomp.grammar.ranges.ranges import Box, infer
 from tcomp.grammar.tree import syntax
@@ -91,6 +91,6 @@ def _written(
     value = to_syntax(computed, {})
     if computed.dtype.name == "float64" and not is_double_as_text(computed):
         value = syntax.Cast("double", value)
-    subscripts = tuple(to_syntax(s, {}) for s in statement.subscripts) or None
+    subscripts = target_subscripts(statement, {}) or None
     clauses = tuple(syntax.Range(name(index), *bounds) for index, bounds in given.items())
     return replace(before, subscripts=subscripts, value=value, clauses=(*from_data, *clauses), declared=declared)

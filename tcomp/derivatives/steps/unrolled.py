@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from tcomp.derivatives.text import Expr, conjunction, element, name, to_syntax
+from tcomp.derivatives.text import Expr, conjunction, element, name, target_subscripts, to_syntax
 from tcomp.errors import DerivativeError, Diagnostic, Span
 from tcomp.grammar import define
 from tcomp.grammar.ranges.polynomials import Polynomial
@@ -299,7 +299,7 @@ class _Unrolled:
                 ranges.append(syntax.Range(name(index), to_syntax(own.lower, {}), to_syntax(own.upper, {})))
             else:
                 ranges.append(_range(index, self._range(position, index)))
-        subscripts = tuple(to_syntax(s, {}) for s in statement.subscripts)
+        subscripts = target_subscripts(statement, {})
         written = list(syntax.statements(self.function.definition.body))[position]
         declared = written.declared if target is None else None
         value = to_syntax(statement.value, {})
