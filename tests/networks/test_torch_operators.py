@@ -138,6 +138,18 @@ def test_what_is_no_number_stays_that_beside_bounds() -> None:
     agree(lambda x: (x.maximum(x - 1), torch.clamp(x, x - 1, 0 * x)), torch.tensor([2**60 + 1, -3]))
 
 
+def test_numbers_are_of_the_type_of_the_elements_beside_them() -> None:
+    def choose(i: Any) -> Any:
+        at, true = torch.tensor([0]), i > 2
+        return (
+            i.scatter(0, at, 2**60 + 1), true.scatter(0, at, True), 2**i, 2.5**i, torch.where(true, False, true),
+            torch.where(true, i, -1), torch.where(true, True, False), torch.where(true, 2, true),
+            true.masked_fill(true, False), i < 0.5, true == True, true > 0, true < 0.5,  # noqa: E712
+        )  # fmt: skip
+
+    agree(choose, torch.tensor([0, 3, 5]))
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tcomp.networks.aten.choosing import running
+from tcomp.networks.aten.choosing import promoted, running
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import general
@@ -95,8 +95,10 @@ def two(b: Builder, n: Node, *, x: Value, exponent: Value | None = None, other: 
 
 @rule("aten.pow.Scalar")
 def power_of_number(b: Builder, n: Node, *, x: float, exponent: Value) -> Value:
-    body, kinds = "pow(y, {a})", [(exponent.shape, exponent.dtype)]
-    return b.call(n, pointwise("power_of", body, kinds, n.shape, n.dtype, {"y": n.dtype}), [exponent], y=float(x))
+    exponent = promoted(b, n, exponent)
+    kind, read, number = general.number("y", x, n.dtype)
+    body, kinds = f"pow({read}, {{a}})", [(exponent.shape, exponent.dtype)]
+    return b.call(n, pointwise("power_of", body, kinds, n.shape, n.dtype, {"y": kind}), [exponent], y=number)
 
 
 @rule("aten.clamp.Tensor", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")

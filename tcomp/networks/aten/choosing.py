@@ -24,9 +24,13 @@ def compare(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
     if isinstance(other, Value):
         made = pointwise(name, f"{{a}} {_COMPARED[name]} {{b}}", _typed(x, other), n.shape, "bool")
         return b.call(n, made, [x, other])
-    body, numbers = f"{{a}} {_COMPARED[name]} y", {"y": x.dtype}
-    number = float(other) if x.dtype == "float32" else int(other)
-    return b.call(n, pointwise(f"{name}_number", body, _typed(x), n.shape, "bool", numbers), [x], y=number)
+    if isinstance(other, float) and x.dtype != "float32":
+        x = promoted(b, replace(n, dtype="float32"), x)
+    elif x.dtype == "bool" and not isinstance(other, bool):
+        x = promoted(b, replace(n, dtype="int64"), x)
+    kind, read, number = general.number("y", other, x.dtype)
+    body = f"{{a}} {_COMPARED[name]} {read}"
+    return b.call(n, pointwise(f"{name}_number", body, _typed(x), n.shape, "bool", {"y": kind}), [x], y=number)
 
 
 @rule(*(f"aten.{name}.{'Tensor' if name.startswith('bitwise') else 'default'}" for name in _TOGETHER))
@@ -53,17 +57,17 @@ def where(b: Builder, n: Node, *, condition: Value, x: Value, other: Value) -> V
 @rule("aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where_number(b: Builder, n: Node, *, condition: Value, x: Value | float, other: Value | float) -> Value:
     """One or both are numbers."""
-    operands, bodies, numbers = [condition], [], {}
+    operands, bodies, numbers, kinds = [condition], [], {}, {}
     for name, given in (("y", x), ("z", other)):
         if isinstance(given, Value):
             bodies.append(f"{{{'abc'[len(operands)]}}}")
             operands.append(given)
         else:
-            bodies.append(name)
-            numbers[name] = float(given) if n.dtype == "float32" else int(given)
+            kinds[name], body, numbers[name] = general.number(name, given, n.dtype)
+            bodies.append(body)
     body = f"{{a}} ? {bodies[0]} : {bodies[1]}"
     name = "where_" + "_".join(numbers)
-    made = pointwise(name, body, _typed(*operands), n.shape, n.dtype, dict.fromkeys(numbers, n.dtype))
+    made = pointwise(name, body, _typed(*operands), n.shape, n.dtype, kinds)
     return b.call(n, made, operands, **numbers)
 
 

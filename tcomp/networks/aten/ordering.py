@@ -192,14 +192,15 @@ def scatter(
     own = ["u" if k == axis else c for k, c in enumerate(letters)]
     put = [at("P", own) if k == axis else c for k, c in enumerate(letters)]
     clauses = [f"{c} in 0:P{k}" for k, c in enumerate(own)] + ["last u"] * (symbol == "=")
-    given = "v" if src is None else at("V", own)
+    kind, read, number = general.number("v", value or 0, x.dtype)
+    given = read if src is None else at("V", own)
     lines = [f"{at('Y', letters)} = {at('X', letters)}", f"{at('Y', put)} {symbol} {given} where {', '.join(clauses)}"]
     what = {"=": "put", "+=": "add", "*=": "multiply", "max=": "maximum", "min=": "minimum"}[symbol]
     name = general.typed(f"{what}_along_{len(letters)}d_axis{axis}{'_number' * (src is None)}_{index.dtype}", x.dtype)
     parameters = [f"{tensor(letters, x.dtype)} X", f"{tensor([f'P{k}' for k in range(len(own))], index.dtype)} P"]
     if src is None:
-        made = definition(name, [*parameters, f"{general.spelled(x.dtype)} v"], "Y", lines)
-        return b.call(n, made, [x, index], v=float(value or 0))
+        made = definition(name, [*parameters, f"{general.spelled(kind)} v"], "Y", lines)
+        return b.call(n, made, [x, index], v=number)
     parameters.append(f"{tensor([f'V{k}' for k in range(len(own))], src.dtype)} V")
     return b.call(n, definition(name, parameters, "Y", lines), [x, index, src])
 

@@ -24,6 +24,16 @@ def spelled(dtype: str) -> str:
     return SPELLED.get(dtype, dtype)
 
 
+def number(name: str, given: float, dtype: str) -> tuple[str, str, int | float]:
+    """A parameter that is a number beside elements of a type: its own type, how a body reads it, and its value.
+
+    Truth values are passed as integers, for calls have no others.
+    """
+    if dtype == "bool":
+        return "int32", f"({name} != 0)", int(bool(given))
+    return dtype, name, float(given) if dtype.startswith("float") else int(given)
+
+
 def lowest(dtype: str) -> str:
     """What no element of a type is below."""
     return "-1.0 / 0.0" if dtype.startswith("float") else str(np.iinfo(dtype).min)
