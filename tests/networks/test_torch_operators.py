@@ -150,6 +150,12 @@ def test_numbers_are_of_the_type_of_the_elements_beside_them() -> None:
     agree(choose, torch.tensor([0, 3, 5]))
 
 
+def test_what_is_no_number_stands_behind_all_of_a_row() -> None:
+    limits = torch.tensor([0.0, 1.0, 3.0])
+    agree(lambda y: (torch.searchsorted(limits, y), torch.bucketize(y, limits, right=True)), NAN)
+    agree(lambda y: torch.bucketize(y, limits, out_int32=True) + 1, NAN)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

@@ -156,8 +156,10 @@ def places_among(
         raise n.refuse("looks for places in several rows", "one row is known")
     if given.get("side") not in (None, "left", "right"):
         raise n.refuse(f"has the side {given['side']}")
-    letters, symbol = [*indices(rank)], "<=" if right or given.get("side") == "right" else "<"
-    body = f"int64(limits(k) {symbol} {at('X', letters)})"
+    letters, symbol = [*indices(rank)], ">" if right or given.get("side") == "right" else ">="
+    # NaN stands behind all numbers, so that no comparison with it may be one that must hold.
+    body = f"{n.dtype}(!(limits(k) {symbol} {at('X', letters)}))"
     parameters = [f"{tensor(letters, elements.dtype)} X", f"{tensor(['k'], limits.dtype)} limits"]
-    name = general.typed(f"places_among_{rank}d_{'right' if symbol == '<=' else 'left'}", elements.dtype)
+    side = "right" if symbol == ">" else "left"
+    name = general.typed(f"places_among_{rank}d_{side}{'_int32' * (n.dtype == 'int32')}", elements.dtype)
     return b.call(n, definition(name, parameters, "Y", [f"{at('Y', letters)} +=! {body}"]), [elements, limits])
