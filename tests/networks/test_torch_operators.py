@@ -156,6 +156,11 @@ def test_what_is_no_number_stands_behind_all_of_a_row() -> None:
     agree(lambda y: torch.bucketize(y, limits, out_int32=True) + 1, NAN)
 
 
+def test_what_is_added_no_times_is_not_read() -> None:
+    one, other = torch.ones(2, 3), Y[0, 0, :3, :4]
+    agree(lambda y: (y.addmm(one, other, beta=0), y.addmm(one, other, beta=0, alpha=2)), NAN)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

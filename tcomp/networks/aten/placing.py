@@ -79,11 +79,13 @@ def swapaxes(b: Builder, n: Node, *, x: Value, **axes: int) -> Value:
 
 @rule("aten.addmm.default")
 def addmm(b: Builder, n: Node, *, x: Value, mat1: Value, mat2: Value, beta: float, alpha: float) -> Value:
-    product = matmul(b, replace(n, name=f"{n.name}_product"), left=mat1, right=mat2)
+    inner = n if beta == 0 and alpha == 1 else replace(n, name=f"{n.name}_product")
+    product = matmul(b, inner, left=mat1, right=mat2)
     if alpha != 1:
-        product = b.call(
-            replace(n, name=f"{n.name}_scaled"), elements.with_number("multiply", 2), [product], y=float(alpha)
-        )
+        inner = n if beta == 0 else replace(n, name=f"{n.name}_scaled")
+        product = b.call(inner, elements.with_number("multiply", 2), [product], y=float(alpha))
+    if beta == 0:
+        return product  # whatever the other is, NaN included
     return binary(b, replace(n, operator="aten.add.Tensor"), x=product, other=x, alpha=beta)
 
 
