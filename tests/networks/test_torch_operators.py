@@ -161,6 +161,14 @@ def test_what_is_added_no_times_is_not_read() -> None:
     agree(lambda y: (y.addmm(one, other, beta=0), y.addmm(one, other, beta=0, alpha=2)), NAN)
 
 
+def test_the_largest_of_a_window_is_never_a_pad() -> None:
+    least = torch.full((1, 1, 5, 4), -np.inf)
+    least[0, 0, 4, 3] = 1
+    agree(lambda x: f.max_pool2d(x, 3, 1, 1, return_indices=True), least)
+    agree(lambda x: f.max_pool2d(x, 2, (2, 1), 1, dilation=(1, 3), return_indices=True), least)
+    agree(lambda x: f.max_pool2d(x, (4, 3), 2, (2, 1), dilation=(1, 2), return_indices=True), least)
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

@@ -114,7 +114,9 @@ def max_pool_with_places(
     lines = [
         f"ph, pw(n,c,h,w) argmax=! constant_exterior(I, -1.0 / 0.0)(n,c,{subscripts})",
         "  where n in 0:N, c in 0:C, h in 0:OH, w in 0:OW, kh in 0:KH, kw in 0:KW",
-        f"O(n,c,h,w) = int64(({at_place['H']})*W + {at_place['W']})",
+        # A pad is chosen before elements that are all -inf; then the window's first element inside is meant.
+        "O(n,c,h,w) = int64((row < 0 ? row % DH : row)*W + (column < 0 ? column % DW : column))",
+        f"  where row = {at_place['H']}, column = {at_place['W']}",
     ]
     numbers = {f"{c}{a}": pair[i] for c, pair in zip("KSPD", pairs, strict=True) for i, a in enumerate("HW")}
     numbers |= {f"O{a}": shape[2 + i] for i, a in enumerate("HW")}
