@@ -27,6 +27,7 @@ from tcomp.grammar.tree.function import (
     walk,
     with_indices,
 )
+from tcomp.mapping.fusion.reading import is_askew
 from tcomp.model.accesses import Frame, box_set, element_map, reads_of
 from tcomp.model.scop import OpenBox, Scop, ScopStatement, Storage, map_from_text, storage_of
 from tcomp.values.operators import INT64
@@ -309,11 +310,11 @@ def _may_stay(scop: Scop, statement: ScopStatement, storage: str, d: int, access
     role = scop.storages[storage].role
     copies = role == "temporary" and read is None and isinstance(statement.value, Read)
     known = copies or (role == "input" and read is not None and read.boundary is None)
-    if role == "temporary" and read is not None and _is_gather(statement):
+    if role == "temporary" and read is not None and _is_gather(statement) and is_askew(read):
+        if read.boundary is not None:
+            return _stays_inside(scop, statement, storage, subscripts, d)
         whole = box_set(storage, scop.storages[storage].box)
-        return read.boundary is None and all(
-            bool(r.range().is_subset(whole)) for r in statement.reads if storage_of(r) == storage
-        )
+        return all(bool(r.range().is_subset(whole)) for r in statement.reads if storage_of(r) == storage)
     return statement.kind == "assign" and known and _stays_inside(scop, statement, storage, subscripts, d)
 
 

@@ -48,5 +48,10 @@ def is_read_askew(scop: Scop, clusters: Items[Cluster], number: int, consumers: 
     written = {scop.by_name[s].target for s in clusters[number].statements}
     statements = (scop.by_name[s] for c in consumers for s in clusters[c].statements)
     reads = (e for s in statements if s.kind == "update" for e in walk(s.value) if isinstance(e, Read))
-    named = ([i for s in read.subscripts for i in indices_in(s)] for read in reads if read.tensor in written)
-    return any(len(indices) > len({*indices}) for indices in named)
+    return any(is_askew(read) for read in reads if read.tensor in written)
+
+
+def is_askew(read: Read) -> bool:
+    """Whether an index moves a read along several dimensions."""
+    indices = [i for s in read.subscripts for i in indices_in(s)]
+    return len(indices) > len({*indices})
