@@ -174,7 +174,7 @@ class TestDevices:
     def test_no_matrices_of_halves(self) -> None:
         text, sizes = MM.replace("float(", "half("), {"M": 256, "N": 256, "K": 256}
         options = tc.MappingOptions(stages=1)
-        plan = tc.define(text).mm.compile(sizes=sizes, target="cuda:sm_90", options=options).stages["barriers"]
+        plan = tc.define(text).mm.compile(sizes=sizes, target="cuda:sm_80", options=options).stages["barriers"]
         with pytest.raises(PlanError, match=r"multiplies by mma.m16n8k16.f16, which sm_75 has not"):
             self.given(text, plan, "cuda:sm_75", **sizes)
 
