@@ -169,6 +169,18 @@ def test_the_largest_of_a_window_is_never_a_pad() -> None:
     agree(lambda x: f.max_pool2d(x, (4, 3), 2, (2, 1), dilation=(1, 2), return_indices=True), least)
 
 
+@pytest.mark.parametrize("place", [2, -3])
+def test_places_outside_are_refused(place: int) -> None:
+    outside = torch.tensor([0, place])
+    for change in (
+        lambda y: torch.index_put(y, (outside,), torch.ones(4)),
+        lambda y: y[outside],
+        lambda y: y[outside, 1],
+    ):
+        with pytest.raises(tc.NetworkError, match=f"takes the place {place} of 2 along axis 0"):
+            tc.networks.from_torch(Apply(change).eval(), (NAN,))
+
+
 def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers() -> None:
     y = torch.tensor([[2.0, -np.inf, 2.0, np.nan, 5.0, -np.inf], [1.0, np.inf, 1.0, 0.0, -0.0, 1.0]])
     net = tc.compile_network(Apply(lambda y: torch.topk(y, 6)).eval(), y)

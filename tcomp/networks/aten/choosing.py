@@ -199,9 +199,7 @@ def _gathered_together(b: Builder, n: Node, x: Value, given: Sequence[tuple[int,
             extents.append(next(rest))
             subscripts.append(extents[-1])
             continue
-        places = given[axes.index(axis)][1]
-        if (known := b.known(places)) is not None:
-            places = b.weight(f"{n.name}_places{axis}", np.mod(known, x.shape[axis]).astype(np.int64))
+        places = from_the_start(b, n, given[axes.index(axis)][1], axis, x.shape[axis])
         own = inner[len(inner) - len(places.shape) :]
         lengths = together[len(together) - len(places.shape) :]
         apart = ["1" if e == 1 != length else c for c, e, length in zip(own, places.shape, lengths, strict=True)]
@@ -218,10 +216,19 @@ def _gathered_together(b: Builder, n: Node, x: Value, given: Sequence[tuple[int,
     return b.call(n, made, operands)
 
 
+def from_the_start(b: Builder, n: Node, places: Value, axis: int, extent: int) -> Value:
+    """Places that are known, counted from the start.  Raises NetworkError where they are outside."""
+    if (known := b.known(places)) is None:
+        return places
+    outside = known[(known < -extent) | (known >= extent)]
+    if outside.size:
+        raise n.refuse(f"takes the place {outside.flat[0]} of {extent} along axis {axis}")
+    return b.weight(f"{n.name}_places{axis}", np.mod(known, extent).astype(np.int64))
+
+
 def gathered(b: Builder, n: Node, x: Value, axis: int, places: Value) -> Value:
     """Slices in the order that a row of places says; those that are known may count from the end."""
-    if (known := b.known(places)) is not None:
-        places = b.weight(f"{n.name}_places", np.mod(known, x.shape[axis]).astype(np.int64))
+    places = from_the_start(b, n, places, axis, x.shape[axis])
     letters = indices(len(x.shape))
     read = at("X", [f"P({c})" if k == axis else c for k, c in enumerate(letters)])
     name = f"gather_{len(letters)}d_axis{axis}_{places.dtype}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tcomp.networks.aten.choosing import from_the_start
 from tcomp.networks.aten.parts import expand
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -121,9 +122,7 @@ def index_put(
             put.append(extents[-1])
             lengths[extents[-1]] = extent
             continue
-        places = dict(given)[axis]
-        if (known := b.known(places)) is not None:
-            places = b.weight(f"{n.name}_places{axis}", np.mod(known, extent).astype(np.int64))
+        places = from_the_start(b, n, dict(given)[axis], axis, extent)
         own = _apart(inner, places.shape, lengths)
         extents.append(f"X{axis}")
         put.append(at(f"P{axis}", [c.replace("1", "0") for c in own]))
