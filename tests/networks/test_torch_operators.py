@@ -169,6 +169,13 @@ def test_the_largest_of_a_window_is_never_a_pad() -> None:
     agree(lambda x: f.max_pool2d(x, (4, 3), 2, (2, 1), dilation=(1, 2), return_indices=True), least)
 
 
+def test_along_no_axes_each_element_is_asked() -> None:
+    agree(
+        lambda y: (y.any(dim=[]), torch.all(y, dim=[], keepdim=True), torch.all(y > 0, dim=[]) + 1, y.any(dim=None)),
+        NAN,
+    )
+
+
 @pytest.mark.parametrize("place", [2, -3])
 def test_places_outside_are_refused(place: int) -> None:
     outside = torch.tensor([0, place])

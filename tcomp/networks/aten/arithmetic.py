@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tcomp.networks.aten.choosing import promoted, running
+from tcomp.networks.aten.choosing import converted, promoted, running
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.texts import general
@@ -130,7 +130,9 @@ def cumprod(b: Builder, n: Node, *, x: Value, dim: int, dtype: Any) -> Value:
 
 @rule("aten.any.dim", "aten.any.dims", "aten.any.default", "aten.all.dim", "aten.all.dims", "aten.all.default")
 def some(b: Builder, n: Node, *, x: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Value:
-    """Whether some elements along some axes, or all of them, are true."""
+    """Whether some elements along some axes, or all of them, are true; along no axes, whether each one is."""
+    if dim == []:
+        return converted(b, n, x=x)
     name, rank = n.operator.split(".")[1], len(x.shape)
     given = [dim] if isinstance(dim, int) else list(dim or range(rank))
     axes, true = sorted({axis % rank for axis in given}), "{x}" if x.dtype == "bool" else "({x} != 0)"
