@@ -176,6 +176,20 @@ def test_along_no_axes_each_element_is_asked() -> None:
     )
 
 
+def test_a_number_counts_as_a_row_of_one() -> None:
+    def single(y: Any) -> Any:
+        x = y[1].sum()
+        return (
+            *torch.max(x, 0), x.any(0), x.all(-1, keepdim=True), x.cumprod(0), *torch.sort(x), *x.topk(1, 0),
+            x.argmax(0), *x.median(0), x.softmax(0), x.sum(0), x.mean([-1]), x.amax(0), (x > 0).cumsum(0),
+            x.prod(0, dtype=torch.float32),
+        )  # fmt: skip
+
+    agree(single, NAN)
+    with pytest.raises(tc.NetworkError, match=r"aten.gather.default takes a tensor without axes \(node gather\)"):
+        tc.networks.from_torch(Apply(lambda y: y.sum().gather(0, torch.tensor(0))).eval(), (NAN,))
+
+
 @pytest.mark.parametrize("place", [2, -3])
 def test_places_outside_are_refused(place: int) -> None:
     outside = torch.tensor([0, place])

@@ -14,7 +14,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.aten.decomposing import constant, simplified
-from tcomp.networks.importing import RULES, Builder, Node, import_node
+from tcomp.networks.aten.single import import_single
+from tcomp.networks.importing import RULES, Builder, Node
 from tcomp.networks.network import Network, Value
 
 
@@ -105,7 +106,7 @@ class _Walk:
             if not isinstance(node.meta.get("val"), (list, tuple)):
                 (made,) = made
         else:
-            made = import_node(self.builder, _node(node, self.known))
+            made = import_single(self.builder, _node(node, self.known))
         if isinstance(made, list):
             self.several[node.name] = made
         else:
