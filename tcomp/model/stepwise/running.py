@@ -1,9 +1,9 @@
 """Blocks that combine one element with the next, written as the cumulative reductions that they are.
 
 ``for t in a:b { H(t) = max(H(t-1), X(t)) }`` becomes ``C(t) max=! X(j) where t in a:b, j in a:t+1`` and
-``H(t) = max(H(a-1), C(t))``, which run in vectors and in parts, not element by element.  Minima, maxima and integers
-come out the same; sums and products of floats are taken in another order, so they are left as they are but with
-``fast_math``.
+``H(t) = max(H(a-1), C(t))``, which run in vectors and in parts, not element by element.  Integers come out
+the same, and so do minima and maxima but for the sign of a zero, as of 0 and -0 either is the greater; sums and
+products of floats are taken in another order, so they are left as they are but with ``fast_math``.
 The new program is proved to combine the same values into each element as the old one.
 """
 
