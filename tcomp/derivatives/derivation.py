@@ -25,6 +25,7 @@ from tcomp.derivatives.text import (
 from tcomp.derivatives.tidy import with_repetitions_named, without_inferred_ranges
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
+from tcomp.grammar import define
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
@@ -65,6 +66,12 @@ class Derivative:
     wrt: tuple[str, ...]
     positive: tuple[str, ...]
     forward: str | None = None
+
+
+def checked(derivative: Derivative) -> Derivative:
+    """The same.  Raises CompileError where the text is no program."""
+    define(derivative.text)
+    return derivative
 
 
 def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from tcomp.derivatives.algebra import Value, product_of
 from tcomp.derivatives.derivation import (
     Derivative,
     Group,
+    checked,
     chosen_inputs,
     dependent_ranges,
     names_of,
@@ -48,7 +49,7 @@ from tcomp.derivatives.text import (
 )
 from tcomp.derivatives.versions import Version, tensors_read, writes_all
 from tcomp.derivatives.wish import Wish
-from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
+from tcomp.errors import CompileError, DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span
@@ -68,8 +69,8 @@ def gradient_text(function: Function, wish: Wish = Wish()) -> Derivative:  # noq
     if not function.recurs:
         return _gradient_text(function, wish)
     try:
-        return _gradient_text(function, wish)
-    except DerivativeError:
+        return checked(_gradient_text(function, wish))
+    except CompileError:
         return gradient_in_place(function, wish)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tcomp.derivatives.derivation import (
     Derivative,
     Group,
+    checked,
     chosen_inputs,
     spelling,
     statement_of,
@@ -34,7 +35,7 @@ from tcomp.derivatives.text import (
     total,
 )
 from tcomp.derivatives.versions import Version
-from tcomp.errors import DerivativeError
+from tcomp.errors import CompileError, DerivativeError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges
 from tcomp.grammar.tree.function import Function, Index, Tensor
@@ -52,8 +53,8 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     if not function.recurs:
         return _tangent_text(function, wrt, ties)
     try:
-        return _tangent_text(function, wrt, ties)
-    except DerivativeError:
+        return checked(_tangent_text(function, wrt, ties))
+    except CompileError:
         return tangent_in_place(function, wrt, ties)
 
 

@@ -136,6 +136,31 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 2},
     ),
+    "elements as they were before the block": (
+        (
+            "def f(double(N) X) -> (S, R) { S(i) = X(i)"
+            " for t in 0:N { S(t) = S(t) * S((t+1) % N) * X(t/2)  R(t) = S(t) * X(N-1-t) } }"
+        ),
+        {"N": 4},
+    ),
+    "elements of later steps, as they were": (
+        "def f(double(N) X) -> (S) { S(i) = X(i) for t in 1:N-1 { S(t) = S(t) * S(t+1) * X(t) + S(t-1) } }",
+        {"N": 5},
+    ),
+    "a part of a row of the step": (
+        (
+            "def f(double(N,M) X) -> (S) { S(i,j) = X(i,j)"
+            " for t in 1:N { S(t,j) = S(t-1,j+1) * S(t,j+1) * X(t,j) where j in 0:M-1 } }"
+        ),
+        {"N": 3, "M": 3},
+    ),
+    "an element more, behind the block": (
+        (
+            "def f(double(N+1) X, double(N) Y) -> (S) {"
+            " for t in 0:N { S(t) = X(t) * (t == 0 ? Y(0) : S(t-1)) } S(N+0) = X(N) }"
+        ),
+        {"N": 3},
+    ),
     "an element that is sought": (
         (
             "def f(double(N) X) -> (S) { S(i) = X(i)"

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from tcomp.derivatives.text import Expr, conjunction, element, name, target_subscripts, to_syntax
-from tcomp.errors import DerivativeError, Diagnostic, Span
+from tcomp.errors import CompileError, DerivativeError, Diagnostic, Span
 from tcomp.grammar import define
+from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span as Coordinates
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
@@ -32,7 +33,13 @@ def with_steps_as_subscripts(function: Function) -> Function:
 
     Raises DerivativeError for blocks in blocks, and for what has no such form.
     """
-    return define(_Unrolled(function).text())[function.name] if function.recurs else function
+    if not function.recurs:
+        return function
+    text = _Unrolled(function).text()
+    try:
+        return define(text)[function.name]
+    except CompileError as error:
+        raise DerivativeError(*error.diagnostics) from error
 
 
 @dataclass(slots=True)
@@ -114,6 +121,9 @@ class _Unrolled:
                     self._refuse(
                         first.span, f"{target} is written several times in a step, so it has no derivative here yet"
                     )
+                left_out = own.dimension if own.was_there else None
+                if (own.was_there or after) and not self._writes_all(own.writes[0], left_out):
+                    self._refuse(first.span, "a part that a step leaves as it is has no derivative here yet")
                 own.names = [target if not own.was_there and not after else self._fresh(f"all_{target}")]
                 continue
             last = self._fresh(f"all_{target}")
@@ -216,13 +226,7 @@ class _Unrolled:
         if changed.boundary is not None:
             self._refuse(changed.span, "what a boundary reads of earlier steps has no derivative here yet")
         if own.dimension is not None:
-            if own.names[0] == changed.tensor:
-                return changed
-            here = replace(changed, tensor=own.names[0])
-            if changed.subscripts[own.dimension] == time:
-                return here
-            earlier = Binary("<", changed.subscripts[own.dimension], first, BOOL, changed.span)
-            return Select(earlier, changed, here, changed.dtype, changed.span)
+            return self._at_a_step(changed, position, time, first, own)
         written = sum(p < position for p in own.writes)
         if written:
             return replace(changed, tensor=own.names[written - 1], subscripts=(time, *changed.subscripts))
@@ -232,6 +236,28 @@ class _Unrolled:
         before = Binary("-", time, one, INT32, changed.span)
         state = replace(changed, tensor=own.names[-1], subscripts=(before, *changed.subscripts))
         return Select(Binary("==", time, first, BOOL, changed.span), changed, state, changed.dtype, changed.span)
+
+    def _at_a_step(self, read: Read, position: int, time: Index, first: tree.Expr, own: _Tensor) -> tree.Expr:
+        """A read of a tensor that the step subscripts: of what a step wrote, or of what was there before the block."""
+        if own.names[0] == read.tensor:
+            return read
+        assert own.dimension is not None
+        here, at = replace(read, tensor=own.names[0]), read.subscripts[own.dimension]
+        was_written = own.writes[0] < position
+        if not own.was_there:
+            return here
+        form = linear(at)
+        if form is None:
+            self._refuse(read.span, f"which step wrote what is read of {read.tensor} cannot be said: no derivative yet")
+        lag = -form.constant if form.terms == ((time.name, Polynomial.of(1)),) else None
+        if lag is not None and (-lag).is_nonnegative():
+            return here if was_written and not lag.terms else read
+        if lag is not None and (lag - 1).is_nonnegative():
+            before = Binary("<", at, first, BOOL, read.span)
+            return Select(before, read, here, read.dtype, read.span)
+        since = Binary("<=", first, at, BOOL, read.span)
+        by_now = Binary("<=" if was_written else "<", at, time, BOOL, read.span)
+        return Select(Binary("&&", since, by_now, BOOL, read.span), here, read, read.dtype, read.span)
 
     def _left_behind(
         self, target: str, own: _Tensor, step: Step, low: Polynomial, high: Polynomial
@@ -263,13 +289,15 @@ class _Unrolled:
             (isinstance(e, Read) and e.tensor == target) for s in later for x in s.expressions() for e in walk(x)
         ) or any(s.target == target for s in later)
 
-    def _writes_all(self, position: int) -> bool:
+    def _writes_all(self, position: int, dimension: int | None = None) -> bool:
+        """Whether a statement writes all of each dimension, but one if that is given."""
         statement = self.function.statements[position]
         box = self.symbolic.boxes.get(statement.target)
         plain = [s.name for s in statement.subscripts if isinstance(s, Index)]
         if box is None or len(set(plain)) < len(statement.subscripts):
             return False
-        return self._spans(position) == box
+        own = self._spans(position)
+        return all(own[d] == whole for d, whole in enumerate(box) if d != dimension)
 
     def _spans(self, position: int) -> tuple[Coordinates, ...]:
         """Of the indices that subscript what a statement writes."""
