@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tcomp.backends.source import Argument, Source
 from tcomp.errors import TargetError
 from tcomp.values.operators import INT32
 
+ROOT = Path(__file__).parents[2]
 DOUBLE = "int tcomp_double(const int *a, int *b, char *s, long long *r) { b[0] = 2 * a[0]; return 0; }\n"
 PARALLEL = """
 int omp_get_thread_num(void);
@@ -192,24 +191,41 @@ def test_a_compiler_that_hangs_when_asked_for_its_version(tmp_path: Path, monkey
         toolchain.find()
 
 
-def test_an_interrupt_stops_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+INTERRUPTED = """
+import os, signal, sys, tempfile, threading, time
+from pathlib import Path
+from tests.unit.test_toolchain import double, source
+from tcomp.backends.host import native
+
+started, tempfile.tempdir = Path(sys.argv[1]), sys.argv[2]
+
+def interrupt():
+    while not (started.exists() and started.read_text().strip()):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    native.load(source())
+except KeyboardInterrupt:
+    print("interrupted", os.listdir(tempfile.tempdir))
+del os.environ["CC"]
+print(double(native.load(source()), 4))
+"""
+"""In a process of its own: what other tests load may have taken SIGINT for itself."""
+
+
+def test_an_interrupt_stops_the_compiler(tmp_path: Path, scratch: Path) -> None:
     started = tmp_path / "started"
-    monkeypatch.setenv("CC", fake_compiler(tmp_path, f"echo $$ > {started}; sleep 600"))
-
-    def interrupt() -> None:
-        while not (started.exists() and started.read_text().strip()):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        native.load(source())
-    thread.join()
+    compiler = fake_compiler(tmp_path, f"echo $$ > {started}; sleep 600")
+    environment = os.environ | {
+        "CC": compiler,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, "-c", INTERRUPTED, str(started), str(scratch)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout.splitlines() == ["interrupted []", "8"], done.stderr
     assert not _is_running(int(started.read_text()))
-    assert list(scratch.iterdir()) == []
-    monkeypatch.delenv("CC")
-    assert double(native.load(source()), 4) == 8
 
 
 def _is_running(process: int) -> bool:
