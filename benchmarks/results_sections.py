@@ -112,16 +112,17 @@ def _recurrences(run: Run) -> Iterator[str]:
     yield from table(("kernel", "tcomp", *peers, "best peer / tcomp"), [*rows, mean])
 
 
-def _threads(run: Run) -> Iterator[str]:
+def _latency(run: Run) -> Iterator[str]:
     machine, columns = run.found["machine"], run.found["columns"]
-    yield from ("", f"## Threads around kernels, {machine['processor']}, {run.date[:10]}", "")
+    packages = ", ".join(f"{name} {version}" for name, version in run.found["packages"].items())
+    yield from ("", f"## What is around kernels, {machine['processor']}, {run.date[:10]}", "")
     yield (
-        f"`python benchmarks/threads.py`: {machine['threads']} threads, numpy {machine['numpy']}, torch "
-        f"{machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). Milliseconds of a 3x3 "
-        "convolution, 64 channels, 56x56, medians; a rest is 60 ms."
+        f"`python -m benchmarks.latency`: {machine['threads']} threads, {packages}, Python {machine['python']} "
+        f"([JSON](results/{run.file})). Milliseconds of a 3x3 convolution, 64 channels, 56x56, and of products of "
+        "512 x 512 matrices in turn with it, medians."
     )
     yield ""
-    situations = next(iter(columns.values()))
+    situations = dict.fromkeys(what for times in columns.values() for what in times)
     rows = ((what, *(f"{times[what]:.2f}" for times in columns.values())) for what in situations)
     yield from table(("situation", *columns), rows)
 
@@ -151,6 +152,6 @@ _SECTIONS: dict[str, Callable[[Run], Iterator[str]]] = {
     "attention": _attention,
     "networks": _networks,
     "recurrences": _recurrences,
-    "threads": _threads,
+    "latency": _latency,
     "overhead": _overhead,
 }
