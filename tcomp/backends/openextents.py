@@ -34,7 +34,7 @@ def stride_text(storage: Storage, dimension: int, suffix: str = "L") -> str:
 def open_declarations(scop: Scop, body: str, integer: str = "long") -> list[str]:
     """The lines that compute those extents and strides which some text names."""
     steps = () if scop.around is None else scop.around.steps
-    words = {name: step_parameter(name) if name in steps else str(value) for name, value in scop.sizes.items()}
+    words = {name: step_parameter(name) if name in steps else f"{value}L" for name, value in scop.sizes.items()}
     lines: list[str] = []
     for storage in scop.storages.values():
         formulas = () if storage.opened is None else storage.opened.extents
@@ -53,10 +53,10 @@ def open_declarations(scop: Scop, body: str, integer: str = "long") -> list[str]
 
 def _text(formula: Polynomial, words: Mapping[str, str]) -> str:
     terms = [
-        " * ".join([*([str(factor)] if factor != 1 or not monomial else []), *(_atom(a, words) for a in monomial)])
+        " * ".join([*([f"{factor}L"] if factor != 1 or not monomial else []), *(_atom(a, words) for a in monomial)])
         for monomial, factor in formula.terms
     ]
-    return " + ".join(terms) or "0"
+    return " + ".join(terms) or "0L"
 
 
 def _atom(atom: Atom, words: Mapping[str, str]) -> str:

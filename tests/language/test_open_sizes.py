@@ -217,6 +217,13 @@ def test_a_last_tile_of_few_columns_reads_no_more_than_these() -> None:
     assert (found == 9).all()
 
 
+def test_extents_that_no_int_holds_are_computed_in_longs() -> None:
+    text = "def f(int8(M) A, int8(N) G, int32(P) B, int32(Q) D) -> (C) { C(i,j) = A(i) where j in 0:N+P*Q }"
+    open_sizes = {"M": tc.range(1, 8), "N": tc.range(1, 64)}
+    kernel = tc.define(text).f.compile(sizes={**open_sizes, "P": 70_000, "Q": 70_000}, target="cpu")
+    assert "extent1_C = step_N + 70000L * 70000L;" in kernel.source
+
+
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed: int) -> None:
