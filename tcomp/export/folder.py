@@ -10,7 +10,7 @@ from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.backends.cuda.tools.nvrtc import CudaTextError
 from tcomp.backends.source import ANYWHERE, Source
 from tcomp.errors import TargetError, TcompError
-from tcomp.export import ctext, cudatext, opencltext
+from tcomp.export import ctext, cudatext, facts, loaders, opencltext
 from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import Interface, Variant, described, interface_of
 from tcomp.grammar.tree.function import Function
@@ -40,8 +40,6 @@ def export(
         raise TcompError(f"kernels for the target {target} are not exported; those for cpu, cuda and opencl are")
     if architectures is not None and kind != CUDA:
         raise TcompError("architectures are for kernels of a GPU")
-    if kind == OPENCL and any(variant.source.turns is not None for variant in variants):
-        raise TcompError(f"{function.name} runs step by step, and kernels for OpenCL that do are not exported")
     # A launcher makes no maps of tensors: threads fetch by themselves.
     variants = [replace(v, source=v.source.otherwise or v.source) for v in variants]
     interface = interface_of(function, variants, name, opencltext.OWN if kind == OPENCL else ())
@@ -133,11 +131,9 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
             made[f"{symbol}.ptx"] = compile_image(variant.source, own).ptx.encode()
     made[f"{name}.h"] = cudatext.header(interface).encode()
     made[f"{name}.c"] = cudatext.launcher(interface, done).encode()
-    in_turn = any(variant.source.turns is not None for variant in interface.variants)
-    if not in_turn:
-        made[f"{name}.json"] = cudatext.facts(interface, done).encode()
-        made[f"{name}_cupy.py"] = cudatext.cupy_loader(interface).encode()
-        made[f"{name}_torch.py"] = cudatext.torch_loader(interface).encode()
+    made[f"{name}.json"] = facts.cuda_facts(interface, done).encode()
+    made[f"{name}_cupy.py"] = loaders.cupy_loader(interface).encode()
+    made[f"{name}_torch.py"] = loaders.torch_loader(interface).encode()
     flags = " ".join(f for v in interface.variants[:1] for f in v.source.flags if f != ANYWHERE)
     general = not any(is_of_one_generation(v.source.text) for v in interface.variants)
     made_for = max(generation_of(own, v.source.text) for v in interface.variants)
@@ -145,8 +141,8 @@ def _cuda(interface: Interface, own: str, architectures: Sequence[str] | None) -
     notes += [
         f"The kernels were laid out for {own}. Machine code is there for {', '.join(done)}. {newer}",
         (
-            f"The launcher `{name}.c` needs `cuda.h` and the driver's library: `cc -c {name}.c`, link with `-lcuda`."
-            + ("" if in_turn else f" `{name}_cupy.py` and `{name}_torch.py` load the same machine code into Python.")
+            f"The launcher `{name}.c` needs `cuda.h` and the driver's library: `cc -c {name}.c`, link with `-lcuda`. "
+            f"`{name}_cupy.py` and `{name}_torch.py` load the same machine code into Python."
         ),
         f"To compile a kernel again: `nvcc -std=c++17 {flags + ' ' if flags else ''}-cubin -arch={made_for} FILE.cu`.",
     ]
@@ -157,7 +153,11 @@ def _opencl(interface: Interface) -> tuple[dict[str, bytes], list[str]]:
     name = interface.name
     made = {f"{interface.symbol(v)}.cl": v.source.text for v in interface.variants}
     made |= {f"{name}.h": opencltext.header(interface), f"{name}.c": opencltext.launcher(interface)}
-    made |= {f"{name}.json": opencltext.facts(interface), f"{name}_pyopencl.py": opencltext.loader(interface)}
+    flags = {interface.symbol(v): opencltext.flags_of(v.source) for v in interface.variants}
+    made |= {
+        f"{name}.json": facts.opencl_facts(interface, flags),
+        f"{name}_pyopencl.py": loaders.pyopencl_loader(interface),
+    }
     notes = [
         (
             f"The launcher `{name}.c` has the texts in it. It needs the headers of OpenCL 1.2 or later: "

@@ -1,12 +1,14 @@
-"""The files of an exported OpenCL kernel: a launcher in C on OpenCL's interface, and a loader for pyopencl."""
+"""The launcher in C of exported OpenCL kernels, which has their texts in it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 from tcomp.backends.source import ALIGNMENT, ANYWHERE, REPORT, Launch, Source
-from tcomp.export.cudatext import as_json, facts_of
+from tcomp.export.facts import kernels_of, opencl_numbers
 from tcomp.export.interface import ABI, REPORT_WORDS, Interface, Variant, demanded, described, title
+from tcomp.export.turns import Values, c_value, turns_of
 
 OWN = ("queue", "context", "device", "nothing", "items", "group", "count")
 """What the launcher calls things of its own, beside the usual ones."""
@@ -34,8 +36,12 @@ def header(interface: Interface) -> str:
         lines += [f"/* {sizes or 'No sizes'}."]
         lines += [f"   {interface.parameters[a.name]}: {described(a)}" for a in source.called]
         lines += ["   Strides count elements; buffers begin with the lowest element. */"]
-        rooms = len(source.temporaries) + bool(source.checks)
-        lines += ["typedef struct {", "  cl_program program;", f"  cl_kernel kernels[{max(1, len(source.launches))}];"]
+        rooms, kernels = len(source.temporaries) + bool(source.checks), kernels_of(source)
+        lines += [
+            "typedef struct {",
+            "  cl_program program;",
+            f"  cl_kernel kernels[{max(1, len(kernels))}];",
+        ]
         lines += [f"  cl_mem memory[{max(1, rooms)}];", f"}} {symbol}_module;", ""]
         lines += ["/* Build the kernels for a device of a context, and set scratch memory aside. */"]
         lines += [f"cl_int {symbol}_load({symbol}_module *module, cl_context context, cl_device_id device);"]
@@ -65,7 +71,7 @@ def launcher(interface: Interface) -> str:
 
 def _functions(interface: Interface, variant: Variant) -> list[str]:
     source, symbol = variant.source, interface.symbol(variant)
-    launches = [launch for launch in source.launches if 0 not in launch.grid]
+    kernels, turns = kernels_of(source), turns_of(source)
     sizes = [max(1, t.bytes) for t in source.temporaries] + [8 * REPORT_WORDS] * bool(source.checks)
     lines = [f"static const char *const {symbol}_text[] = {{"]
     lines += [f"  {json.dumps(line + chr(10))}," for line in source.text.splitlines()]
@@ -76,9 +82,9 @@ def _functions(interface: Interface, variant: Variant) -> list[str]:
     lines += [f"      clCreateProgramWithSource(context, count, (const char **){symbol}_text, NULL, &status);"]
     lines += ["  if (status == CL_SUCCESS)"]
     lines += [f'    status = clBuildProgram(module->program, 1, &device, "{" ".join(flags_of(source))}", NULL, NULL);']
-    for number, launch in enumerate(launches):
+    for number, kernel in enumerate(kernels):
         lines += ["  if (status == CL_SUCCESS)"]
-        lines += [f'    module->kernels[{number}] = clCreateKernel(module->program, "{launch.kernel}", &status);']
+        lines += [f'    module->kernels[{number}] = clCreateKernel(module->program, "{kernel}", &status);']
     for number, size in enumerate(sizes):
         lines += ["  if (status == CL_SUCCESS)"]
         lines += [
@@ -99,25 +105,37 @@ def _functions(interface: Interface, variant: Variant) -> list[str]:
         lines += ["  const cl_long nothing = 0;"]
         filled = f"*{report}, &nothing, sizeof nothing, 0, {8 * REPORT_WORDS}, 0, NULL, NULL"
         lines += [f"  status = clEnqueueFillBuffer(queue, {filled});"]
-    for number, launch in enumerate(launches):
-        lines += _launch(launch, number, places)
-    unused = [p for name, p in interface.parameters.items() if not any(name in launch.arguments for launch in launches)]
-    lines += [f"  (void){name};" for name in (unused if launches else [*unused, "module", "queue"])]
+    for count, body in turns:
+        texts = [line for launch, values in body for line in _launch(source, launch, kernels, places, values)]
+        if source.turns is None:
+            lines += texts
+        else:
+            lines += [f"  for (cl_long tc_turn = 0; tc_turn < {count} && status == CL_SUCCESS; tc_turn++) {{"]
+            lines += [*(f"  {line}" for line in texts), "  }"]
+    taken = {name for _, body in turns for launch, _ in body for name in launch.arguments}
+    unused = [p for name, p in interface.parameters.items() if name not in taken]
+    lines += [f"  (void){name};" for name in (unused if turns else [*unused, "module", "queue"])]
     return [*lines, "  return status;", "}", "", *(_check(symbol, source) if source.checks else ())]
 
 
-def _launch(launch: Launch, number: int, places: dict[str, str]) -> list[str]:
+def _launch(
+    source: Source, launch: Launch, kernels: Sequence[str], places: Mapping[str, str], values: Values
+) -> list[str]:  # fmt: skip
     every = ", ".join(str(g * b) for g, b in zip(launch.grid, launch.block, strict=True))
-    kernel = f"module->kernels[{number}]"
-    lines = []
-    for position, name in enumerate(launch.arguments):
-        lines += ["  if (status == CL_SUCCESS)"]
-        lines += [f"    status = clSetKernelArg({kernel}, {position}, sizeof(cl_mem), {places[name]});"]
+    kernel = f"module->kernels[{kernels.index(launch.kernel)}]"
+    numbers = [c_value(*value) for value in opencl_numbers(source, launch, values)]
+    given = [f"sizeof(cl_mem), {places[name]}" for name in launch.arguments]
+    given += [f"sizeof(cl_long), &tc_numbers[{n}]" for n in range(len(numbers))]
     return [
-        *lines,
         "  if (status == CL_SUCCESS) {",
         f"    const size_t items[] = {{{every}}}, group[] = {{{', '.join(map(str, launch.block))}}};",
-        f"    status = clEnqueueNDRangeKernel(queue, {kernel}, 3, NULL, items, group, 0, NULL, NULL);",
+        *([f"    const cl_long tc_numbers[] = {{{', '.join(numbers)}}};"] if numbers else []),
+        *(
+            f"    {'' if not n else 'if (status == CL_SUCCESS) '}status = clSetKernelArg({kernel}, {n}, {text});"
+            for n, text in enumerate(given)
+        ),
+        "    if (status == CL_SUCCESS)",
+        f"      status = clEnqueueNDRangeKernel(queue, {kernel}, 3, NULL, items, group, 0, NULL, NULL);",
         "  }",
     ]
 
@@ -141,64 +159,3 @@ def _check(symbol: str, source: Source) -> list[str]:
         "}",
         "",
     ]
-
-
-def facts(interface: Interface) -> str:
-    """``NAME.json``: all that whoever builds the texts has to know."""
-    variants = []
-    for variant in interface.variants:
-        temporaries = {t.name: max(1, t.bytes) for t in variant.source.temporaries}
-        if variant.source.checks:
-            temporaries[REPORT] = 8 * REPORT_WORDS
-        known = {"flags": flags_of(variant.source), "temporaries": temporaries}
-        variants.append(facts_of(interface, variant) | known)
-    return as_json(interface, variants)
-
-
-_LOADER = '''\
-"""{name} through pyopencl: Kernel(context) builds it, then call it with a queue, and inputs and outputs in the order of
-the def: arrays of pyopencl, whose buffers begin with their lowest elements."""
-import json
-from pathlib import Path
-
-import numpy
-import pyopencl as cl
-
-HERE = Path(__file__).parent
-FACTS = json.loads((HERE / "{name}.json").read_text())
-
-
-class Kernel:
-    def __init__(self, context, number=0):
-        self.facts = FACTS["variants"][number]
-        text = (HERE / (self.facts["file"] + ".cl")).read_text()
-        program = cl.Program(context, text).build(self.facts["flags"])
-        self.kernels = [cl.Kernel(program, launch["kernel"]) for launch in self.facts["launches"]]
-        sizes = self.facts["temporaries"].items()
-        self.memory = {{name: cl.Buffer(context, cl.mem_flags.READ_WRITE, size) for name, size in sizes}}
-
-    def __call__(self, queue, *arrays):
-        places = dict(self.memory)
-        for a, wanted in zip(arrays, self.facts["arguments"], strict=True):
-            strides = [s // a.dtype.itemsize for s in a.strides]
-            fits = all(n == 1 or s == w for n, s, w in zip(wanted["shape"], strides, wanted["strides"]))
-            if list(a.shape) != wanted["shape"] or str(a.dtype) != wanted["dtype"] or not fits or a.offset:
-                raise ValueError(f"{{wanted['name']}} must be {{wanted}}, not {{a.shape}}, {{strides}}")
-            places[wanted["name"]] = a.base_data
-        if self.facts["checks"]:
-            cl.enqueue_fill_buffer(queue, places["*report"], numpy.int64(0), 0, {report})
-        for kernel, launch in zip(self.kernels, self.facts["launches"]):
-            kernel.set_args(*(places[name] for name in launch["arguments"]))
-            items = [g * b for g, b in zip(launch["grid"], launch["block"])]
-            cl.enqueue_nd_range_kernel(queue, kernel, items, launch["block"])
-        if self.facts["checks"]:
-            found = numpy.zeros({words}, numpy.int64)
-            cl.enqueue_copy(queue, found, places["*report"])
-            if found[2]:
-                raise IndexError(f"{{self.facts['checks'][found[0]]}}, but is {{found[1]}}")
-'''
-
-
-def loader(interface: Interface) -> str:
-    """``NAME_pyopencl.py``."""
-    return _LOADER.format(name=interface.name, report=8 * REPORT_WORDS, words=REPORT_WORDS)

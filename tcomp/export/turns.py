@@ -5,34 +5,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tcomp.backends.source import Launch, Source, Turn
 
 LONGEST = 16
 """Launches that repeat together, at most."""
 
-Loop = tuple[int, tuple[tuple[Turn, Turn], ...]]
-"""How often some launches run, and each of them: as it is the first time, and how it moves from time to time."""
+Values = tuple[tuple[int, int], ...]
+"""What is added to each pointer that a launch takes, and its steps: the first time, and how much more each time."""
+
+Turns = list[tuple[int, tuple[tuple[Launch, Values], ...]]]
+"""How often some launches run one after another, and each of them with its values."""
 
 
-def loops_of(source: Source) -> list[Loop]:
-    """All launches that have blocks, in order, numbered as those are."""
-    numbers: dict[int, int] = {}
-    for number, launch in enumerate(source.launches):
-        if 0 not in launch.grid:
-            numbers[number] = len(numbers)
-    turns = [(numbers[number], *given) for number, *given in source.order if number in numbers]
-    found: list[Loop] = []
+def turns_of(source: Source) -> Turns:
+    """All launches that have blocks, in order; those that do not repeat stand together."""
+    turns = [turn for turn in source.order if 0 not in source.launches[turn[0]].grid]
+    found: Turns = []
     position = 0
     while position < len(turns):
         length, count = _best(turns, position)
         first = turns[position : position + length]
         second = turns[position + length : position + 2 * length] if count > 1 else first
-        moves = [tuple(b - a for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
-        found.append((count, tuple(zip(first, moves, strict=True))))
+        body = tuple(_valued(source, a, b) for a, b in zip(first, second, strict=True))
+        if count == 1 and found and found[-1][0] == 1:
+            found[-1] = 1, (*found[-1][1], *body)
+        else:
+            found.append((count, body))
         position += length * count
     return found
+
+
+def _valued(source: Source, first: Turn, second: Turn) -> tuple[Launch, Values]:
+    values = zip(first[1:], second[1:], strict=True)
+    return source.launches[first[0]], tuple((a, b - a) for a, b in values)
 
 
 def _best(turns: Sequence[Turn], position: int) -> tuple[int, int]:
@@ -61,37 +68,6 @@ def _repeated(turns: Sequence[Turn], position: int, length: int) -> int:
     return count
 
 
-def launched_in_turn(source: Source, functions: Sequence[str], places: Mapping[str, str]) -> list[str]:
-    """The C text that launches a kernel of CUDA which runs step by step; ``places`` are the addresses of arguments."""
-    launches = [launch for launch in source.launches if 0 not in launch.grid]
-    lines = []
-    for count, turns in loops_of(source):
-        lines.append(f"  for (long long tc_turn = 0; tc_turn < {count} && status == CUDA_SUCCESS; tc_turn++) {{")
-        for (number, *first), (_, *moves) in turns:
-            lines += _launch(launches[number], functions.index(launches[number].kernel), first, moves, places)
-        lines.append("  }")
-    return lines
-
-
-def _launch(
-    launch: Launch, function: int, first: Sequence[int], moves: Sequence[int], places: Mapping[str, str]
-) -> list[str]:  # fmt: skip
-    values = [_value(a, b) for a, b in zip(first, moves, strict=True)]
-    own = [f"{places[name]} + (CUdeviceptr)({value})" for name, value in zip(launch.arguments, values, strict=False)]
-    steps = values[len(own) :]
-    lines = [f"      CUdeviceptr tc_at{n} = {text};" for n, text in enumerate(own)]
-    lines += [f"      long long tc_step{n} = {text};" for n, text in enumerate(steps)]
-    passed = ", ".join([*(f"&tc_at{n}" for n in range(len(own))), *(f"&tc_step{n}" for n in range(len(steps)))])
-    extents = ", ".join(map(str, (*launch.grid, *launch.block)))
-    return [
-        "    if (status == CUDA_SUCCESS) {",
-        *lines,
-        f"      void *const passed[] = {{{passed}}};",
-        f"      status = cuLaunchKernel(module->functions[{function}], {extents}, {launch.shared_bytes}, stream,",
-        "                              (void **)passed, NULL);",
-        "    }",
-    ]
-
-
-def _value(first: int, move: int) -> str:
+def c_value(first: int, move: int) -> str:
+    """What a value is in C, in the loop over ``tc_turn``."""
     return f"{first}LL + tc_turn * {move}LL" if move else f"{first}LL"

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +13,13 @@ import pytest
 import tcomp as tc
 from tcomp.cli import main
 from tcomp.export.naming import identifier, identifiers
-
-GCC = shutil.which("gcc")
-needs_gcc = pytest.mark.skipif(GCC is None, reason="there is no gcc")
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-Wmissing-prototypes")
-
-SOFTMAX = """
-def softmax(float(N,D) X) -> (Y) {
-    m(n) max=! X(n,d)   e(n,d) = exp(X(n,d) - m(n))   s(n) +=! e(n,d)   Y(n,d) = e(n,d) / s(n)
-}"""
-LOOKUP = "def lookup(float(V,D) T, int32(N) at) -> (Y) { Y(n,d) = T(at(n),d) where d in 0:D }"
+from tests.export.processes import LOOKUP, SOFTMAX, WARNINGS, needs_gcc, run
 
 
 def only(text: str) -> tc.Operation:
     module = tc.define(text)
     (name,) = module
     return module[name]
-
-
-def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A process that has nothing of Python's."""
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
 def built(folder: Path, *flags: str) -> None:
@@ -234,180 +215,3 @@ def test_names_that_c_claims_are_changed() -> None:
         "good",
     ]
     assert identifiers(["int", "int_", "size"], ["size"]) == {"int": "int_", "int_": "int__", "size": "size_"}
-
-
-FAKE_CUDA = """
-#include <stddef.h>
-typedef int CUresult; typedef int CUdevice; typedef unsigned long long CUdeviceptr;
-typedef struct CUmod_st *CUmodule; typedef struct CUfunc_st *CUfunction; typedef struct CUstream_st *CUstream;
-enum { CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75 };
-enum { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
-CUresult cuCtxGetDevice(CUdevice *); CUresult cuDeviceGetAttribute(int *, int, CUdevice);
-CUresult cuModuleLoad(CUmodule *, const char *); CUresult cuModuleUnload(CUmodule);
-CUresult cuModuleGetFunction(CUfunction *, CUmodule, const char *); CUresult cuFuncSetAttribute(CUfunction, int, int);
-CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream); CUresult cuStreamSynchronize(CUstream);
-CUresult cuMemcpyDtoH(void *, CUdeviceptr, size_t);
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                        void **, void **);
-"""
-FAKE_DRIVER = """
-#include "cuda.h"
-#include <stdio.h>
-#include <string.h>
-static char names[9][64]; static int known;
-CUresult cuCtxGetDevice(CUdevice *d) { *d = 0; return 0; }
-CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) { *v = a == 75 ? 8 : 7; return d; }
-CUresult cuModuleLoad(CUmodule *m, const char *f) { printf("load %s\\n", strrchr(f, '/') + 1); *m = 0; return 0; }
-CUresult cuModuleUnload(CUmodule m) { return m != 0; }
-CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *n) {
-  strcpy(names[known], n); *f = (CUfunction)names[known++]; return m != 0;
-}
-CUresult cuFuncSetAttribute(CUfunction f, int a, int v) { (void)v; return !f || a != 8; }
-CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char v, size_t n, CUstream s) {
-  (void)s; memset((void *)p, v, n); return 0;
-}
-CUresult cuStreamSynchronize(CUstream s) { return s != 0; }
-CUresult cuMemcpyDtoH(void *to, CUdeviceptr p, size_t n) { memcpy(to, (void *)p, n); return 0; }
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream s, void **passed, void **extra) {
-  (void)passed; (void)extra; (void)s;
-  printf("%s %u %u %u %u %u %u %u\\n", (char *)f, gx, gy, gz, bx, by, bz, shared); fflush(stdout); return 0;
-}
-"""
-FAKE_TORCH = """
-import ctypes, types, numpy
-uint8, int64 = "u1", "i8"
-class Tensor:
-    def __init__(self, a): self.a, self.shape, self.dtype, self.device = a, a.shape, f"torch.{a.dtype}", 0
-    def stride(self): return tuple(s // self.a.itemsize for s in self.a.strides)
-    def data_ptr(self): return self.a.ctypes.data
-def zeros(n, dtype, device): return Tensor(numpy.zeros(n, dtype))
-stream = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
-cuda = types.SimpleNamespace(get_device_capability=lambda: (8, 7), current_stream=lambda: stream)
-"""
-
-
-FAKE_CUPY = """
-import types, numpy
-uint64 = numpy.uint64
-class Array:
-    def __init__(self, a): self.a, self.shape, self.dtype, self.itemsize = a, a.shape, a.dtype, a.itemsize
-    strides = property(lambda self: self.a.strides)
-    data = property(lambda self: types.SimpleNamespace(ptr=self.a.ctypes.data))
-def zeros(n, dtype): return Array(numpy.zeros(n, dtype))
-cuda = types.SimpleNamespace(Device=lambda: types.SimpleNamespace(compute_capability="80"))
-class Function:
-    def __init__(self, name): self.name, self.max_dynamic_shared_size_bytes = name, 0
-    def __call__(self, grid, block, passed, shared_mem): print(self.name, *grid, *block, shared_mem)
-class RawModule:
-    def __init__(self, path): print("load", path.rpartition("/")[2])
-    def get_function(self, name): return Function(name)
-"""
-
-
-@needs_gcc
-def test_gpu_kernels_are_launched_as_tcomp_launches_them(tmp_path: Path) -> None:
-    """The launcher in C and the loaders, on a driver that notes what it is told."""
-    pytest.importorskip("nvidia")
-    kernel = tc.define(SOFTMAX).softmax.compile(sizes={"N": 8, "D": 4096}, target="cuda:sm_80")
-    kernel.export(tmp_path, architectures=["sm_80", "sm_90"])
-    assert (tmp_path / "softmax_sm_90.cubin").read_bytes()[:4] == b"\x7fELF"
-    wanted = [
-        " ".join(map(str, (launch.kernel, *launch.grid, *launch.block, launch.shared_bytes)))
-        for launch in kernel._source.launches
-    ]
-    assert wanted
-    (tmp_path / "cuda.h").write_text(FAKE_CUDA)
-    (tmp_path / "driver.c").write_text(FAKE_DRIVER)
-    program = 'softmax_load(&m, ".") || softmax(&m, 4096, 8192, (CUdeviceptr)room, 0) || softmax_unload(&m)'
-    room = f"static char room[{16 + kernel._source.scratch_bytes}];"
-    (tmp_path / "use.c").write_text(
-        f'#include "softmax.h"\n{room}\nint main(void) {{ softmax_module m; return {program}; }}\n'
-    )
-    done = run("gcc", *WARNINGS, "-I.", "use.c", "softmax.c", "driver.c", "-o", "use", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = run("./use", folder=tmp_path)
-    assert told.returncode == 0
-    assert told.stdout.splitlines() == ["load softmax_sm_80.cubin", *wanted]
-
-    run("gcc", "-I.", "-shared", "-fPIC", "driver.c", "-o", "libcuda.so.1", folder=tmp_path)
-    (tmp_path / "torch.py").write_text(FAKE_TORCH)
-    program = (
-        "import numpy, torch, softmax_torch\nk = softmax_torch.Kernel()\n"
-        "x = torch.Tensor(numpy.zeros((8, 4096), 'f4'))\nk(x, x)\n"
-        "try: k(x, torch.Tensor(numpy.zeros((8, 4), 'f4')))\nexcept ValueError as e: print('refused')"
-    )
-    variables = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    told = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 0, told.stderr
-    assert sorted(told.stdout.splitlines()) == sorted(["load softmax_sm_80.cubin", *wanted, "refused"])
-
-    (tmp_path / "cupy.py").write_text(FAKE_CUPY)
-    program = (
-        "import numpy, cupy, softmax_cupy\nx = cupy.Array(numpy.zeros((8, 4096), 'f4'))\nsoftmax_cupy.Kernel()(x, x)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == ["load softmax_sm_80.cubin", *wanted]
-    assert json.loads((tmp_path / "softmax.json").read_text())["abi"] == 1
-
-
-STEPS = """def f(float(T,N) X) -> (U) {
-  S(0,i) = 0.0 where i in 0:N
-  for t in 1:T { S(t,i) = S(t-1,i) + t * X(t,i) }
-  U(i) = S(T-1,i)
-}"""
-
-
-@needs_gcc
-def test_what_runs_step_by_step_is_launched_in_loops(tmp_path: Path) -> None:
-    pytest.importorskip("nvidia")
-    kernel = tc.define(STEPS).f.compile(sizes={"T": 9, "N": 5}, target="cuda:sm_80")
-    kernel.export(tmp_path, architectures=["sm_80"])
-    source = kernel._source
-    assert source.turns is not None and len(source.turns) == 10
-    assert (tmp_path / "f.c").read_text().count("cuLaunchKernel") < 7
-    (tmp_path / "cuda.h").write_text(FAKE_CUDA)
-    # The driver tells where the arguments are, and as many numbers behind them as there are steps.
-    told = 'for (int n = 0; n < (*(char *)f - 48); n++) printf(" %lld", *(long long *)passed[n]); puts("");'
-    driver = FAKE_DRIVER.replace("strcpy(names[known], n);", "names[known][0] = COUNT(n); strcpy(names[known] + 1, n);")
-    driver = (
-        driver.replace("(char *)f, gx", "(char *)f + 1, gx")
-        .replace('%u\\n"', '%u"')
-        .replace("fflush", f"{told} fflush")
-    )
-    counts = {launch.kernel: len(launch.arguments) + len(launch.steps) for launch in source.launches}
-    known = " : ".join(f'!strcmp(n, "{name}") ? {48 + count}' for name, count in counts.items())
-    (tmp_path / "driver.c").write_text(f"#define COUNT(n) ({known} : 48)\n{driver}")
-    room = f"static char room[{16 + source.scratch_bytes}];"
-    program = 'f_load(&m, ".") || f(&m, 4096, 8192, (CUdeviceptr)room, 0)'
-    (tmp_path / "use.c").write_text(
-        f'#include "f.h"\n#include <stdio.h>\n{room}\n'
-        f'int main(void) {{ f_module m; printf("%lld\\n", (long long)room); return {program}; }}\n'
-    )
-    done = run("gcc", *WARNINGS, "-I.", "use.c", "f.c", "driver.c", "-o", "use", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    base, _, *lines = run("./use", folder=tmp_path).stdout.splitlines()
-    places = {"X": 4096, "U": 8192} | {t.name: int(base) + t.offset for t in source.temporaries}
-    wanted = []
-    for number, *given in source.turns:
-        launch = source.launches[number]
-        own = [places[name] + behind for name, behind in zip(launch.arguments, given, strict=False)]
-        extents = launch.kernel, *launch.grid, *launch.block, launch.shared_bytes
-        wanted.append(" ".join(map(str, (*extents, *own, *given[len(own) :]))))
-    assert lines == wanted
-
-
-def test_loaders_are_programs(tmp_path: Path) -> None:
-    pytest.importorskip("nvidia")
-    kernel = tc.define(LOOKUP).lookup.compile(sizes={"V": 5, "D": 3, "N": 4}, target="cuda:sm_80")
-    kernel.export(tmp_path, architectures=["sm_80"])
-    for name, most in {"lookup_cupy.py": 30, "lookup_torch.py": 41}.items():
-        text = (tmp_path / name).read_text()
-        compile(text, name, "exec")
-        assert len(list(filter(str.strip, text.splitlines()))) <= most
-    assert "lookup_check" in (tmp_path / "lookup.h").read_text()

@@ -92,26 +92,84 @@ def variables() -> dict[str, str]:
     return kept | {"OCL_ICD_VENDORS": libraries, "LD_LIBRARY_PATH": libraries}
 
 
-@NEEDS_DEVICE
-def test_from_python(folder: Path) -> None:
-    assert sorted(p.name for p in folder.iterdir()) == ["README.md", "f.c", "f.cl", "f.h", "f.json", "f_pyopencl.py"]
-    command = [sys.executable, "-c", "import sys; sys.path.insert(0, '.')\n" + CALLER]
+def in_python(folder: Path, program: str) -> str:
+    command = [sys.executable, "-c", "import sys; sys.path.insert(0, '.')\n" + program]
     done = subprocess.run(command, cwd=folder, env=variables(), capture_output=True, text=True, check=False)
-    assert done.stdout == "done\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-@NEEDS_DEVICE
-def test_from_c(folder: Path) -> None:
+def in_c(folder: Path, program: str) -> str:
     if shutil.which("gcc") is None or not Path("/usr/include/CL/cl.h").exists():
         pytest.skip("there is no gcc, or no header of OpenCL")
-    (folder / "main.c").write_text(CALLER_IN_C, encoding="utf-8")
+    (folder / "main.c").write_text(program, encoding="utf-8")
     warnings = ("-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wmissing-prototypes", "-Wno-deprecated-declarations")
     for command in (["gcc", "-O1", *warnings, "f.c", "main.c", "-lOpenCL", "-o", "example"], ["./example"]):
         done = subprocess.run(command, cwd=folder, env=variables(), capture_output=True, text=True, check=False)
         if done.returncode == 77 or "cannot find -lOpenCL" in done.stderr:
             pytest.skip("there is no loader of OpenCL, or no device for it")
         assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stdout == "30 34 38\nqueue(n), dimension 0 of T, must be from 0 on and below 5, but is -1\n"
+    return done.stdout
+
+
+@NEEDS_DEVICE
+def test_from_python(folder: Path) -> None:
+    assert sorted(p.name for p in folder.iterdir()) == ["README.md", "f.c", "f.cl", "f.h", "f.json", "f_pyopencl.py"]
+    assert in_python(folder, CALLER) == "done\n"
+
+
+STEPS = """def f(float(T,N) X) -> (U) {
+  S(0,i) = 0.0 where i in 0:N
+  for t in 1:T { S(t,i) = S(t-1,i) + t * X(t,i) }
+  U(i) = S(T-1,i)
+}"""
+
+STEPS_CALLER = """
+import numpy as np, pyopencl as cl, pyopencl.array as cla
+from f_pyopencl import Kernel
+context = cl.create_some_context(interactive=False)
+queue = cl.CommandQueue(context)
+x = np.arange(45, dtype="f4").reshape(9, 5)
+u = cla.zeros(queue, 5, np.float32)
+Kernel(context)(queue, cla.to_device(queue, x), u)
+assert (u.get() == (np.arange(9)[:, None] * x).sum(0)).all(), u
+print("done")
+"""
+
+STEPS_CALLER_IN_C = r"""
+#include <stdio.h>
+#include "f.h"
+int main(void) {
+  cl_platform_id platform; cl_device_id device; cl_int s;
+  if (clGetPlatformIDs(1, &platform, NULL) || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL)) return 77;
+  cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &s);
+  cl_command_queue queue = clCreateCommandQueue(context, device, 0, &s);
+  float x[45], sums[5];
+  for (int i = 0; i < 45; i++) x[i] = i;
+  cl_mem in = clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, sizeof x, x, &s);
+  cl_mem out = clCreateBuffer(context, 0, sizeof sums, NULL, &s);
+  f_module module;
+  if (f_load(&module, context, device) || f(&module, queue, in, out)) return 1;
+  clEnqueueReadBuffer(queue, out, CL_TRUE, 0, sizeof sums, sums, 0, NULL, NULL);
+  for (int i = 0; i < 5; i++) printf("%g ", sums[i]);
+  f_unload(&module);
+  return 0;
+}
+"""
+
+
+@NEEDS_DEVICE
+def test_what_runs_step_by_step(tmp_path: Path) -> None:
+    tc.define(STEPS).f.compile(sizes={"T": 9, "N": 5}, target="opencl:gpu").export(tmp_path)
+    assert in_python(tmp_path, STEPS_CALLER) == "done\n"
+    # The sum of t * (5 t + i) for t from 1 to 8.
+    assert in_c(tmp_path, STEPS_CALLER_IN_C) == "1020 1056 1092 1128 1164 "
+
+
+@NEEDS_DEVICE
+def test_from_c(folder: Path) -> None:
+    told = "30 34 38\nqueue(n), dimension 0 of T, must be from 0 on and below 5, but is -1\n"
+    assert in_c(folder, CALLER_IN_C) == told
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
