@@ -70,3 +70,16 @@ def test_nothing_to_compare_is_an_error(file: str, capsys: pytest.CaptureFixture
     assert "give --options more than once" in capsys.readouterr().err
     assert main(("compare", file, "--sizes", "N=9,M=9", "--options", "tile=4", "--options", "nothing=1")) == 1
     assert "nothing" in capsys.readouterr().err
+
+
+def test_of_what_runs_step_by_step_all_pieces_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "g.tc").write_text(
+        "def g(float(T,N) X) -> (U) { S(0,i) = X(0,i)  for t in 1:T { S(t,i) = S(t-1,i) * X(t,i) } U(i) = S(T-1,i) }"
+    )
+    words = ("compare", str(tmp_path / "g.tc"), "--sizes", "T=5,N=300", "--options", "threads=32", "--json")
+    assert main((*words, "--no-time", "--target", "cuda:sm_90")) == 0
+    default, narrow = json.loads(capsys.readouterr().out)["sides"]
+    assert default["facts"]["pieces"]["value"] == 3 and default["facts"]["launches"]["value"] == 6
+    assert default["loops"].count("for step t:") == 1 and default["loops"] != narrow["loops"]
+    assert default["nest"].count("piece") == 3
+    assert narrow["facts"]["g_piece1_0: threads of a block"]["value"] == 32

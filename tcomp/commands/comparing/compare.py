@@ -72,8 +72,6 @@ def execute(request: CompareRequest) -> int:
     sides = []
     for name, program in zip(request.names, request.programs, strict=True):
         loaded = program.load()
-        if loaded.operation.function.recurs:
-            raise TcompError(f"{loaded.operation.name} runs step by step (`for`), whose pieces are not compared")
         sides.append(side_of(name, loaded, program.sizes, program.target, request.timed))
     first = request.programs[0]
     title = f"{first.file} for {first.target}, {', '.join(f'{n}={v}' for n, v in first.sizes.items()) or 'no sizes'}"

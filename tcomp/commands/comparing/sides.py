@@ -20,7 +20,6 @@ from tcomp.commands.terminal.machinecode import architecture_of
 from tcomp.driver import Compilation
 from tcomp.errors import TargetError
 from tcomp.grammar.ranges.ranges import infer
-from tcomp.loops.ir import render
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.memory.places import own_element, places
 from tcomp.mapping.plan.values import Plan
@@ -52,11 +51,13 @@ def side_of(name: str, program: Program, sizes: Mapping[str, int], target: str, 
     specialisation = program.specialised(sizes, target)
     compilation = specialisation.lower()
     architecture = architecture_of(target)
-    facts = [*_of_plan(compilation)]
+    steps = program.operation.function.recurs
+    facts = [*(_of_pieces(compilation) if steps else _of_plan(compilation)), *_of_text(compilation)]
     if specialisation.target.startswith("hip:"):
         facts += _of_amd(compilation, specialisation.target.partition(":")[2])
     elif architecture is None:
-        facts += [("bytes that tiles touch", _touched(compilation.plan), "B")]
+        if not steps:
+            facts += [("bytes that tiles touch", _touched(compilation.plan), "B")]
         if timed:
             facts += [("time of a call", _seconds(Kernel(specialisation), program, sizes), "s")]
     else:
@@ -64,17 +65,31 @@ def side_of(name: str, program: Program, sizes: Mapping[str, int], target: str, 
         if timed:
             facts += _simulated(compilation, program, sizes, architecture)
     text = specialisation.options.to_text() or "all at their defaults"
-    return Side(name, text, compilation.nest, render(compilation.loops), compilation.source.text, tuple(facts))
+    nest = "; ".join(f"{head} {nest}".strip() for head, _, nest in compilation.parts)
+    return Side(name, text, nest, compilation.stages["loops"], compilation.source.text, tuple(facts))
 
 
 def _of_plan(compilation: Compilation) -> Iterator[tuple[str, float, str]]:
-    plan, source = compilation.plan, compilation.source
+    plan = compilation.plan
     yield "nests", len(plan.nests), ""
     yield "floating-point operations", sum(flops_of(plan).values()), ""
     kept = [b for b in plan.buffers.values() if b.space != "global"]
     yield "bytes of temporaries in memory", sum(b.bytes for b in plan.buffers.values() if b.space == "global"), "B"
     yield "bytes of temporaries in tiles", sum(b.bytes for b in kept if b.space not in ("register", "private")), "B"
     yield "bytes of copies", sum(c.bytes for c in plan.copies), "B"
+
+
+def _of_pieces(compilation: Compilation) -> Iterator[tuple[str, float, str]]:
+    """Of a program that runs step by step, whose pieces have plans of their own."""
+    plans = [plan for _, plan, _ in compilation.parts]
+    yield "pieces", len(plans), ""
+    yield "nests", sum(len(plan.nests) for plan in plans), ""
+    if compilation.source.turns is not None:
+        yield "launches", len(compilation.source.turns), ""
+
+
+def _of_text(compilation: Compilation) -> Iterator[tuple[str, float, str]]:
+    source = compilation.source
     yield "scratch memory", source.scratch_bytes, "B"
     yield "lines of text", source.text.count("\n"), ""
     yield "time to compile the plan", sum(compilation.seconds.values()), "s"
@@ -131,7 +146,8 @@ def _simulated(
         yield f"{launch.kernel}: bytes moved", point.bytes, "B"
         conflicts = sum(a.conflicts for a in counts.accesses if a.space == "shared")
         yield f"{launch.kernel}: bank conflicts", conflicts, ""
-        yield f"{launch.kernel}: estimated time", kernel_seconds(gpu, launch, counts, point.flops), "s"
+        if not function.recurs:
+            yield f"{launch.kernel}: estimated time", kernel_seconds(gpu, launch, counts, point.flops), "s"
 
 
 def _touched(plan: Plan) -> int:
