@@ -78,21 +78,31 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Arguments by parameter, sizes as expressions over those of the caller, and what is left to be checked."""
+    """Arguments by parameter, sizes as expressions over those of the caller, and what is left to be checked.
+
+    ``contents`` are the tensors whose content outputs of the def go on from.
+    """
 
     arguments: Mapping[str, Argument]
     sizes: Mapping[str, Expr]
     agreements: tuple[Agreement, ...]
+    contents: Mapping[str, Argument] = field(default_factory=dict)
 
 
 def bind(
-    called: Function, call: syntax.Apply, given: tuple[Expr, ...], checker: Checker, extents: Extents
+    called: Function,
+    boxes: Mapping[str, tuple[Coordinates, ...] | None],
+    call: syntax.Apply,
+    given: tuple[Expr, ...],
+    checker: Checker,
+    extents: Extents,
 ) -> Bound | None:
     """Find out what the parameters and sizes of a def stand for in a call; None where errors were reported.
 
-    ``given`` are the arguments of the call, with calls among them replaced by their results.
+    ``given`` are the arguments of the call, with calls among them replaced by their results; ``boxes`` are the extents
+    of the def's tensors.
     """
-    return _Binding(called, call, checker, extents).bound(given)
+    return _Binding(called, boxes, call, checker, extents).bound(given)
 
 
 def types_of_call(
@@ -144,6 +154,7 @@ def _literal(value: int, span: Span) -> Expr:
 @dataclass(slots=True)
 class _Binding:
     called: Function
+    boxes: Mapping[str, tuple[Coordinates, ...] | None]
     call: syntax.Apply
     checker: Checker
     extents: Extents
@@ -161,13 +172,31 @@ class _Binding:
         if self.checker.is_wrong:
             return None
         arguments = {tensor.name: argument for tensor, argument in found if argument is not None}
+        held = [(t, self._tensor_or_none(t, matched[t.name])) for t in self._continued if matched]
+        contents = {tensor.name: argument for tensor, argument in held if argument is not None}
         self._bind_sizes(arguments)
-        agreements = tuple(self._agreements(arguments)) if len(self.report.errors) == errors else ()
-        return None if len(self.report.errors) > errors else Bound(arguments, self.sizes, agreements)
+        agreements: tuple[Agreement, ...] = ()
+        if len(self.report.errors) == errors:
+            agreements = (*self._agreements(arguments), *self._agreements_of(contents))
+        return None if len(self.report.errors) > errors else Bound(arguments, self.sizes, agreements, contents)
+
+    @property
+    def _continued(self) -> tuple[Tensor, ...]:
+        """The outputs that go on from a content, which calls give by name."""
+        return tuple(t for t in self.called.outputs if t.name in self.called.needs_content)
+
+    def _tensor_or_none(self, output: Tensor, given: Expr) -> Argument | None:
+        """What an output goes on from: a whole tensor."""
+        entry = self.checker.environment.tensors.get(given.name) if isinstance(given, Name) else None
+        if entry is not None:
+            return self._tensor(output, given, entry)
+        self._not_a_tensor(output, given)
+        return None
 
     def _matched(self, given: tuple[Expr, ...]) -> dict[str, Expr]:
         """Arguments by parameter; empty where they do not fit in number or name."""
         name, parameters = self.call.function, [tensor.name for tensor in self.called.inputs]
+        known = [*parameters, *(tensor.name for tensor in self._continued)]
         here = (f"`{name}` is defined here", self.called.definition.name.span)
         matched: dict[str, Expr] = {}
         problems = len(self.report.errors)
@@ -178,8 +207,8 @@ class _Binding:
                 own, value = parameters[position], argument
             else:
                 continue
-            if own not in parameters:
-                hint = self.report.did_you_mean(own, parameters) or f"its parameters are {', '.join(parameters)}"
+            if own not in known:
+                hint = self.report.did_you_mean(own, known) or f"its parameters are {', '.join(parameters)}"
                 self.report.error(f"`{name}` has no parameter {own}", argument.span, hint, here)
             elif own in matched:
                 self.report.error(f"the argument {own} of `{name}` is given twice", argument.span, None, here)
@@ -189,7 +218,11 @@ class _Binding:
             if tensor.default is not None and tensor.name not in matched:
                 matched[tensor.name] = _literal(tensor.default, self.call.span)
         missing = [own for own in parameters if own not in matched]
-        if len(self.report.errors) == problems and (missing or len(given) > len(parameters)):
+        for content in (tensor for tensor in self._continued if tensor.name not in matched):
+            note = (f"`{content.name}` is an output of `{name}`", content.span)
+            message = f"`{name}` goes on from what its output {content.name} holds, which this call does not say"
+            self.report.error(message, name.span, f"pass a tensor by that name: `{name}(..., {content.name}=T)`", note)
+        if len(self.report.errors) == problems and (missing or len(given) > len(known)):
             count = f"`{name}` takes {len(parameters)} argument{'s' * (len(parameters) != 1)}"
             lacks = f": {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
             are = "is" if len(given) == 1 else "are"
@@ -226,8 +259,10 @@ class _Binding:
         self.report.error(message, given.span, hint, self._here(parameter))
 
     def _here(self, parameter: Tensor) -> tuple[str, Span]:
-        written = next(p for p in self.called.definition.inputs if p.name.name == parameter.name)
-        return f"the parameter is `{written}`", written.span
+        definition = self.called.definition
+        written = next(p for p in (*definition.inputs, *definition.outputs) if p.name.name == parameter.name)
+        what = "output" if parameter.role == "output" else "parameter"
+        return f"the {what} is `{written}`", written.span
 
     def _tensor(self, parameter: Tensor, given: Expr, entry: TensorEntry) -> Argument | None:
         entry.read = True
@@ -320,24 +355,41 @@ class _Binding:
             written = next(p for p in self.called.definition.inputs if p.name.name == parameter.name)
             assert written.dims is not None
             wanted = Stands({}, {}, self.sizes, (), (), ()).expression(written.dims[dimension])
-            formula, found = self.extents.formula(wanted), argument.extents[dimension]
-            if formula == found:
-                continue
-            what = f"`{written.dims[dimension]}` of `{self.call.function}`"
-            second = f"dimension {dimension} of {argument.tensor} for {parameter.name}"
             first = self.origins.get(dim.name, "") if isinstance(dim, Size) else "the other arguments"
-            difference = None if formula is None else (formula - found).constant
-            if difference is not None:
-                values = f"{formula} by {first or 'the arguments'}, {found} by {second}"
-                message = f"Mismatched sizes for dimension {what}: {values}"
-                self.report.error(message, argument.span, None, self._here(parameter))
-                continue
-            yield Agreement(
-                what,
-                self.extents.typed(wanted),
-                self.extents.typed(found.syntax()),
-                first or "the arguments",
-                second,
-                argument.span,
-                written.span,
-            )
+            place = parameter, argument, dimension
+            yield from self._agreement(place, str(written.dims[dimension]), wanted, first or "the arguments")
+
+    def _agreements_of(self, contents: Mapping[str, Argument]) -> Iterator[Agreement]:
+        """That a tensor that an output goes on from has the extents of that."""
+        for output in self._continued:
+            for dimension, (low, high) in enumerate(self.boxes.get(output.name) or ()):
+                extent = (high - low + 1).syntax()
+                wanted = Stands({}, {}, self.sizes, (), (), ()).expression(extent)
+                place = output, contents[output.name], dimension
+                yield from self._agreement(place, str(extent), wanted, "the arguments")
+
+    def _agreement(
+        self, place: tuple[Tensor, Argument, int], dim: str, wanted: Expr, first: str
+    ) -> Iterator[Agreement]:  # fmt: skip
+        """That a dimension of an argument is what is wanted, unless that is plain; an error where it plainly is not."""
+        parameter, argument, dimension = place
+        formula, found = self.extents.formula(wanted), argument.extents[dimension]
+        if formula == found:
+            return
+        what = f"`{dim}` of `{self.call.function}`"
+        second = f"dimension {dimension} of {argument.tensor} for {parameter.name}"
+        difference = None if formula is None else (formula - found).constant
+        if difference is not None:
+            values = f"{formula} by {first}, {found} by {second}"
+            message = f"Mismatched sizes for dimension {what}: {values}"
+            self.report.error(message, argument.span, None, self._here(parameter))
+            return
+        yield Agreement(
+            what,
+            self.extents.typed(wanted),
+            self.extents.typed(found.syntax()),
+            first,
+            second,
+            argument.span,
+            self._here(parameter)[1],
+        )

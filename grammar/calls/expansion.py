@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.errors import SourceText
 from tcomp.grammar.calls.arguments import Argument, Bound, Called, Extents
-from tcomp.grammar.calls.renaming import Stands, functions_of, moved, names_read, words_of
+from tcomp.grammar.calls.renaming import Declare, Stands, functions_of, moved, names_read, words_of
 from tcomp.grammar.checking.check import Checker
 from tcomp.grammar.checking.names import is_function
 from tcomp.grammar.ranges.symbolic import Span as Coordinates
@@ -119,7 +119,7 @@ class Expansion:
                 return
             results.append(self._result(target, tensor, box))
         self.flat.agreements += self.bound.agreements
-        for argument in self.bound.arguments.values():
+        for argument in (*self.bound.arguments.values(), *self.bound.contents.values()):
             self._note_passed(argument)
         stands = self._stands(results)
         self._inherit(stands, self._statements(results, stands))
@@ -142,7 +142,8 @@ class Expansion:
     def _result(self, name: Name, tensor: Tensor, box: tuple[Coordinates, ...]) -> _Result:
         """A name that holds something already, or whose type or coordinates are others, gets a copy."""
         entry = self.environment.tensors.get(name.name)
-        is_passed = any(argument.tensor == name.name for argument in self.bound.arguments.values())
+        passed = (*self.bound.arguments.values(), *self.bound.contents.values())
+        is_passed = any(argument.tensor == name.name for argument in passed)
         is_new = entry is None or not (entry.written or is_passed)
         fits = entry is None or not entry.declared or (tensor.dims is None and entry.dtype == tensor.dtype)
         starts_at_0 = not any(first.terms for first, _ in box)
@@ -210,6 +211,10 @@ class Expansion:
             written.add(own)
             return declared
 
+        for result in results:
+            content = self.bound.contents.get(result.tensor.name)
+            if content is not None and result.tensor.name in wanted:
+                self.flat.add(self._continued(result, content, stands, declared))
         places: list[int] = []
         for item, kept in zip(called.definition.body, reversed(needed), strict=True):
             places += [self.flat.position] * len(list(syntax.statements((item,))))
@@ -218,6 +223,24 @@ class Expansion:
             elif kept is not None:
                 self.flat.add(stands.statement(kept, declared(kept)))
         return [*places, self.flat.position]
+
+    def _continued(
+        self, result: _Result, content: Argument, stands: Stands, declared: Declare
+    ) -> Statement:  # fmt: skip
+        """The statement that gives a result what it goes on from."""
+        indices = [Name(i) for i in _letters(result.tensor.rank, self.flat.names | self.flat.constants)]
+        firsts = [stands.expression(first.syntax()) for first, _ in result.box]
+        own, span = Name(result.own, result.name.span), content.span
+        assert content.tensor is not None
+        read: Expr = Name(content.tensor, span)
+        if indices:
+            places = tuple(moved(i, o.syntax()) for i, o in zip(indices, content.origin, strict=True))
+            read = syntax.Apply(Name(content.tensor, span), places, span)
+        subscripts = tuple(map(moved, indices, firsts)) if indices else None
+        kind = declared(Statement(Name(result.tensor.name), None, "=", read, None, (), span, span))
+        if kind is not None and kind.dims is not None:
+            kind = replace(kind, dims=tuple(map(stands.expression, kind.dims)))
+        return Statement(own, subscripts, "=", read, None, (), span, span, kind)
 
     def _inherit(self, stands: Stands, places: list[int]) -> None:
         """Say what was inlined, and what that needs in turn, in terms of the caller."""

@@ -167,25 +167,24 @@ class _Inliner:
         if called is None or not self._gives(called.function, value, targets):
             return False
         given = self._given(value.arguments) if given is None else given
-        bound = None if given is None else bind(called.function, value, given, self.checker, self.flat.extents)
+        bound = (
+            None
+            if given is None
+            else bind(called.function, called.ranges.boxes, value, given, self.checker, self.flat.extents)
+        )
         if bound is None or self.checker.is_wrong:
             return False
         Expansion(self.flat, called, value, bound).add(targets)
         return not self.report.errors
 
     def _gives(self, called: Function, value: syntax.Apply, targets: tuple[Name, ...]) -> bool:
-        """Whether a def has as many results as are wanted, and makes them all by itself."""
+        """Whether a def has as many results as are wanted."""
         name, here = value.function, (f"`{value.function}` is defined here", called.definition.name.span)
         gives, stand = len(called.outputs), len(targets)
         if gives != stand:
             message = f"`{name}` gives {gives} result{'s' * (gives != 1)}, but {stand} name{'s' * (stand != 1)}"
             hint = f"its results are {', '.join(t.name for t in called.outputs)}; `_` stands for one that is not needed"
             self.report.error(f"{message} {'stand' if stand != 1 else 'stands'} before `=`", value.span, hint, here)
-            return False
-        for content in called.needs_content[:1]:
-            note = (f"`{content}` is an output of `{name}`", called.tensors[content].span)
-            message = f"`{name}` goes on from what the caller's array for {content} holds, so it cannot be called here"
-            self.report.error(message, name.span, "initialise it there, as `+=!` does", note)
             return False
         return True
 

@@ -52,6 +52,13 @@ _OUTSIDE = {
 _FOREIGN_TYPES = frozenset({"string", "complex", "complex64", "complex128", "char", "long", "short", "auto", "void"})
 
 
+_AFTER_A_TARGET = {
+    "LPAR": "an element has one list of subscripts",
+    "COMMA": "targets of `argmax=!` have one list of subscripts, behind the last: `I, J(n) argmax=! A(n, i, j)`; "
+    "a call gives whole tensors: `P, Q = f(X)`",
+}
+
+
 def expected(accepted: Collection[str]) -> str:
     """What may stand here, in words, from the types of the tokens that the parser would take."""
     kinds = set(accepted) or {"$END"}
@@ -172,8 +179,8 @@ def _assignment_hint(found: Token, before: Token | None, after: Token | None, ac
             return "did you mean `=`?"
         if found.type == "IN":
             return "separate the clauses of `where` by `,`"
-        if found.type == "LPAR":
-            return "an element has one list of subscripts"
+        if found.type in _AFTER_A_TARGET:
+            return _AFTER_A_TARGET[found.type]
     if before is None:
         return None
     if found.type == "EQUAL" and before.type in ("ACCUMULATE", "EQUAL"):

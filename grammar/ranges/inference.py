@@ -30,7 +30,7 @@ from tcomp.grammar.ranges.sizes import LARGEST
 from tcomp.grammar.ranges.steps import steps_of
 from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_reads
 from tcomp.grammar.tree.forms import Form, Interval, interval, is_exact, to_form, variables
-from tcomp.grammar.tree.function import Function, Index, Passed, Statement, Tensor, is_indirect, walk
+from tcomp.grammar.tree.function import Expr, Function, Index, Passed, Statement, Tensor, is_indirect, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +216,7 @@ class Inference:
                 continue
             form = to_form(subscript, self.sizes)
             if form is None:
-                message = "a subscript on the left must be affine in the indices"
-                self._unsolvable(Diagnostic(message, self.function.source, subscript.span))
+                self._unsolvable(self._not_affine(statement.target, subscript))
                 return False
             low, high = self._image(statement, solved, form)
             known.append((low, high))
@@ -326,6 +325,15 @@ class Inference:
             if size.lower() == name.lower():
                 return f"add `where {name} in 0:{size}`"
         return f"add a range, such as `where {name} in 0:{next(iter(likely), 3)}`"
+
+    def _not_affine(self, target: str, subscript: Expr) -> Diagnostic:
+        """What is said of a subscript on the left of which proofs know nothing."""
+        source, span = self.function.source, subscript.span
+        names = dict.fromkeys(e.name for e in walk(subscript) if isinstance(e, Index))
+        element = f"T({', '.join(names)})"
+        hint = f"let a tensor of extents that are declared be indexed by another one: `{element} = "
+        hint += f"{source.text[span.start : span.end]} where ...`, and `{target}({element})` in place of this"
+        return Diagnostic("a subscript on the left must be affine in the indices", source, span, hint)
 
     def _unsolvable(self, diagnostic: Diagnostic) -> None:
         self.unsolved.append(diagnostic)

@@ -377,3 +377,26 @@ def test_what_is_not_needed_of_a_block_is_not_computed() -> None:
     assert [s.target for s in function.statements] == ["sums_h", "sums_h", "Y"]
     assert function.warnings == ()
     assert grammar.define(str(function))["f"].statements == function.statements
+
+
+CONTINUED = """
+def add(float(N,M) X) -> (float(N) Y, Z) { Y(i) += X(i,j)  Z(i) = 2 * Y(i) }
+def onto_itself(float(N,M) X) -> (Y) { Y(i) = X(i,0)  Y, Z = add(X, Y=Y)  Y(i) = Y(i) + Z(i) }
+def onto_another(float(N,M) X, float(K) T) -> (Z) { _, Z = add(X, Y=T) }
+def twice(float(N,M) X, float(N) T) -> (Y, Z) { U, _ = add(X, Y=T)  Y, Z = add(X, Y=U) }
+def of_out(float(N,M) X) -> (float(N) Y) { Y, _ = add(X, Y=Y) }
+"""
+
+
+@pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
+def test_a_def_goes_on_from_a_tensor_that_its_call_names() -> None:
+    ops = tc.define(CONTINUED)
+    x, t = f4(4, 6), f4(4)
+    both = t + x.sum(1)
+    np.testing.assert_array_equal(ops.onto_itself(x), 3 * (x[:, 0] + x.sum(1)))
+    np.testing.assert_array_equal(ops.onto_another(x, t), 2 * both)
+    with pytest.raises(ShapeError, match="4 by the arguments, 3 by dimension 0 of T for Y"):
+        ops.onto_another(x, t[:3])
+    for found, expected in zip(ops.twice(x, t), (both + x.sum(1), 2 * (both + x.sum(1))), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(ops.of_out(x, out=t.copy()), both)
