@@ -9,24 +9,43 @@ from fractions import Fraction
 
 from tcomp.errors import Span
 from tcomp.grammar.tree.function import Binary, Call, Cast, Constant, Expr, Select, Unary
-from tcomp.values.operators import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType
+from tcomp.values.operators import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    DType,
+)
 
 EIGHT_BITS = (INT8, UINT8)
 
 _EXACT_INTEGERS = {FLOAT32: 1 << 24, FLOAT64: 1 << 53}
 """Up to where every integer has an exact floating-point value."""
 
-_FLOATS = {FLOAT16: (11, -13, 16), BFLOAT16: (8, -125, 128), FLOAT32: (24, -125, 128)}
-"""Bits of a number, and its least exponent and the one beyond its greatest, as a fraction below 1 times 2 to that."""
+_FLOATS = {
+    FLOAT8_E4M3: (4, -5, 448.0),
+    FLOAT8_E5M2: (3, -13, 57344.0),
+    FLOAT16: (11, -13, 65504.0),
+    BFLOAT16: (8, -125, 2.0**128 - 2.0**120),
+    FLOAT32: (24, -125, 2.0**128 - 2.0**104),
+}
+"""Bits of a number, its least exponent, as a fraction below 1 times 2 to that, and the largest number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
     """A typed expression and its nominal type.
 
-    The two differ for 16-bit floats, which are computed in float32 but remain float16 in name.  ``nominal`` is None
-    where an error below has been reported, so that it is not reported again.  What is ``flexible`` is float32 for want
-    of anything else: all its floats are literals, and it takes the type of a double beside it.
+    The two differ for short floats: those of 16 bits, say, are computed in float32 but remain float16 in name.
+    ``nominal`` is None where an error below has been reported, so that it is not reported again.  What is ``flexible``
+    is float32 for want of anything else: all its floats are literals, and it takes the type of a double beside it.
     """
 
     expr: Expr
@@ -97,13 +116,13 @@ def _hexadecimal_float(text: str) -> float:
 
 
 def rounded(value: float, dtype: DType) -> float:
-    """The element of a float type nearest to a number, ties to even; an infinity where it is out of range."""
+    """The element of a float type nearest to a number, ties to even; out of its range the largest that it has."""
     if dtype == FLOAT64 or not math.isfinite(value):
-        return float(value)
+        return math.copysign(dtype.largest, value) if math.isinf(value) else float(value)
     digits, least, most = _FLOATS[dtype]
     unit = Fraction(2) ** (max(math.frexp(value)[1], least) - digits)
     nearest = round(Fraction(value) / unit) * unit
-    return math.copysign(float(nearest) if abs(nearest) < 2**most else math.inf, value)
+    return math.copysign(float(nearest) if abs(nearest) <= most else dtype.largest, value)
 
 
 def convert(expr: Expr, dtype: DType) -> Expr:

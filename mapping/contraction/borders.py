@@ -22,7 +22,8 @@ def has_whole_columns(scop: Scop, statement: ScopStatement, read: Read, index: s
     if read.boundary is None or not has_border(read) or 0 in storage.box.extent:
         return False
     border = border_of(read)
-    plain = read.dtype.name not in ("float16", "bfloat16", "bool") or (border == 0 and math.copysign(1, border) > 0)
+    kept = not read.dtype.is_short_float and read.dtype.kind != "bool"
+    plain = kept or (border == 0 and math.copysign(1, border) > 0)
     if border is not None and not plain:
         return False
     if recognise_contraction(statement) is None or any(map(depends_on_data, read.subscripts)):

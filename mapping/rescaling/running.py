@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import islpy as isl
-import numpy as np
 
 from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
@@ -31,11 +30,10 @@ from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Rea
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
 from tcomp.mapping.rescaling.weights import Weights, scores_of
 from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
+from tcomp.values.accuracy import FORMATS
 from tcomp.values.operators import BOOL, INT64
 
-LOWEST = {"bfloat16": -(2.0**128 - 2.0**120)} | {
-    name: float(np.finfo(name).min) for name in ("float16", "float32", "float64")
-}
+LOWEST = {dtype.name: -form.largest for dtype, form in FORMATS.items()}
 """The lowest finite number of each float type."""
 
 

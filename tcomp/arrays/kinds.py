@@ -17,7 +17,7 @@ from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
 from tcomp.arrays.matching import Matcher, device_matcher, tensor_matcher
 from tcomp.arrays.pieces import NumpyPieces, TorchPieces
 from tcomp.errors import ShapeError
-from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.evaluation import is_of_ml_dtypes, numpy_dtype
 from tcomp.values.operators import DTYPES, DType
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
@@ -173,6 +173,7 @@ class TorchKind(ArrayKind):
             t: getattr(torch, name) for name, t in DTYPES.items() if isinstance(getattr(torch, name, None), torch.dtype)
         }
         self._names = {known: t for t, known in self._dtypes.items()}
+        self._bits = {8: torch.int8, 16: torch.int16}
         self._raw_stream = _torch_stream(torch)
         self._classes = {torch.Tensor, torch.nn.Parameter}
         self._pieces: TorchPieces | None = None
@@ -230,9 +231,10 @@ class TorchKind(ArrayKind):
 
     def to_numpy(self, array: Any) -> NumpyArray:
         detached = array.detach().cpu()
-        if detached.dtype is self._torch.bfloat16:
-            bits: NumpyArray = detached.view(self._torch.int16).numpy()
-            return bits.view(numpy_dtype(DTYPES["bfloat16"]))
+        dtype = self._names.get(detached.dtype)
+        if dtype is not None and is_of_ml_dtypes(dtype):
+            bits: NumpyArray = detached.view(self._bits[dtype.bits]).numpy()
+            return bits.view(numpy_dtype(dtype))
         plain: NumpyArray = detached.numpy()
         return plain
 
@@ -246,8 +248,9 @@ class TorchKind(ArrayKind):
         return functools.partial(self._torch.empty, shape, dtype=self._dtypes[dtype], device=device)
 
     def from_numpy(self, array: NumpyArray, place: Place = MAIN) -> Any:
-        if array.dtype.name == "bfloat16":
-            tensor = self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
+        dtype = DTYPES.get(array.dtype.name)
+        if dtype is not None and is_of_ml_dtypes(dtype):
+            tensor = self._torch.from_numpy(array.view(f"int{dtype.bits}")).view(self._dtypes[dtype])
         else:
             tensor = self._torch.from_numpy(array)
         return tensor if place.memory is Memory.MAIN else tensor.to(str(place))
@@ -353,8 +356,8 @@ NUMPY = NumpyKind()
 
 
 def _conversion(dtype: DType) -> str:
-    """How NumPy's kind of array is converted; NumPy has no name for bfloat16."""
-    return f"astype({'ml_dtypes.bfloat16' if dtype.name == 'bfloat16' else repr(dtype.name)})"
+    """How NumPy's kind of array is converted; NumPy has no names for some types."""
+    return f"astype({f'ml_dtypes.{dtype}' if is_of_ml_dtypes(dtype) else repr(dtype.name)})"
 
 
 def _dtype_of(dtype: np.dtype[Any]) -> DType:

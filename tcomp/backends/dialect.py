@@ -12,6 +12,8 @@ import numpy as np
 from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 
 C_VALUE_TYPES: dict[str, str] = {
+    "float8_e4m3fn": "float",
+    "float8_e5m2": "float",
     "float16": "float",
     "bfloat16": "float",
     "float32": "float",
@@ -28,7 +30,12 @@ C_VALUE_TYPES: dict[str, str] = {
 }
 """The C type that holds a value of each element type in an expression."""
 
-C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {"float16": "_Float16", "bfloat16": "unsigned short"}
+C_STORAGE_TYPES: dict[str, str] = C_VALUE_TYPES | {
+    "float8_e4m3fn": "unsigned char",
+    "float8_e5m2": "unsigned char",
+    "float16": "_Float16",
+    "bfloat16": "unsigned short",
+}
 """The C type of one element in memory."""
 
 
@@ -99,17 +106,22 @@ def bare(text: str) -> str:
     return text[1:-1]
 
 
+def is_kept_as_bits(dtype: DType) -> bool:
+    """Whether elements of a float type are integers to the language: functions make values of them, and back."""
+    return dtype == BFLOAT16 or dtype.is_float8
+
+
 def load(element: str, dtype: DType, dialect: Dialect = HOST_C) -> str:
     """An element in memory as a value."""
-    if dtype == BFLOAT16:
-        return f"tc_from_bfloat16({element})"
+    if is_kept_as_bits(dtype):
+        return f"tc_from_{dtype}({element})"
     return dialect.float16_load.format(element) if dtype == FLOAT16 else element
 
 
 def store(value: str, dtype: DType, dialect: Dialect = HOST_C) -> str:
     """A value in the form in which memory holds it."""
-    if dtype == BFLOAT16:
-        return f"tc_to_bfloat16({value})"
+    if is_kept_as_bits(dtype):
+        return f"tc_to_{dtype}({value})"
     return dialect.float16_store.format(value) if dtype == FLOAT16 else value
 
 
@@ -119,8 +131,8 @@ def convert(text: str, source: DType, target: DType, dialect: Dialect = HOST_C) 
         return text
     if target.kind == "bool":
         return f"({text} != 0)"
-    if target == BFLOAT16:
-        return f"tc_from_bfloat16(tc_to_bfloat16({_near_bfloat16(text, source)}))"
+    if is_kept_as_bits(target):
+        return f"tc_from_{target}(tc_to_{target}({_near(text, source)}))"
     if target == FLOAT16 and source == FLOAT64 and dialect.float16_round_double:
         return dialect.float16_round_double.format(text)
     if target == FLOAT16:
@@ -135,8 +147,8 @@ MOST_NARROW = 16
 """Bits of integers all of which single precision holds."""
 
 
-def _near_bfloat16(text: str, source: DType) -> str:
-    """A value in float32 that is rounded to bfloat16 as the one given."""
+def _near(text: str, source: DType) -> str:
+    """A value in float32 that is rounded to a shorter float as the one given."""
     if source.is_integer and source.bits == 64:
         text = f"tc_odd_{source.name}({text})"
     return f"(float){text}" if source.bits < 32 or source == FLOAT32 else f"tc_odd_float64({text})"
@@ -177,4 +189,4 @@ def narrow(text: str, dtype: DType) -> str:
 
 
 def type_suffix(dtype: DType) -> str:
-    return FLOAT32.name if dtype in (FLOAT16, BFLOAT16) else dtype.name
+    return FLOAT32.name if dtype.is_short_float else dtype.name

@@ -10,7 +10,7 @@ which has all bits set, for a number.  Signs are shifted instead, and ``tc_hidde
 from __future__ import annotations
 
 from tcomp.backends.dialect import C_VALUE_TYPES, MOST_NARROW, called
-from tcomp.values.operators import BFLOAT16, BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, DType
+from tcomp.values.operators import BOOL, DTYPES, FLOAT32, FLOAT64, DType
 
 INLINE = "static inline __attribute__((always_inline))"
 
@@ -73,6 +73,38 @@ _FIXED: dict[str, str] = {
   union {{ float f; unsigned int u; }} both = {{ .f = value }};
   if (value != value) return (unsigned short)((both.u >> 16) | 0x40);
   return (unsigned short)((both.u + 0x7fff + ((both.u >> 16) & 1)) >> 16);
+}}""",
+    "tc_from_float8_e4m3fn": f"""{INLINE} float tc_from_float8_e4m3fn(unsigned char bits) {{
+  const unsigned int sign = (unsigned int)(bits & 0x80) << 24, size = bits & 0x7f;
+  union {{ unsigned int u; float f; }} both = {{ .u = (size << 20) + 0x3c000000 }}, small = both;
+  small.u += 0x800000;
+  small.f -= 0.015625f;
+  both.u = size < 8 ? small.u : size == 0x7f ? 0x7fc00000 : both.u;
+  both.u |= sign;
+  return both.f;
+}}""",
+    "tc_to_float8_e4m3fn": f"""{INLINE} unsigned char tc_to_float8_e4m3fn(float value) {{
+  union {{ float f; unsigned int u; }} both = {{ .f = value }}, small = {{ .f = __builtin_fabsf(value) + 16384.0f }};
+  const unsigned int sign = both.u >> 24 & 0x80, size = both.u & 0x7fffffff;
+  const unsigned int near = (size - 0x3c000000 + 0x7ffff + (size >> 20 & 1)) >> 20;
+  const unsigned int own = size < 0x3c800000 ? small.u - 0x46800000 : near;
+  return (unsigned char)(sign | (size > 0x7f800000 ? 0x7f : size >= 0x43e80000 ? 0x7e : own));
+}}""",
+    "tc_from_float8_e5m2": f"""{INLINE} float tc_from_float8_e5m2(unsigned char bits) {{
+  const unsigned int sign = (unsigned int)(bits & 0x80) << 24, size = bits & 0x7f;
+  union {{ unsigned int u; float f; }} both = {{ .u = (size << 21) + 0x38000000 }}, small = both;
+  small.u += 0x800000;
+  small.f -= 6.103515625e-5f;
+  both.u = size < 4 ? small.u : size >= 0x7c ? both.u + 0x38000000 : both.u;
+  both.u |= sign;
+  return both.f;
+}}""",
+    "tc_to_float8_e5m2": f"""{INLINE} unsigned char tc_to_float8_e5m2(float value) {{
+  union {{ float f; unsigned int u; }} both = {{ .f = value }}, small = {{ .f = __builtin_fabsf(value) + 128.0f }};
+  const unsigned int sign = both.u >> 24 & 0x80, size = both.u & 0x7fffffff;
+  const unsigned int near = (size - 0x38000000 + 0xfffff + (size >> 21 & 1)) >> 21;
+  const unsigned int own = size < 0x38800000 ? small.u - 0x43000000 : near;
+  return (unsigned char)(sign | (size > 0x7f800000 ? 0x7f : size >= 0x47700000 ? 0x7c : own));
 }}""",
     # What the result does not hold makes it odd, so that it is on its side of any middle when it is rounded again.
     "tc_odd_float64": f"""{INLINE} float tc_odd_float64(double value) {{
@@ -146,7 +178,7 @@ def definitions() -> dict[str, str]:
     """Every function by name."""
     table = dict(_FIXED)
     for dtype in DTYPES.values():
-        if dtype not in (FLOAT16, BFLOAT16):
+        if not dtype.is_short_float:
             table |= _typed(dtype)
     return table
 

@@ -50,7 +50,7 @@ from tcomp.model.scop import Scop
 from tcomp.values.intrinsics import INTRINSICS
 from tcomp.values.operators import DType
 
-_EXACT = {"bfloat16": 256}
+_EXACT = {"bfloat16": 256, "float8_e4m3fn": 16, "float8_e5m2": 8}
 _EXACT_ELSE = 2048
 """Integers below are exact in a float type."""
 

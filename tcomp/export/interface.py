@@ -18,6 +18,8 @@ REPORT_WORDS = 3 + MAX_INDICES
 """64-bit words in which a kernel tells which subscript was outside its tensor."""
 
 TYPES = {
+    "float8_e4m3fn": "uint8_t",
+    "float8_e5m2": "uint8_t",
     "float16": "uint16_t",
     "bfloat16": "uint16_t",
     "float32": "float",
@@ -32,7 +34,7 @@ TYPES = {
     "uint64": "uint64_t",
     "bool": "uint8_t",
 }
-"""How headers, which C++ reads as well, call an element; floats of 16 bits are their bits there."""
+"""How headers, which C++ reads as well, call an element; floats of 8 and 16 bits are their bits there."""
 
 _OWN: tuple[str, ...] = (
     "scratch",

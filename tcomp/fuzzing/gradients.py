@@ -184,7 +184,7 @@ def _only(text: str, seed: int) -> Operation:
 
 
 def in_doubles(text: str) -> str:
-    return re.sub(r"\b(b?float16|half|float32|float)\b", "double", text)
+    return re.sub(r"\b(float8_e4m3fn|float8_e5m2|b?float16|half|float32|float)\b", "double", text)
 
 
 _SMOOTH = ("sin", "cos", "tanh", "sigmoid", "atan", "erf", "expm1", "asinh", "fabs", "relu")

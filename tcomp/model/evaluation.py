@@ -45,14 +45,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The NumPy element type.  bfloat16 is that of the ``ml_dtypes`` package; TargetError where it is missing."""
-    if dtype.name != "bfloat16":
+    """The NumPy element type.  bfloat16 and floats of 8 bits are those of the ``ml_dtypes`` package.
+
+    Raises MissingPackageError where it is missing.
+    """
+    if not is_of_ml_dtypes(dtype):
         return np.dtype(dtype.name)
     try:
-        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        found: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), dtype.name))
     except ImportError as error:
-        raise MissingPackageError("bfloat16 in NumPy arrays needs ml_dtypes: pip install ml_dtypes") from error
+        raise MissingPackageError(f"{dtype} in NumPy arrays needs ml_dtypes: pip install ml_dtypes") from error
     return found
+
+
+def is_of_ml_dtypes(dtype: DType) -> bool:
+    """Whether NumPy knows an element type only by the ``ml_dtypes`` package."""
+    return dtype == BFLOAT16 or dtype.is_float8
 
 
 def working_dtype(dtype: DType) -> np.dtype[Any]:
@@ -168,15 +176,20 @@ def convert(values: Array, source: DType, target: DType) -> Array:
 
 
 def round_to(values: Array, dtype: DType) -> Array:
-    """Values in an element type's own NumPy type: rounded to nearest even if it is a float, else unchanged."""
+    """Values in an element type's own NumPy type: rounded to nearest even if it is a float, else unchanged.
+
+    What is beyond the numbers of a float without infinities becomes the largest of them.
+    """
     with np.errstate(all="ignore"):
-        if dtype == BFLOAT16 and values.dtype.itemsize > 2:
+        if is_of_ml_dtypes(dtype) and values.dtype.itemsize > 2:
             values = _odd(values)
+        if dtype.is_float and not np.isinf(dtype.largest):
+            values = np.clip(values, -dtype.largest, dtype.largest)
         return values.astype(numpy_dtype(dtype))
 
 
 def _odd(values: Array) -> Array:
-    """Values in float32, odd where it does not hold them: ``ml_dtypes`` rounds to bfloat16 by way of it."""
+    """Values in float32, odd where it does not hold them: ``ml_dtypes`` rounds to its types by way of it."""
     exact = values.astype(np.longdouble)
     near = exact.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near) > np.abs(exact))

@@ -16,14 +16,14 @@ import numpy as np
 
 from tcomp.errors import NetworkError, TcompError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.evaluation import Array, numpy_dtype
+from tcomp.model.evaluation import Array, is_of_ml_dtypes, numpy_dtype
 from tcomp.networks.network import Call, Definition, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.agreement import Agreement
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.weights import Later, Weights
 from tcomp.storage.wholefiles import whole_file
-from tcomp.values.operators import BFLOAT16
+from tcomp.values.operators import DTYPES
 
 _FORMAT = 2
 
@@ -80,8 +80,9 @@ def load(path: Path) -> CompiledNetwork:
 
 
 def _plain(array: Array) -> Array:
-    """An array as NumPy's files know it: bfloat16 as its bits."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    """An array as NumPy's files know it: bfloat16 and floats of 8 bits as their bits."""
+    dtype = DTYPES.get(array.dtype.name)
+    return array.view(f"uint{dtype.bits}") if dtype is not None and is_of_ml_dtypes(dtype) else array
 
 
 def _network(plain: Mapping[str, Any], arrays: Any, path: Path) -> Network:
@@ -113,14 +114,16 @@ def _facts(arrays: Any, name: str, wanted: str | None) -> tuple[tuple[int, ...],
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
-    bits = wanted == "bfloat16" and dtype == np.uint16
-    return tuple(shape), "bfloat16" if bits else dtype.name
+    known = DTYPES.get(wanted or "")
+    bits = known is not None and is_of_ml_dtypes(known) and dtype == np.dtype(f"uint{known.bits}")
+    return tuple(shape), wanted if bits and wanted else dtype.name
 
 
 def _weight(arrays: Any, name: str, wanted: str | None, path: Path) -> Array:
     """An array of the file.  Raises NetworkError if it is damaged."""
     try:
         array = np.array(arrays[name])
-        return array.view(numpy_dtype(BFLOAT16)) if wanted == "bfloat16" else array
+        known = DTYPES.get(wanted or "")
+        return array.view(numpy_dtype(known)) if known is not None and is_of_ml_dtypes(known) else array
     except Exception as error:
         raise NetworkError(f"{path} cannot be read as a compiled network: {error}") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from tcomp.values.operators import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Format:
 
 
 FORMATS: dict[DType, Format] = {
+    FLOAT8_E4M3: Format(4, -9, 448.0),
+    FLOAT8_E5M2: Format(3, -16, 57344.0),
     FLOAT16: Format(11, -24, 65504.0),
     BFLOAT16: Format(8, -133, 2.0**128 - 2.0**120),
     FLOAT32: Format(24, -149, 2.0**128 - 2.0**104),

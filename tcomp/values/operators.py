@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from tcomp.values.intrinsics import INTRINSICS as INTRINSICS
@@ -18,12 +19,16 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type.  ``bits`` is its storage width; ``c`` the C type that holds one element in memory."""
+    """An element type.  ``bits`` is its storage width; ``c`` the C type that holds one element in memory.
+
+    ``largest`` is the greatest value of a float, infinity where it has one: what is beyond its numbers becomes that.
+    """
 
     name: str
     kind: Kind
     bits: int
     c: str
+    largest: float = inf
 
     def __str__(self) -> str:
         return self.name
@@ -38,15 +43,25 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_short_float(self) -> bool:
+        """Whether it is a float of 8 or 16 bits: stored so, computed in float32."""
+        return self.kind == "float" and self.bits < 32
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether it is a float of 8 bits."""
+        return self.kind == "float" and self.bits == 8
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
 
     @property
     def lowest(self) -> float | int:
-        """The smallest value: minus infinity for floats."""
+        """The smallest value: minus infinity for floats that have it."""
         match self.kind:
             case "float":
-                return float("-inf")
+                return -self.largest
             case "int":
                 return -(1 << (self.bits - 1))
             case _:
@@ -54,10 +69,10 @@ class DType:
 
     @property
     def highest(self) -> float | int:
-        """The largest value: infinity for floats."""
+        """The largest value: infinity for floats that have it."""
         match self.kind:
             case "float":
-                return float("inf")
+                return self.largest
             case "int":
                 return (1 << (self.bits - 1)) - 1
             case "uint":
@@ -66,6 +81,8 @@ class DType:
                 return 1
 
 
+FLOAT8_E4M3 = DType("float8_e4m3fn", "float", 8, "uint8_t", largest=448.0)
+FLOAT8_E5M2 = DType("float8_e5m2", "float", 8, "uint8_t")
 FLOAT16 = DType("float16", "float", 16, "_Float16")
 BFLOAT16 = DType("bfloat16", "float", 16, "uint16_t")
 FLOAT32 = DType("float32", "float", 32, "float")
@@ -83,7 +100,8 @@ BOOL = DType("bool", "bool", 8, "uint8_t")
 DTYPES: dict[str, DType] = {
     t.name: t
     for t in (
-        FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL,
+        FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
+        INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL,
     )
 }  # fmt: skip
 
@@ -94,8 +112,8 @@ TYPE_KEYWORDS: dict[str, DType] = DTYPES | {"float": FLOAT32, "double": FLOAT64,
 def promote(a: DType, b: DType) -> DType:
     """The nominal type of an arithmetic operation on two types.
 
-    Float beats integer; otherwise the wider; signed and unsigned mix to signed of the larger width; float16 with
-    bfloat16 gives float32; bool gives way to everything.
+    Float beats integer; otherwise the wider; signed and unsigned mix to signed of the larger width; two different
+    floats of 16 bits, or of 8, give float32; bool gives way to everything.
     """
     if a == b:
         return a
@@ -111,8 +129,8 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def arithmetic_type(nominal: DType) -> DType:
-    """The type in which expressions of a nominal type are evaluated: 16-bit floats compute in float32."""
-    return FLOAT32 if nominal in (FLOAT16, BFLOAT16) else nominal
+    """The type in which expressions of a nominal type are evaluated: floats of 8 and 16 bits compute in float32."""
+    return FLOAT32 if nominal.is_short_float else nominal
 
 
 def accumulation_type(nominal: DType) -> DType:

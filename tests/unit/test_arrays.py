@@ -16,6 +16,7 @@ from tcomp.arrays.kinds import NUMPY, ArrayError, View
 from tcomp.arrays.pieces import ALIGNMENT
 from tcomp.errors import ShapeError, SourceText, Span
 from tcomp.grammar.tree.function import Tensor
+from tcomp.model.evaluation import is_of_ml_dtypes
 from tcomp.runtime.arguments import byte_range, constant, read_input, read_output, scalar, share_memory
 from tcomp.values.operators import BOOL, DTYPES, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8, DType
 
@@ -51,14 +52,15 @@ def test_strides_are_read_as_they_lie() -> None:
         assert (view.shape, view.strides, view.address) == (value.shape, strides, a.ctypes.data + offset), name
 
 
-@pytest.mark.parametrize("name", sorted(set(DTYPES) - {"bfloat16"}))
+@pytest.mark.parametrize("name", [name for name, t in DTYPES.items() if not is_of_ml_dtypes(t)])
 def test_every_element_type(name: str) -> None:
     assert view_of(np.zeros((2, 3), name), DTYPES[name]).dtype is DTYPES[name]
 
 
-def test_bfloat16_of_ml_dtypes() -> None:
+@pytest.mark.parametrize("name", [name for name, t in DTYPES.items() if is_of_ml_dtypes(t)])
+def test_types_of_ml_dtypes(name: str) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    assert view_of(np.zeros((2, 3), ml_dtypes.bfloat16), DTYPES["bfloat16"]).dtype is DTYPES["bfloat16"]
+    assert view_of(np.zeros((2, 3), getattr(ml_dtypes, name)), DTYPES[name]).dtype is DTYPES[name]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcomp.backends.cuda.atomics import ATOMICS
+from tcomp.backends.cuda.eighths import EIGHTHS
 from tcomp.backends.cuda.tensorcopies import TENSOR_COPIES
 from tcomp.backends.cuda.warpgroups import WARPGROUPS
 from tcomp.backends.dialect import called
@@ -333,6 +334,7 @@ $D float tc_choose(const bool condition, const float one, const float other) {
   if (value != value) return (unsigned short)((bits >> 16) | 0x40);
   return (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }""",
+    **EIGHTHS,
     "tc_from_float16": """#ifdef __CUDACC__
 $D float tc_from_float16(unsigned short bits) {
   float value;

@@ -10,7 +10,7 @@ from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast, Expr, Select
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Execute, LoopExpr, Number, Variable
-from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, DType
+from tcomp.values.operators import FLOAT32, DType
 
 
 def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpeller:
@@ -73,7 +73,7 @@ def put_behind_indices(writer: KernelWriter, depth: int, own: DeviceSpeller, lin
 
 def _before_memory_rounds(value: Expr, dtype: DType) -> Expr:
     """A value that is stored as a short float, without the same rounding in front of that."""
-    rounded = isinstance(value, Cast) and value.dtype == dtype and dtype in (FLOAT16, BFLOAT16)
+    rounded = isinstance(value, Cast) and value.dtype == dtype and dtype.is_short_float
     return value.operand if rounded and isinstance(value, Cast) and value.operand.dtype == FLOAT32 else value
 
 

@@ -59,6 +59,28 @@ _FIXED = {
   if (value != value) return (ushort)((bits >> 16) | 0x40);
   return (ushort)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }""",
+    "tc_from_float8_e4m3fn": """static inline float tc_from_float8_e4m3fn(uchar bits) {
+  const uint size = bits & 0x7f, wide = (size << 20) + 0x3c000000, whole = size == 0x7f ? 0x7fc00000 : wide;
+  const float value = size < 8 ? as_float(wide + 0x800000) - 0.015625f : as_float(whole);
+  return as_float(as_uint(value) | (uint)(bits & 0x80) << 24);
+}""",
+    "tc_to_float8_e4m3fn": """static inline uchar tc_to_float8_e4m3fn(float value) {
+  const uint bits = as_uint(value), size = bits & 0x7fffffff;
+  const uint near = (size - 0x3c000000 + 0x7ffff + (size >> 20 & 1)) >> 20;
+  const uint own = size < 0x3c800000 ? as_uint(as_float(size) + 16384.0f) - 0x46800000 : near;
+  return (uchar)((bits >> 24 & 0x80) | (size > 0x7f800000 ? 0x7f : size >= 0x43e80000 ? 0x7e : own));
+}""",
+    "tc_from_float8_e5m2": """static inline float tc_from_float8_e5m2(uchar bits) {
+  const uint size = bits & 0x7f, wide = (size << 21) + 0x38000000, whole = size >= 0x7c ? wide + 0x38000000 : wide;
+  const float value = size < 4 ? as_float(wide + 0x800000) - 6.103515625e-5f : as_float(whole);
+  return as_float(as_uint(value) | (uint)(bits & 0x80) << 24);
+}""",
+    "tc_to_float8_e5m2": """static inline uchar tc_to_float8_e5m2(float value) {
+  const uint bits = as_uint(value), size = bits & 0x7fffffff;
+  const uint near = (size - 0x38000000 + 0xfffff + (size >> 21 & 1)) >> 21;
+  const uint own = size < 0x38800000 ? as_uint(as_float(size) + 128.0f) - 0x43000000 : near;
+  return (uchar)((bits >> 24 & 0x80) | (size > 0x7f800000 ? 0x7f : size >= 0x47700000 ? 0x7c : own));
+}""",
     "tc_odd_float64": """static inline float tc_odd_float64(double value) {
   const float near = (float)value;
   const int away = fabs((double)near) > fabs(value);

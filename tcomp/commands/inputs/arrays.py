@@ -12,9 +12,8 @@ import numpy as np
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.ranges.ranges import bind_sizes
 from tcomp.grammar.tree.function import Function, Tensor
-from tcomp.model.evaluation import numpy_dtype
+from tcomp.model.evaluation import is_of_ml_dtypes, numpy_dtype
 from tcomp.model.madeup import Arguments, Array, arguments_of
-from tcomp.values.operators import BFLOAT16
 
 _DAMAGED = (ValueError, TypeError, OverflowError, MemoryError, RecursionError, SyntaxError, TokenError, BadZipFile)
 """What NumPy raises for the header of a file that it did not write."""
@@ -51,6 +50,6 @@ def _load(file: str, tensor: Tensor) -> Array:
         raise TcompError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(array, np.ndarray):
         raise TcompError(f"{file} holds an archive of arrays; save one array with numpy.save")
-    if tensor.dtype == BFLOAT16 and array.dtype == np.dtype("V2"):
-        return array.view(numpy_dtype(BFLOAT16))  # the format has no name for bfloat16, so numpy.save writes raw bytes
+    if is_of_ml_dtypes(tensor.dtype) and array.dtype == np.dtype(f"V{tensor.dtype.itemsize}"):
+        return array.view(numpy_dtype(tensor.dtype))  # the format has no name for it, so numpy.save writes raw bytes
     return array

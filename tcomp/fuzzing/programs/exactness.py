@@ -251,8 +251,8 @@ def _checked(amount: Amount, dtype: DType) -> Amount:
 
 def _stored(amount: Amount, dtype: DType) -> Amount:
     """How large an element can be that was at most so much before it was rounded to its type."""
-    if dtype.is_float and dtype.bits == 16:
-        return Amount(amount.bound * 1.01, amount.bits)
+    if dtype.is_short_float:
+        return Amount(amount.bound * (1.25 if dtype.is_float8 else 1.01), amount.bits)
     return _checked(amount, dtype)
 
 

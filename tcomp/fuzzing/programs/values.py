@@ -22,7 +22,9 @@ def stored_bound(bound: float, dtype: DType) -> float:
     """How large what was at most ``bound`` can be in an element of a type."""
     if dtype.kind == "uint":
         return 2.0**dtype.bits
-    return bound * 1.01 if dtype.is_float and dtype.bits == 16 else bound
+    if dtype.is_float8:
+        return bound * 1.25
+    return bound * 1.01 if dtype.is_short_float else bound
 
 
 def bits_bound(bound: float, dtype: DType) -> float:
@@ -216,7 +218,7 @@ class Expressions:
         return Value(f"({operand.text} {operator} {divisor})", dtype, bound)
 
     def _cast(self, operand: Value) -> Value:
-        return cast(operand, DTYPES[self.choices.pick([*DTYPES][:-1])])
+        return cast(operand, self.choices.pick([t for t in DTYPES.values() if not t.is_float8][:-1]))
 
 
 def cast(operand: Value, dtype: DType) -> Value:

@@ -25,7 +25,7 @@ from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
 from tcomp.backends.c.vectors.widening import WIDENED, narrowed, widened, widened_type
-from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, is_kept_as_bits
 from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.spelling import loop_text
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
@@ -393,8 +393,8 @@ def _widens(cast: Cast, wanted: DType) -> bool:
 
 def _scalar(operand: Operand, offset: str, dtype: DType) -> str:
     text = f"{operand.name}[{offset}]"
-    if operand.place.dtype.name == "bfloat16":
-        return f"tc_from_bfloat16({text})"
+    if is_kept_as_bits(operand.place.dtype):
+        return f"tc_from_{operand.place.dtype}({text})"
     return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
 
 

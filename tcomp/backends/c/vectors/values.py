@@ -13,15 +13,15 @@ from tcomp.grammar.tree.function import Binary, Call, Cast, Constant, Expr, Inde
 from tcomp.loops.ir import Execute, For, Variable, variables
 from tcomp.mapping.tiles.strides import coefficient, flattened, stride_of
 from tcomp.model.scop import ScopStatement
-from tcomp.values.operators import BFLOAT16, FLOAT16, FLOAT32, DType
+from tcomp.values.operators import FLOAT32, DType
 
 ELEMENTS = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 """Element types of vectors: those whose arithmetic C does without promoting them."""
 
 
 def computed_type(dtype: DType) -> DType:
-    """The type in which values of an element type are computed: float32 for floats of 16 bits."""
-    return FLOAT32 if dtype in (FLOAT16, BFLOAT16) else dtype
+    """The type in which values of an element type are computed: float32 for shorter floats."""
+    return FLOAT32 if dtype.is_short_float else dtype
 
 
 @dataclass(frozen=True, slots=True)
