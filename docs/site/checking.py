@@ -20,6 +20,7 @@ class _Page(html.parser.HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.fetched: list[str] = []
+        self.icon = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -27,6 +28,7 @@ class _Page(html.parser.HTMLParser):
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+        self.icon |= tag == "link" and "icon" in given.get("rel", "").split()
         if given.get(_FETCHED.get(tag, "")) and given.get("rel") not in (
             "canonical",
             "index",
@@ -45,6 +47,8 @@ def faults(site: Path) -> list[str]:
         shown = path.relative_to(site.resolve())
         found += [f"{shown}: {fault}" for fault in _links(path, page, pages)]
         found += [f"{shown}: fetches {link}" for link in page.fetched if "//" in link]
+        if not page.icon:
+            found.append(f"{shown}: names no icon, so that browsers ask for one that is not there")
     for sheet in site.rglob("*.css"):
         if _REMOTE.search(sheet.read_text(encoding="utf-8")):
             found.append(f"{sheet.relative_to(site)}: fetches from elsewhere")

@@ -24,6 +24,7 @@ python_maximum_signature_line_length = 88
 
 html_theme = "furo"
 html_title = "tcomp"
+html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False

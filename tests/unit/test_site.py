@@ -65,12 +65,16 @@ def test_lessons_and_pictures_are_there() -> None:
 
 
 def test_faults_of_a_site_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text('<h1 id="x"></h1><a href="b.html#y">b</a><a href="#x">x</a><a href="c.html">c</a>')
+    icon = '<link rel="icon" href="i.svg">'
+    (tmp_path / "i.svg").write_text("")
+    links = '<a href="b.html#y">b</a><a href="#x">x</a><a href="c.html">c</a>'
+    (tmp_path / "a.html").write_text(f'{icon}<h1 id="x"></h1>{links}')
     (tmp_path / "b.html").write_text('<script src="https://example.org/x.js"></script><a href="a.html#x">a</a>')
     (tmp_path / "s.css").write_text("@font-face { src: url(https://example.org/x.woff) }")
     assert checking.faults(tmp_path) == [
         "a.html: the link b.html#y names a place that is not there",
         "a.html: the link c.html leads nowhere",
         "b.html: fetches https://example.org/x.js",
+        "b.html: names no icon, so that browsers ask for one that is not there",
         "s.css: fetches from elsewhere",
     ]
