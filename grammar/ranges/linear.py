@@ -73,6 +73,31 @@ class Linear:
                 return None
         return low, high
 
+    def reach(self, spans: Mapping[str, tuple[Polynomial, Polynomial]]) -> tuple[Polynomial, Polynomial] | None:
+        """First and last value that are taken, where terms share an index, too; None where that is not plain to say.
+
+        Of ``i ^ 1``, which is ``i + 1 - 2 * (i % 2)``, the interval is larger.
+        """
+        if self._rises_or_falls():
+            return self.interval(spans)
+        steps = _in_rows(self)
+        if steps is None or (span := steps.operand.interval(spans)) is None:
+            return None
+        if (first := span[0].constant) is None or first % steps.count:
+            return None
+        low, high = steps.reach(span)
+        return low + self.constant, high + self.constant
+
+    def _rises_or_falls(self) -> bool:
+        """Whether terms that share an index all rise with it, or all fall."""
+        signs: dict[str, set[int]] = {}
+        for term, coefficient in self.terms:
+            sign = 1 if coefficient.is_nonnegative() else -1 if (-coefficient).is_nonnegative() else 0
+            for index, own in _directions(term, sign):
+                signs.setdefault(index, set()).add(own)
+        shared = [i for i in signs if sum(i in _indices_of(term) for term, _ in self.terms) > 1]
+        return all(signs[index] in ({1}, {-1}) for index in shared)
+
     def within(self, span: tuple[Polynomial, Polynomial]) -> Iterator[Linear]:
         """What is at least 0 exactly where this lies in a span; less where that is not plain to say."""
         match self.terms:
@@ -118,6 +143,69 @@ class Linear:
         if coefficient.is_nonnegative():
             return rest + low.scaled(coefficient)
         return rest + high.scaled(coefficient) if (-coefficient).is_nonnegative() else None
+
+
+def _indices_of(term: str | Rounded) -> frozenset[str]:
+    return frozenset({term}) if isinstance(term, str) else term.operand.indices()
+
+
+def _directions(term: str | Rounded, sign: int) -> Iterator[tuple[str, int]]:
+    """Each index of a term that counts with a sign, and how the term moves with it: 1 up, -1 down, 0 either way."""
+    if isinstance(term, str):
+        yield term, sign
+        return
+    for inner, coefficient in term.operand.terms:
+        own = 1 if coefficient.is_nonnegative() else -1 if (-coefficient).is_nonnegative() else 0
+        for index, direction in _directions(inner, own):
+            yield index, 0 if term.remainder else sign * direction
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """``along * (operand / count) + across * (operand % count)``: elements in rows of so many."""
+
+    operand: Linear
+    count: int
+    along: int
+    across: int
+
+    def reach(self, span: tuple[Polynomial, Polynomial]) -> tuple[Polynomial, Polynomial]:
+        """First and last value while the operand goes through a span that begins with a row."""
+        if self.along < 0:
+            low, high = _Rows(self.operand, self.count, -self.along, -self.across).reach(span)
+            return -high, -low
+        first, last = span[0] // Polynomial.of(self.count), span[1] // Polynomial.of(self.count)
+        in_last = span[1] - last * self.count
+        if self.across < 0:
+            most = least([span[1] - span[0], Polynomial.of(self.count - 1)])
+            return first * self.along + most * self.across, last * self.along
+        return first * self.along, last * self.along + in_last * self.across
+
+
+def _in_rows(form: Linear) -> _Rows | None:
+    """A form of one index, and of what rounds it by one number; None where the last element is not that of the last row."""
+    rounded = [(t, c.constant) for t, c in form.terms if isinstance(t, Rounded)]
+    plain = [(t, c.constant) for t, c in form.terms if isinstance(t, str)]
+    if not rounded or len(plain) > 1:
+        return None
+    operand, count = rounded[0][0].operand, rounded[0][0].divisor.constant
+    if count is None or any(t.operand != operand or t.divisor.constant != count for t, _ in rounded):
+        return None
+    along = across = 0
+    for own, factor in (*plain, *rounded):
+        if factor is None:
+            return None
+        if isinstance(own, str):
+            if operand != Linear(((own, Polynomial.of(1)),), _ZERO):
+                return None
+            along, across = along + factor * count, across + factor
+        elif own.remainder:
+            across += factor
+        else:
+            along += factor
+    rises = along >= across * (count - 1) >= 0 or (along >= 0 >= across)
+    falls = along <= across * (count - 1) <= 0 or (along <= 0 <= across)
+    return _Rows(operand, count, along, across) if rises or falls else None
 
 
 def linear(expr: Expr) -> Linear | None:

@@ -123,7 +123,22 @@ class Polynomial:
 
     def is_nonnegative(self) -> bool:
         """Whether it is at least 0 for all sizes; False where that is not plain to see."""
-        return all(coefficient >= 0 and all(map(_is_nonnegative, monomial)) for monomial, coefficient in self.terms)
+        if any(coefficient < 0 for _, coefficient in self.terms):
+            own = self._with_numbers_for_extremes()
+            return own != self and own.is_nonnegative()
+        return all(all(map(_is_nonnegative, monomial)) for monomial, _ in self.terms)
+
+    def _with_numbers_for_extremes(self) -> Polynomial:
+        """No more than this: what is taken away at most, as of ``2 - min(2, N)``, as a number."""
+        terms: list[tuple[Monomial, int]] = []
+        for monomial, coefficient in self.terms:
+            match monomial:
+                case (Extreme(op="min") as extreme,) if coefficient < 0:
+                    known = [o.constant for o in extreme.operands if o.constant is not None]
+                    terms.append(((), coefficient * min(known)) if known else (monomial, coefficient))
+                case _:
+                    terms.append((monomial, coefficient))
+        return Polynomial.total(terms)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         """The value for given sizes.  Raises ZeroDivisionError where a divisor is 0."""

@@ -163,7 +163,7 @@ class SymbolicPass:
                 rebased[dimension] = True
                 continue
             form = linear(subscript)
-            span = form.interval(solved) if form else None
+            span = form.reach(solved) if form else None
             if span is None:
                 self.broken.add(target)
                 self.known.pop(target, None)

@@ -142,7 +142,7 @@ def _with_written(
 def _box_of(position: int, function: Function, symbolic: Symbolic) -> tuple[Span, ...] | None:
     """Between which elements a statement writes, if that is known."""
     forms = [linear(subscript) for subscript in function.statements[position].subscripts]
-    spans = [None if form is None else form.interval(symbolic.ranges[position]) for form in forms]
+    spans = [None if form is None else form.reach(symbolic.ranges[position]) for form in forms]
     known = tuple(span for span in spans if span is not None)
     return known if len(known) == len(spans) else None
 

@@ -22,6 +22,16 @@ def function_of(text: str) -> Function:
     return function
 
 
+@pytest.mark.parametrize(
+    "subscript", ["i ^ 1", "i - i % 2", "3*i - i % 2", "i - i / 2", "i - 2*(i % 3)", "i | 1", "i ^ 3"]
+)
+def test_what_terms_of_one_index_reach_together(subscript: str) -> None:
+    function = function_of(f"def f(float(N) A) -> (C) {{ C(i) = A(i)  T({subscript}) +=! A(i) }}")
+    found = symbolic_ranges(function)
+    assert "T" in found.boxes
+    assert all(found.agrees(infer(function, {"N": extent})) for extent in range(1, 9))
+
+
 class TestPolynomials:
     @pytest.mark.parametrize(
         ("polynomial", "text"),

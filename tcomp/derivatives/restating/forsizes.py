@@ -33,10 +33,15 @@ def for_sizes(function: Function, sizes: Mapping[str, int]) -> str:
     """
     found = infer(function, sizes)
     body: list[syntax.Statement] = []
+    seen: set[str] = set()
     for statement, written, domain in zip(
         function.statements, syntax.statements(function.definition.body), found.domains, strict=True
     ):
         declared = None if written.declared is None else syntax.Declared(written.declared.type)
+        tensor, box = function.tensors[statement.target], found.boxes[statement.target]
+        if tensor.role == "temporary" and tensor.name not in seen and tensor.rank and not any(box.origin):
+            declared = syntax.Declared(spelling(tensor), _dims(box))
+        seen.add(tensor.name)
         body.append(_written(_with_numbers(statement, sizes), written, declared, domain.hull))
     inputs, outputs = (
         tuple(_parameter(p, function, found.boxes) for p in parameters)
@@ -53,8 +58,11 @@ def _parameter(parameter: syntax.Parameter, function: Function, boxes: Mapping[s
     box = boxes[tensor.name]
     if any(box.origin):
         return replace(parameter, type=None, dims=None)
-    dims = tuple(syntax.Number(str(extent)) for extent in box.extent)
-    return replace(parameter, type=spelling(tensor), dims=dims or None)
+    return replace(parameter, type=spelling(tensor), dims=_dims(box) or None)
+
+
+def _dims(box: Box) -> tuple[syntax.Expr, ...]:
+    return tuple(syntax.Number(str(extent)) for extent in box.extent)
 
 
 def _with_numbers(statement: Statement, sizes: Mapping[str, int]) -> Statement:
