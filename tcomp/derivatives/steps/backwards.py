@@ -75,9 +75,6 @@ class _Backwards(InPlace):
             if len(more) == len(self.kept):
                 break
             for position in (p for p in more if p not in self.kept):
-                if function.statements[position].scatters:
-                    message = "what data choose is overwritten and read, so it has no derivative here yet"
-                    self.refuse(function.statements[position].span, message)
                 target = function.statements[position].target
                 self.kept[position] = self.new(f"was_{target}", self.types[target])
                 read |= {n for s in self.places(position) for n in names_in(s)}
@@ -173,8 +170,7 @@ class _Backwards(InPlace):
         def written(position: int) -> Iterator[syntax.Statement]:
             if position in positions:
                 if position in self.kept:
-                    places, ranges = self._kept_at(position), self.ranges(position, outer=True)
-                    yield statement_of(self.kept[position], places, "=", self.old(position), ranges)
+                    yield self._keep(position)
                 yield self.as_written(position)
 
         zeros = [self._filled(tensor) for tensor in filled]
@@ -186,16 +182,31 @@ class _Backwards(InPlace):
         value = ZERO if kind == "float" else syntax.Cast(kind, ZERO if kind == "double" else syntax.Number("0"))
         return self.all_of(tensor, tensor, lambda indices: value)
 
-    def _kept_at(self, position: int) -> tuple[Expr, ...]:
-        """Where what a statement overwrites in a step is kept."""
-        steps = (name(step.index) for step in self.function.statements[position].steps)
-        return (*steps, *map(name, self.outer(position)))
+    def _overwritten(self, position: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[syntax.Range, ...]]:
+        """What a statement may overwrite in a step: its subscripts, those where it is kept, and ranges.
+
+        Where data choose it, that is all of the tensor.
+        """
+        statement = self.function.statements[position]
+        steps = tuple(name(step.index) for step in statement.steps)
+        if statement.scatters:
+            indices, ranges = self.whole(statement.target)
+            return indices, (*steps, *indices), ranges
+        outer = tuple(map(name, self.outer(position)))
+        return self.places(position), (*steps, *outer), self.ranges(position, outer=True)
+
+    def _keep(self, position: int) -> syntax.Statement:
+        places, kept, ranges = self._overwritten(position)
+        old = self.old(position)
+        if self.function.statements[position].scatters:
+            old = element(self.function.statements[position].target, places)
+        return statement_of(self.kept[position], kept, "=", old, ranges)
 
     def _put_back(self, position: int) -> Iterator[syntax.Statement]:
         if position in self.kept:
-            value = element(self.kept[position], self._kept_at(position))
-            target, ranges = self.function.statements[position].target, self.ranges(position, outer=True)
-            yield statement_of(target, self.places(position), "=", value, ranges)
+            places, kept, ranges = self._overwritten(position)
+            value = element(self.kept[position], kept)
+            yield statement_of(self.function.statements[position].target, places, "=", value, ranges)
 
     def _overwrites(self, position: int) -> bool:
         """Whether a statement may write what was written before: by another one, or by itself in an earlier step."""
@@ -258,12 +269,13 @@ class _Backwards(InPlace):
         statement = self.function.statements[position]
         own, places = self.adjoints[statement.target], self.places(position)
         here = seed = element(own, tuple(map(self._text, statement.subscripts)))
-        outer = tuple(map(name, self.outer(position)))
         aside = reads_its_target(statement)
         if aside:
-            taken = self.new(f"taken_{own}", self.wide(statement.target))
-            yield statement_of(taken, outer, "=", here, self.ranges(position, outer=True))
-            here = seed = element(taken, outer)
+            outer = self._telling(position)
+            ranges = tuple(r for r in self.ranges(position) if r.index.name in outer)
+            taken, names = self.new(f"taken_{own}", self.wide(statement.target)), tuple(map(name, outer))
+            yield statement_of(taken, names, "=", here, ranges)
+            here = seed = element(taken, names)
         guards: tuple[Expr, ...] = ()
         value: Expr | None = self.zero(statement.target)
         if statement.reduction == "+" and not statement.initialise:
@@ -291,6 +303,14 @@ class _Backwards(InPlace):
         yield from self._pushed(position, seed, guards)
         if not aside:
             yield from begun
+
+    def _telling(self, position: int) -> tuple[str, ...]:
+        """The indices that tell what a statement writes in a step, data or not."""
+        statement = self.function.statements[position]
+        named = {e.name for s in statement.subscripts for e in walk(s) if isinstance(e, Index)}
+        steps = {step.index for step in statement.steps}
+        chosen = [i for i in statement.reduction_indices if i in named and i not in steps]
+        return (*self.outer(position), *chosen) if statement.scatters else self.outer(position)
 
     def _scalars(self, statement: Statement) -> set[str]:
         """What may stand in subscripts of which each names one element."""
