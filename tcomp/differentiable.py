@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, Self
 
 from tcomp.derivatives.batch import batched_text
-from tcomp.derivatives.gradient import Gradient
+from tcomp.derivatives.gradient import Gradient, is_program_for
 from tcomp.derivatives.restating.content import with_content_as_inputs
 from tcomp.derivatives.restating.forsizes import for_sizes
 from tcomp.derivatives.reverse import gradient_text
@@ -21,6 +21,7 @@ from tcomp.errors import CompileError, DerivativeError, UnsaidError
 from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
+from tcomp.storage.forks import ISL
 
 
 class Differentiable(ABC):
@@ -77,10 +78,17 @@ class Differentiable(ABC):
     def _gradient(self, wish: Wish) -> Gradient:
         """Raises DerivativeError."""
         try:
-            return self._gradient_for_all(wish)
+            found = self._gradient_for_all(wish)
         except UnsaidError as error:
-            found = self._for_sizes(wish.sizes, error)._gradient_for_all(wish)
-            return replace(found, only=wish.sizes or {})
+            return self._gradient_for(wish.sizes, wish, error)
+        if wish.sizes is None or self.function.recurs or found.suits(wish.sizes):
+            return found
+        return found.for_sizes(wish.sizes)
+
+    def _gradient_for(self, sizes: Mapping[str, int] | None, wish: Wish, error: CompileError) -> Gradient:
+        """For some sizes alone; raises the error where that cannot be."""
+        wish = replace(wish, sizes=sizes)
+        return replace(self._for_sizes(sizes, error)._gradient_for_all(wish), only=sizes or {})
 
     def _gradient_for_all(self, wish: Wish) -> Gradient:
         if self.function.needs_content:
@@ -91,7 +99,9 @@ class Differentiable(ABC):
         if derivative.forward is not None:
             forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
         derive = functools.cache(lambda without: self._gradient(replace(wish, without=without)))
-        return Gradient(self.function, derivative, self, forward, backward, {}, derive)
+        known = functools.cache(lambda sizes: self._gradient_for(dict(sizes), wish, _unsuited(derivative.name)))
+        anew: Callable[[Mapping[str, int]], Gradient] = lambda sizes: known(tuple(sizes.items()))  # noqa: E731
+        return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew)
 
     def value_and_grad(
         self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"
@@ -119,9 +129,12 @@ class Differentiable(ABC):
             DerivativeError: ``wrt`` names no input of floats, or a statement has no derivative here.
         """
         try:
-            return self._tangent(wrt, ties)
+            found = self._tangent(wrt, ties)
         except UnsaidError as error:
             return self._for_sizes(sizes, error)._tangent(wrt, ties)
+        if sizes is None or self.function.recurs or is_program_for(found.function, sizes):
+            return found
+        return self._for_sizes(sizes, _unsuited(self.name))._tangent(wrt, ties)
 
     def _tangent(self, wrt: str | Sequence[str] | None, ties: str) -> Self:
         if self.function.needs_content:
@@ -141,11 +154,13 @@ class Differentiable(ABC):
         """
         return self._derived(*batched_text(self.function, tuple(axes)), f"<batch of {self.name}>")
 
-    def _for_sizes(self, sizes: Mapping[str, int] | None, error: UnsaidError) -> Self:
+    def _for_sizes(self, sizes: Mapping[str, int] | None, error: CompileError) -> Self:
         """The same def for some sizes alone.  Raises the error where there are none, and for blocks of steps."""
         if sizes is None or self.function.recurs:
             raise error
-        return self._derived(for_sizes(self.function, sizes), self.name, f"<{self.name} for some sizes>")
+        with ISL.value:
+            text = for_sizes(self.function, sizes)
+        return self._derived(text, self.name, f"<{self.name} for some sizes>")
 
     def _with_content(self) -> Self:
         """The same def, which takes what an output held before as an input."""
@@ -156,3 +171,7 @@ class Differentiable(ABC):
             return self.beside(define(text, source)[name])
         except CompileError as error:
             raise DerivativeError(*error.diagnostics) from error
+
+
+def _unsuited(name: str) -> DerivativeError:
+    return DerivativeError(f"{name} does not suit these sizes, and cannot be derived for them alone")

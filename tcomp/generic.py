@@ -186,6 +186,7 @@ class GenericOperation(Operation):
             made.backward,
             made.only,
             made.without,
+            made.for_sizes,
             _Derived(self, derived),
         )
 

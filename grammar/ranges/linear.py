@@ -162,7 +162,7 @@ def _directions(term: str | Rounded, sign: int) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """``along * (operand / count) + across * (operand % count)``: elements in rows of so many."""
+    """``along * (operand / count) + across * (operand % count)``: values in rows of so many."""
 
     operand: Linear
     count: int
@@ -183,7 +183,7 @@ class _Rows:
 
 
 def _in_rows(form: Linear) -> _Rows | None:
-    """A form of one index, and of what rounds it by one number; None where the last element is not that of the last row."""
+    """A form of one index and of what rounds it by one number; None where its last value is not in the last row."""
     rounded = [(t, c.constant) for t, c in form.terms if isinstance(t, Rounded)]
     plain = [(t, c.constant) for t, c in form.terms if isinstance(t, str)]
     if not rounded or len(plain) > 1:
@@ -192,7 +192,8 @@ def _in_rows(form: Linear) -> _Rows | None:
     if count is None or any(t.operand != operand or t.divisor.constant != count for t, _ in rounded):
         return None
     along = across = 0
-    for own, factor in (*plain, *rounded):
+    parts: list[tuple[str | Rounded, int | None]] = [*plain, *rounded]
+    for own, factor in parts:
         if factor is None:
             return None
         if isinstance(own, str):

@@ -18,9 +18,9 @@ import torch
 from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.registration import Choices, Registration
-from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays, sizes_of_call
+from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays
 from tcomp.derivatives.saving import CheapToSave, Save
-from tcomp.errors import DerivativeError, Diagnostic, TcompError, UnsaidError
+from tcomp.errors import CompileError, DerivativeError, Diagnostic, ShapeError, TcompError, UnsaidError
 from tcomp.grammar.tree.function import Function, Size, Tensor
 
 
@@ -71,16 +71,32 @@ class Once:
         return found
 
     def for_sizes(
-        self, key: object, sizes: Callable[[], Mapping[str, int]], make: Callable[[Mapping[str, int] | None], Any]
+        self,
+        key: object,
+        sizes: Mapping[str, Any],
+        make: Callable[[Mapping[str, int] | None], Any],
+        suits: Callable[[Any, Mapping[str, int]], bool],
     ) -> Any:
-        """What ``make`` derives for all sizes, or where no formula says the extents of a def, for those of a call."""
+        """What ``make`` derives for all sizes, or for those of a call where no formula says the extents of a def.
+
+        Also where what serves all does not suit those of a call, as far as they are known.
+        """
         if key not in self._sized:
             try:
-                return self.get(key, lambda: make(None))
+                found = self.get(key, lambda: make(None))
             except UnsaidError:
                 self._sized.add(key)
-        own = sizes()
+            else:
+                if self._suits(key, found, sizes, suits):
+                    return found
+        own = {name: int(value) for name, value in sizes.items()}
         return self.get((key, tuple(sorted(own.items()))), lambda: make(own))
+
+    def _suits(self, key: object, found: Any, sizes: Mapping[str, Any], suits: Callable[..., bool]) -> bool:
+        if any(type(value) is not int for value in sizes.values()):
+            return True  # what traces leaves some open
+        (answer,) = self.get((key, "suits", tuple(sorted(sizes.items()))), lambda: (suits(found, sizes),))
+        return bool(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +139,16 @@ class Backward:
         """What the user gave to compute gradients."""
         return self.operation.registration.backward
 
-    def derived(self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any]) -> Gradient:
-        """Derived once for each subset of inputs that occurs, and for what is saved."""
+    def derived(
+        self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any], others: Mapping[str, Any] | None = None
+    ) -> Gradient:
+        """Derived once for each subset of inputs that occurs, and for what is saved; ``others`` are sizes, too."""
         ties = self.operation.registration.ties
         found: Gradient = self._derived.for_sizes(
             (wrt, save),
-            lambda: sizes_of_call(self.function, inputs),
+            {**(others or {}), **sizes_as_given(self.function, inputs)},
             lambda sizes: self.operation.gradient(wrt, save, ties, sizes=sizes),
+            Gradient.suits,
         )
         return found
 
@@ -215,8 +234,15 @@ class Backward:
         own = self._own
         if own is None:
             gradient = self.derived(given.wrt, given.names, inputs)
+            if gradient.only and any(by_name[name] is None for name in gradient.inputs):
+                gradient = self.derived(given.wrt, given.names, ())  # of a graph that was traced for other sizes
             by_name |= zip(self.others(given.names), given.saved, strict=True)
             sizes = sizes_of_arrays(self.function, inputs)
+            if not gradient.only:
+                taken = gradient.arguments(by_name, sizes, given.cotangents)
+                more = sizes_of_arrays(gradient.backward.function, taken)
+                if more.keys() - sizes.keys() and {*self.function.sizes} <= {*more, *sizes}:
+                    gradient = self.derived(given.wrt, given.names, inputs, more)
             return Call(gradient.backward, gradient.arguments(by_name, sizes, given.cotangents), gradient.wrt, [])
         if hasattr(own, "function"):
             by_name |= {f"d_{t.name}": c for t, c in zip(self.floats, given.cotangents, strict=True)}
@@ -284,7 +310,10 @@ class BackwardOperator:
         *others, saved, mask, names = arguments
         known = self._known.get((*mask, *names))
         if known is not None:
-            return known((*others, *saved))
+            try:
+                return known((*others, *saved))
+            except (ShapeError, CompileError):
+                pass  # what follows says so, or knows better for these sizes
         self._learn(self._parted(arguments), (*mask, *names))
         with torch.no_grad():
             return [r for r in self.backward.gradients(self._parted(arguments)) if r is not None]

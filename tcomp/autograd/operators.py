@@ -27,7 +27,7 @@ from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.autograd.saving import SavingOperator
 from tcomp.derivatives.batch import is_batched
-from tcomp.derivatives.gradient import sizes_of_call
+from tcomp.derivatives.gradient import is_program_for, sizes_as_given
 from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function, Tensor
 
@@ -140,8 +140,9 @@ class Operator:
         ties = self.operation.registration.ties
         return self._derived.for_sizes(
             ("tangent", wrt),
-            lambda: sizes_of_call(self.function, inputs),
+            sizes_as_given(self.function, inputs),
             lambda sizes: self.operation.tangent(wrt, ties, sizes=sizes),
+            lambda found, sizes: is_program_for(found.function, sizes),
         )
 
     def batched(self, axes: tuple[int | None, ...]) -> Any:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
-from tcomp.errors import Diagnostic, ShapeError
+from tcomp.errors import CompileError, Diagnostic, ShapeError, TcompError
+from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Constant, Function, Size
+from tcomp.storage.forks import ISL
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Gradient:
     ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
     ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.  ``only`` has the
     sizes for which alone it was derived, if not for all.  ``without`` derives it anew for outputs on which nothing
-    depends.
+    depends, ``for_sizes`` for some sizes alone.
     """
 
     function: Function
@@ -30,6 +32,7 @@ class Gradient:
     backward: Any
     only: Mapping[str, int]
     without: Callable[[frozenset[str]], Gradient]
+    for_sizes: Callable[[Mapping[str, int]], Gradient]
 
     @property
     def text(self) -> str:
@@ -134,7 +137,41 @@ class Gradient:
         choices: Mapping[str, Any],
     ) -> Any:
         given = dict(zip([tensor.name for tensor in self.function.inputs], inputs, strict=True)) | dict(values)
-        return self.backward(*self.arguments(given, sizes_of_arrays(self.function, inputs), cotangents), **choices)
+        self._check_cotangents(inputs, cotangents)
+        taken = self.arguments(given, sizes_of_arrays(self.function, inputs), cotangents)
+        try:
+            return self.backward(*taken, **choices)
+        except (ShapeError, CompileError):
+            other = self._for_these(inputs)
+            if other is None:
+                raise
+            return other(*inputs, *cotangents, **choices)
+
+    def _check_cotangents(self, inputs: Sequence[Any], cotangents: Sequence[Any]) -> None:
+        """Raises ShapeError where a dimension of one is not as long as that of an input which has the same size."""
+        sizes, taken = sizes_of_arrays(self.function, inputs), self.backward.function.inputs
+        for tensor, cotangent in zip(taken[len(taken) - len(cotangents) :], cotangents, strict=True):
+            for dim, extent in zip(tensor.dims or (), getattr(cotangent, "shape", ()), strict=False):
+                if isinstance(dim, Size) and sizes.get(dim.name, extent) != extent:
+                    shape = tuple(cotangent.shape)
+                    message = (
+                        f"{self.derivative.name}: {tensor.name} has shape {shape}, but {dim.name} is {sizes[dim.name]}"
+                    )
+                    raise ShapeError(message)
+
+    def _for_these(self, inputs: Sequence[Any]) -> Gradient | None:
+        """The gradient for the sizes of some inputs alone, where the one for all does not suit them."""
+        if self.only:
+            return None
+        sizes = sizes_of_call(self.function, inputs)
+        try:
+            return None if self.suits(sizes) else self.for_sizes(sizes)
+        except TcompError:
+            return None
+
+    def suits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the text is a program for some sizes: few elements may be fewer than a boundary goes beyond."""
+        return is_program_for(self.backward.function, sizes)
 
     def arguments(self, given: Mapping[str, Any], sizes: Mapping[str, int], cotangents: Sequence[Any]) -> list[Any]:
         """What ``backward`` takes, out of inputs and saved values by name.
@@ -184,6 +221,19 @@ class Gradient:
         closed = self if not self.saved else self.operation.gradient(self.wrt, save=())
         result: Gradient = closed.backward.gradient(wrt)
         return result
+
+
+def is_program_for(function: Function, sizes: Mapping[str, int]) -> bool:
+    """Whether a derived def has no fault with sizes of which it may not mention all; True where one is missing."""
+    names = [*function.sizes, *(t.name for t in function.inputs if t.role == "const")]
+    if not all(type(sizes.get(name)) is int for name in names):
+        return True
+    try:
+        with ISL.value:
+            infer(function, {name: sizes[name] for name in names})
+    except (ShapeError, CompileError):
+        return False
+    return True
 
 
 def sizes_of_call(function: Function, inputs: Sequence[Any]) -> dict[str, int]:

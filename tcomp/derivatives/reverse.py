@@ -29,6 +29,7 @@ from tcomp.derivatives.gathering.phases import in_phases
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
+from tcomp.derivatives.restating.indices import with_own_indices
 from tcomp.derivatives.saving import CheapToSave, Save, saveable
 from tcomp.derivatives.sharing import sharing_sums
 from tcomp.derivatives.simplify import simplified
@@ -66,6 +67,7 @@ def gradient_text(function: Function, wish: Wish = Wish()) -> Derivative:  # noq
         DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has no
             derivative here.
     """
+    function = with_own_indices(function)
     if not function.recurs:
         return _gradient_text(function, wish)
     try:
@@ -437,6 +439,8 @@ class _Reverse(Reductions):
     def _fold(self, kind: str, adjoint: Adjoint, place: Place, read: str) -> None:
         """The adjoint at logical coordinates, and what it adds to that of the tensor, a dimension at a time."""
         tensor, inside = self.function.tensors[adjoint.read.tensor], self.box(adjoint.read.tensor)
+        if any((last - first + 1).constant == 0 for first, last in inside):
+            return  # there is nothing to read
         forms = [linear(subscript) for subscript in adjoint.read.subscripts]
         spans = [None if form is None else form.interval(place.ranges) for form in forms]
         if None in spans:

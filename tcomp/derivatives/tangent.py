@@ -20,6 +20,7 @@ from tcomp.derivatives.derivation import (
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
+from tcomp.derivatives.restating.indices import with_own_indices
 from tcomp.derivatives.steps.alongside import tangent_in_place
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import (
@@ -50,6 +51,7 @@ def tangent_text(function: Function, wrt: Sequence[str] | None = None, ties: str
     """
     if not any(tensor.dtype.is_float for tensor in function.outputs):
         raise DerivativeError(f"{function.name} has no output of floats that could move")
+    function = with_own_indices(function)
     if not function.recurs:
         return _tangent_text(function, wrt, ties)
     try:

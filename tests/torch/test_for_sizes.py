@@ -52,6 +52,18 @@ def test_transformed_calls(ops: tc.Module) -> None:
         torch.testing.assert_close(*moved)
 
 
+def test_fewer_elements_than_a_mirror_reads_outside() -> None:
+    f = tc.define("def f(double(N) A) -> (Y) { Y(i) = mirror_image(A)(i - 3) where i in 0:N }").f
+    torch.compiler.reset()
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (5, 2, 3):
+        a, b = inputs(n)
+        for call in (f, compiled):
+            (found,) = torch.autograd.grad(call(a) @ b, a)
+            rows = torch.stack([f(e) for e in torch.eye(n, dtype=torch.float64)])
+            torch.testing.assert_close(found, (rows @ b).detach())
+
+
 def test_compiled_calls(ops: tc.Module) -> None:
     torch.compiler.reset()
     compiled = torch.compile(lambda a, b: ops.part(a, b, 2).sin(), fullgraph=True, backend="aot_eager")
