@@ -39,12 +39,14 @@ def check_readers(state: State, step: str) -> None:
             continue
         root = state.root(stage)
         for reader in state.stages:
-            for source in stage.statements:
+            for source in reversed(stage.statements):
                 for sink in reader.statements:
                     pairs = state.scop.values_between.get((source, sink))
                     if pairs is None or pairs.is_empty() or state.root(reader) is root:
                         continue
-                    found = instances_in(str(pairs.wrap().sample_point()), state.scop, state.function)
+                    # What a start or an early update left is not there any more.
+                    last = pairs.reverse().lexmax().reverse()
+                    found = instances_in(str(last.wrap().sample_point()), state.scop, state.function)
                     why = f"{found[1]} reads {found[0]}, which would be computed for {root.name} only"
                     raise refused(f"{step} is illegal: {why}", found[0], found[1], state.scop, state.function)
 

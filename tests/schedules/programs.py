@@ -98,6 +98,13 @@ MORE = {
         ),
         {"N": 6, "M": 6},
     ),
+    "twice": (
+        (
+            "def twice(float(N,D) X) -> (Y) "
+            "{ m(n) +=! X(n,d)  v(n) +=! (X(n,d) - m(n)) * X(n,d)  Y(n,d) = X(n,d) * v(n) - m(n) }"
+        ),
+        {"N": 4, "D": 5},
+    ),
     "power": (
         "def power(float(N,N) A) -> (Q) { P(i,j) +=! A(i,k) * A(k,j)  Q(i,j) +=! P(i,k) * A(k,j) }",
         {"N": 5},

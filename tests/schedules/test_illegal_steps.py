@@ -60,6 +60,7 @@ ILLEGAL: list[tuple[str, Steps, Steps]] = [
     ("mlp", lambda s: s["E"].interchange("m", "n"), lambda s: s["E"].parallel("n")),
     # What another stage reads as well is computed in tiles of one alone.
     ("two", lambda s: s, lambda s: s["B"].compute_at("X", "i")),
+    ("twice", lambda s: s, lambda s: s["m"].compute_at("v", "d")),
     # Stencils over time: one step of it must not get ahead of what it reads.
     ("time", lambda s: s, lambda s: s["T2"].compute_at("T3", "i", shift=-1)),
     ("time", lambda s: s["T2"].compute_at("T3", "i", shift=-2), lambda s: s["T1"].compute_at("T3", "i", shift=-3)),
