@@ -202,7 +202,9 @@ def _tile(
     if rows is None:
         return None
     columns = deals_of_columns([extents[p] for p in sides.columns], 1 + max(d.dimension or 0 for d in rows))
-    words = math.prod(d.elements for d in (*rows, *(columns or ()))) * atom.parts * atom.word_bytes // REGISTER_BYTES
+    words = (
+        math.prod(d.elements for d in (*rows, *(columns or ()))) * atom.sums_kept * atom.word_bytes // REGISTER_BYTES
+    )
     if columns is None or words > MOST_WORDS:
         return None
     across = extents[sides.column]
@@ -235,7 +237,7 @@ def _phases(
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """Taps and steps that a phase may take, those of whole windows first: all of them share what is fetched."""
     atom, usual = sides.atom, steps_of_atoms(sides.atom, statement.extents[sides.step], options)
-    windows = () if atom.in_groups or atom.parts > 1 else _windows(scop, statement, sides)
+    windows = () if atom.in_groups or atom.leave else _windows(scop, statement, sides)
     for taps in (windows[n:] for n in range(len(windows))):
         count = math.prod(statement.extents[p] for p in taps)
         for steps in dict.fromkeys((usual, atom.steps) if options.reduction_tile is None else (usual,)):

@@ -148,8 +148,8 @@ def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOption
     most = shared_budget(gpu, options)
     itemsize = plan.scop.storages[plan.scop.by_name[copies[0].statement].target].dtype.itemsize
     operation = plan.operations.get(copies[0].mark)
-    parts = BY_NAME[operation.atom].parts if operation is not None and operation.atom else 1
-    kept = plan.dealt[cluster].elements * max(1, itemsize // REGISTER_BYTES) * parts
+    sums = BY_NAME[operation.atom].sums_kept if operation is not None and operation.atom else 1
+    kept = plan.dealt[cluster].elements * max(1, itemsize // REGISTER_BYTES) * sums
     usual = SHARED.stages
     if _in_groups(plan, copies[0].mark):
         usual = SHARED.group_stages

@@ -37,9 +37,9 @@ class Atom:
 
     A word holds ``together`` neighbours along the steps.  A tile has ``tile`` steps where there are as many.
     ``rate`` is how many times as fast as those of halves its products are; ``least`` is the first architecture.
-    ``math`` is the option that asks for it, where results differ from those of single products; with ``parts`` each
-    float is the sum of so many operands, and sums leave the instruction after each tile.  So many ``warps`` run it
-    together.
+    ``math`` is the option that asks for it, where results differ from those of single products.  Where it keeps fewer
+    bits of sums than a float has, or cuts off too often, sums ``leave`` it after each tile, and are added as single
+    floats are.  So many ``warps`` run it together.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Atom:
     rate: float
     least: int = 80
     math: str = ""
-    parts: int = 1
+    leave: bool = False
     warps: int = 1
 
     @property
@@ -73,6 +73,11 @@ class Atom:
     def word_bytes(self) -> int:
         """Bytes of a word."""
         return 8 if self.kind == "float64" else 4
+
+    @property
+    def sums_kept(self) -> int:
+        """How many sums a lane has of each result: those of a tile beside those of all tiles, where these leave."""
+        return 2 if self.leave else 1
 
     @property
     def row_words(self) -> int:
@@ -97,8 +102,10 @@ ATOMS = (
     Atom("mma.m16n8k16.bf16", "bfloat16", "float32", 16, 2, 32, 1.0),
     Atom("mma.m16n8k32.s8", "int8", "int32", 32, 4, 64, 2.0),
     Atom("mma.m16n8k32.u8", "uint8", "int32", 32, 4, 64, 2.0),
+    Atom("mma.m16n8k32.e4m3", "float8_e4m3fn", "float32", 32, 4, 64, 2.0, least=89, leave=True),
+    Atom("mma.m16n8k32.e5m2", "float8_e5m2", "float32", 32, 4, 64, 2.0, least=89, leave=True),
     Atom("mma.m16n8k8.tf32", "float32", "float32", 8, 1, 32, 0.5, math="tf32"),
-    Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", parts=2),
+    Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", leave=True),
     Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07),
 )
 """Every instruction that kernels may use."""

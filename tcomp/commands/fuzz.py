@@ -30,7 +30,7 @@ _TARGETS = {
     "cuda": ("cuda",),
     "opencl": ("opencl",),
 }
-OPERANDS = ("float16", "bfloat16", "int8", "uint8", "float32", "float64")
+OPERANDS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "int8", "uint8", "float32", "float64")
 """Types whose products are multiplied by instructions for matrices."""
 
 _REPORT_SECONDS = 60.0

@@ -98,7 +98,8 @@ def error_bounds(
     also rearrange expressions; the bounds then have its less precise functions and divisions, but do not hold where an
     expression depends on the order of its operations.  With ``matrix_units`` sums of products of 16-bit floats may be
     cut off towards zero, once for every 16 terms, as GPUs do, and exponentials that are rounded to 16 bits are right to
-    some 20 bits only; ``math`` is the option of that name, for products of floats.
+    some 20 bits only; those of products of 8-bit floats keep 14 bits within a tile.  ``math`` is the option of that
+    name, for products of floats.
     """
     short = any(t.dtype.is_float and t.dtype.bits == 16 for t in function.inputs)
     arithmetic = Arithmetic(fast_math, rounded_weights=matrix_units and short)
@@ -155,6 +156,14 @@ TERMS_CUT_OFF = 8
 ROUNDING = {"tf32": 2.0**-10 + 2.0**-21, "tf32x3": 24 * 2.0**-24}
 """What operands rounded to 11 bits make of each product, and what is left of that with the rest of each as a second
 operand: three dropped products of 2^-22, and six sums of a tile that are cut off."""
+
+SHORT_SUMS = 14
+"""Bits of sums in instructions for floats of 8 bits (J. Zhang and others, SageAttention2, arXiv 2411.10958, and what
+DeepGEMM does about it on Hopper)."""
+
+CUT_SHORT = 4 * 2.0 ** (1 - SHORT_SUMS)
+"""What that cuts off the products of a tile: as often as instructions run one after another on what is at most 128
+steps, before sums leave them."""
 
 
 def cutting_error(model: Model, unit: float, count: Array, magnitude: Array, squares: Array, total: Array) -> Array:
@@ -305,6 +314,9 @@ class _Analysis:
         rounded = self.math != "exact" and self._multiplies(32)
         if rounded:
             added = added + ROUNDING[self.math] * sums.magnitude
+        short = self.matrix_units and self._multiplies(8)
+        if short:
+            added = added + CUT_SHORT * sums.magnitude
         if (self.matrix_units and self._multiplies(16)) or (rounded and self.math == "tf32"):
             added = added + cutting_error(self.model, unit, sums.count, sums.magnitude, sums.squares, sums.total)
         with np.errstate(all="ignore"):
@@ -312,7 +324,7 @@ class _Analysis:
         kept = (
             (sums.inherited == 0)
             & (not rounded)
-            & exact(sums.magnitude, form.precision, form.lowest_exponent, sums.grid)
+            & exact(sums.magnitude, SHORT_SUMS if short else form.precision, form.lowest_exponent, sums.grid)
         )
         unbounded = ~np.isfinite(sums.magnitude) & (sums.inherited == 0)
         beyond = (sums.magnitude + error > form.largest) | np.isnan(error)

@@ -126,6 +126,44 @@ def test_bytes_and_doubles(dtype: str, name: str, sizes: tuple[int, int, int]) -
     np.testing.assert_array_equal(operation(*arrays, target=SIMULATOR), operation.reference(*arrays))
 
 
+class TestFloatsOf8Bits:
+    """Instructions keep 14 bits of their sums, so these leave after each tile; sm_89 has them first."""
+
+    @NEEDS_COMPILER
+    @pytest.mark.parametrize("sizes", [(64, 64, 64), (70, 50, 96)], ids=str)
+    @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
+    def test_products(self, kind: str, sizes: tuple[int, int, int]) -> None:
+        """All of them are small integers, so no bit is lost."""
+        dtype = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[kind]
+        operation = tc.define(TEXTS["nt"][0].replace("float16", dtype).replace("-> (C)", "-> (float(M,N) C)")).f
+        storage, rng = getattr(pytest.importorskip("ml_dtypes"), dtype), np.random.default_rng(0)
+        arrays = [rng.integers(-4, 5, s).astype(storage) for s in TEXTS["nt"][1](*sizes)]
+        assert f"tc_mma_{kind}" in operation.compile(*arrays, target="simulator:sm_89").source
+        assert "tc_mma" not in operation.compile(*arrays, target=SIMULATOR).source
+        np.testing.assert_array_equal(operation(*arrays, target="simulator:sm_89"), operation.reference(*arrays))
+
+    @NEEDS_COMPILER
+    def test_sums_leave_after_each_tile(self) -> None:
+        """In one instruction after another 14 bits of a sum of 1,024 terms would be left: 2^-10 would be lost."""
+        text = TEXTS["nt"][0].replace("float16", "float8_e4m3fn").replace("-> (C)", "-> (float(M,N) C)")
+        storage, rng = pytest.importorskip("ml_dtypes").float8_e4m3fn, np.random.default_rng(0)
+        a, b = (rng.random((64, 1024)).astype(storage) for _ in range(2))
+        found = tc.define(text).f(a, b, target="simulator:sm_89", options=tc.MappingOptions(split_reduction=1))
+        exact = a.astype(np.float64) @ b.astype(np.float64).T
+        assert_agrees(tc.define(text).f.function, {"A": a, "B": b}, {"C": found}, matrix_units=True)
+        assert 2.0**-14 < (np.abs(found - exact) / exact).max() < 2.0**-12
+
+    @pytest.mark.parametrize(
+        ("architecture", "instruction"), [("sm_89", "QMMA.16832.F32.E4M3.E4M3"), ("sm_90", "HMMA")]
+    )
+    def test_machine_code(self, architecture: str, instruction: str) -> None:
+        """On Hopper these instructions are those of halves; only warpgroups have others."""
+        text, sizes = TEXTS["nt"][0].replace("float16", "float8_e4m3fn"), {"M": 2048, "N": 2048, "K": 2048}
+        kernel = tc.define(text).f.compile(sizes=sizes, target=f"cuda:{architecture}")
+        loop = busiest_loop(loops_of(kernel.compilation.source, architecture)["f_0"], instruction)
+        assert loop.count(instruction) >= 32 and loop.count("STL", "LDL", "FFMA", "LDG") == 0
+
+
 class TestMath:
     """Floats are multiplied one by one unless a user asks for less: with operands of 11 bits, or sums of two such."""
 

@@ -138,7 +138,7 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> 
     ):
         return None
     sides, rows, columns = found.sides, found.rows, found.columns
-    if sides.taps and (atom.in_groups or atom.parts > 1):
+    if sides.taps and (atom.in_groups or atom.leave):
         return None
     operands: dict[str, Operand | Kept] = {}
     for read in operands_of(statement):

@@ -219,6 +219,8 @@ $D void tc_ask16(T *shared, const T *global, const int read = 16) {
     "tc_pack_bf16": _pack("bf16", "bfloat16"),
     "tc_mma_f16": _multiply("f16", "m16n8k16", "f32", "f"),
     "tc_mma_bf16": _multiply("bf16", "m16n8k16", "f32", "f"),
+    "tc_mma_e4m3": _multiply("e4m3", "m16n8k32", "f32", "f"),
+    "tc_mma_e5m2": _multiply("e5m2", "m16n8k32", "f32", "f"),
     "tc_mma_s8": _multiply("s8", "m16n8k32", "s32", "r"),
     "tc_mma_u8": _multiply("u8", "m16n8k32", "s32", "r"),
     "tc_to_tf32": """// The nearest float of 11 bits, ties away from zero.

@@ -186,5 +186,5 @@ class Products:
         if operand.padded:
             zero = "0" if dtype in (FLOAT32, INT32, FLOAT64) else f"{dtype}(0)"
             read = f"constant_exterior({name}, {zero})({', '.join(operand.subscripts)})"
-        wider = {INT8: "int32", UINT8: "int32", INT16: "int32", FLOAT16: "float", BFLOAT16: "float"}.get(dtype)
+        wider = "float" if dtype.is_short_float else {INT8: "int32", UINT8: "int32", INT16: "int32"}.get(dtype)
         return f"{wider}({read})" if wider and self._choices.chance(60) else read

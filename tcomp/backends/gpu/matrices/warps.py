@@ -27,6 +27,8 @@ _MULTIPLY = {
     "mma.m16n8k16.bf16": "tc_mma_bf16",
     "mma.m16n8k32.s8": "tc_mma_s8",
     "mma.m16n8k32.u8": "tc_mma_u8",
+    "mma.m16n8k32.e4m3": "tc_mma_e4m3",
+    "mma.m16n8k32.e5m2": "tc_mma_e5m2",
     "mma.m16n8k8.tf32": "tc_mma_rounded",
     "mma.m16n8k8.tf32x3": "tc_mma_three",
     "mma.m16n8k16.f64": "tc_mma_f64",
@@ -46,9 +48,9 @@ def in_groups(writer: KernelWriter, phase: Phase) -> bool:
 
 
 def sums_in_registers(plan: Plan, buffer: Buffer) -> int:
-    """How many sums a thread keeps for each element of a buffer: where floats are in parts, those of a tile, too."""
+    """How many sums a thread keeps for each element of a buffer: where sums leave atoms, those of a tile, too."""
     own = [o for o in plan.operations.values() if plan.scop.by_name[o.statement].target == buffer.storage and o.atom]
-    return max((BY_NAME[o.atom].parts for o in own), default=1)
+    return max((BY_NAME[o.atom].sums_kept for o in own), default=1)
 
 
 def lent_to_warps(plan: Plan, buffer: Buffer) -> bool:
@@ -97,12 +99,12 @@ class _Matrices:
     taps: tuple[str, ...]
 
     def write(self, depth: int) -> None:
-        if self.product.atom.parts > 1:
-            self._write_in_parts(depth)
+        if self.product.atom.leave:
+            self._write_by_tiles(depth)
             return
         self._steps(depth, self._results())
 
-    def _write_in_parts(self, depth: int) -> None:
+    def _write_by_tiles(self, depth: int) -> None:
         """Sums of a tile alone, which are added to those of the tiles before as single floats are."""
         product, tile = self.product, self.writer.fresh("tile_sums")
         self.writer.put(depth, "{")

@@ -83,7 +83,7 @@ static __forceinline__ void __threadfence_block() { TC_FENCE; }
 
 // Warp collectives; the numbers are those of threads.hpp.
 enum { TC_SYNC, TC_SHUFFLE, TC_SHUFFLE_UP, TC_SHUFFLE_DOWN, TC_SHUFFLE_XOR, TC_BALLOT, TC_LDMATRIX, TC_LDMATRIX_TURNED,
-       TC_MMA_F16, TC_MMA_BF16, TC_MMA_TF32, TC_MMA_S8, TC_MMA_U8, TC_MMA_F64 };
+       TC_MMA_F16, TC_MMA_BF16, TC_MMA_TF32, TC_MMA_S8, TC_MMA_U8, TC_MMA_F64, TC_MMA_E4M3, TC_MMA_E5M2 };
 
 static __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu, int site = __builtin_LINE()) {
   tc_sim_collective(TC_SYNC, mask, 0, 0, 32, site);
@@ -154,6 +154,8 @@ static __forceinline__ void tc_ldmatrix_turned(unsigned (&part)[4], const void *
 TC_MULTIPLY(tc_mma_f16, float, TC_MMA_F16)
 TC_MULTIPLY(tc_mma_bf16, float, TC_MMA_BF16)
 TC_MULTIPLY(tc_mma_tf32, float, TC_MMA_TF32)
+TC_MULTIPLY(tc_mma_e4m3, float, TC_MMA_E4M3)
+TC_MULTIPLY(tc_mma_e5m2, float, TC_MMA_E5M2)
 TC_MULTIPLY(tc_mma_s8, int, TC_MMA_S8)
 TC_MULTIPLY(tc_mma_u8, int, TC_MMA_U8)
 static __forceinline__ void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8],

@@ -13,13 +13,23 @@ struct Parts {  // as TcParts in cuda.hpp: what a lane has of each matrix
 
 static const u32 ATOM_ROWS = 16, ATOM_COLUMNS = 8, MOST_STEPS = 32, QUARTER = 8;
 
-enum MatrixKind : u32 { HALVES, BRAIN_HALVES, SHORT_FLOATS, SIGNED_BYTES, UNSIGNED_BYTES, DOUBLES };
+enum MatrixKind : u32 { HALVES, BRAIN_HALVES, SHORT_FLOATS, SIGNED_BYTES, UNSIGNED_BYTES, DOUBLES, E4M3, E5M2 };
 
 static float from_bfloat16(u16 bits) {
   u32 word = (u32)bits << 16;
   float value;
   memcpy(&value, &word, sizeof value);
   return value;
+}
+
+// A float of 8 bits with so many bits of a fraction; without infinities all its exponents but one pattern are numbers.
+static double eighth(u8 bits, u32 fraction, int bias, bool infinities) {
+  u32 size = bits & 0x7f, exponent = size >> fraction, rest = size & ((1u << fraction) - 1);
+  u32 digits = exponent ? rest | 1u << fraction : rest;
+  double value = __builtin_ldexp(digits, (int)(exponent ? exponent : 1) - bias - (int)fraction);
+  if (infinities && size == 0x7c) value = __builtin_inf();
+  if (size > (infinities ? 0x7cu : 0x7eu)) value = __builtin_nan("");
+  return bits & 0x80 ? -value : value;
 }
 
 // The PTX manual's ldmatrix: lane 8 q + r has row r of matrix q, and gets two elements of each matrix.
@@ -46,9 +56,11 @@ static float cut_off(double value) {
   return near;
 }
 
-static u32 steps_of(MatrixKind kind) {
-  return kind == SIGNED_BYTES || kind == UNSIGNED_BYTES ? 32 : kind == SHORT_FLOATS ? 8 : 16;
+static bool is_of_bytes(MatrixKind kind) {
+  return kind == SIGNED_BYTES || kind == UNSIGNED_BYTES || kind == E4M3 || kind == E5M2;
 }
+
+static u32 steps_of(MatrixKind kind) { return is_of_bytes(kind) ? 32 : kind == SHORT_FLOATS ? 8 : 16; }
 
 // What an instruction reads of a float: its 19 leading bits.
 static float short_float(u32 word) {
@@ -66,15 +78,29 @@ static double element_of(const void *part, u32 word, u32 place, MatrixKind kind)
     case SHORT_FLOATS: return short_float(((const u32 *)part)[word]);
     case SIGNED_BYTES: return ((const int8_t *)part)[4 * word + place];
     case UNSIGNED_BYTES: return ((const u8 *)part)[4 * word + place];
+    case E4M3: return eighth(((const u8 *)part)[4 * word + place], 3, 7, false);
+    case E5M2: return eighth(((const u8 *)part)[4 * word + place], 2, 15, true);
     default: return ((const double *)part)[word];
   }
 }
 
-static u32 together_in(MatrixKind kind) { return kind == DOUBLES || kind == SHORT_FLOATS ? 1 : kind <= BRAIN_HALVES ? 2 : 4; }
+static u32 together_in(MatrixKind kind) { return is_of_bytes(kind) ? 4 : kind <= BRAIN_HALVES ? 2 : 1; }
+
+// Sums of floats of 8 bits have 14 bits in these instructions.
+static float cut_short(double value) {
+  float near = cut_off(value);
+  u32 word;
+  memcpy(&word, &near, sizeof word);
+  if (near - near == 0) word &= ~0x3ffu;
+  memcpy(&near, &word, sizeof near);
+  return near;
+}
 
 static void add_to(void *sums, u32 which, double product, const double *terms, u32 count, MatrixKind kind) {
   if (kind <= SHORT_FLOATS) {
     ((float *)sums)[which] = cut_off(((float *)sums)[which] + product);
+  } else if (kind == E4M3 || kind == E5M2) {
+    ((float *)sums)[which] = cut_short(((float *)sums)[which] + product);
   } else if (kind == DOUBLES) {  // fused multiply-adds, one after another
     double &sum = ((double *)sums)[which];
     for (u32 k = 0; k < count; k++) sum = __builtin_fma(terms[2 * k], terms[2 * k + 1], sum);
