@@ -36,7 +36,7 @@ from tcomp.mapping.plan.operations import TileOperation, indices_in, recognise_c
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, rows
 from tcomp.mapping.plan.values import Cluster, Footprint, Plan
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.mapping.tiles.scans import scanned_position
+from tcomp.mapping.tiles.scans import row_of_scan, scanned_position
 from tcomp.mapping.tiles.sizes import (
     lane_position,
     main_statement,
@@ -56,12 +56,13 @@ class Nest:
 
     ``form`` is "pointwise", "dot", "scan" or "outer"; ``vector`` is the index of the main statement that the vector
     loop runs over, and ``vector_coordinate`` the coordinate that it is, if it is one; ``row_coordinate`` is the
-    other side of a register tile, and ``inner`` its size per coordinate (0: not tiled again). ``panel`` are the
-    coordinates of which the panel of an update depends; None where there is no panel. ``steps`` are the positions
-    of the reduction indices in the order of their loops, ``blocks`` those that run in blocks around the register
-    tiles, with the sizes of the blocks. ``by_rows`` says that register tiles run along the rows of a tile, and not
-    down its columns, one panel for all of them. ``results`` is the coordinate along which the results of a tile are
-    neighbours, if it is not that of the vector loop; they are finished when all are there.
+    other side of a register tile, or the one along which values are handed on, and ``inner`` its size per coordinate
+    (0: not tiled again). ``panel`` are the coordinates of which the panel of an update depends; None where there is
+    no panel. ``steps`` are the positions of the reduction indices in the order of their loops, ``blocks`` those that
+    run in blocks around the register tiles, with the sizes of the blocks. ``by_rows`` says that register tiles run
+    along the rows of a tile, and not down its columns, one panel for all of them. ``results`` is the coordinate along
+    which the results of a tile are neighbours, if it is not that of the vector loop; they are finished when all are
+    there.
     """
 
     form: str
@@ -134,7 +135,9 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         return Nest("pointwise", vector, coordinate, untiled, panel=panel)
     scanned = scanned_position(scop, main)
     if scanned in positions:
-        return Nest("scan", scanned, positions.index(scanned), untiled)
+        row = row_of_scan(scop, cluster, scanned)
+        last = scanned if row is None else row
+        return Nest("scan", last, positions.index(last), untiled, positions.index(scanned))
     if main.scatters and vector is not None and coordinate is not None:
         return Nest("outer", vector, coordinate, untiled, steps=tuple(reduction_positions(cluster, main)))
     shape = box_hull(footprint.tiles).shape
@@ -346,9 +349,10 @@ def _point_band(
             inner = Band(rows([(s, spread)]), 0, inner)
         children.append((isl.UnionSet.from_set(s.domain), inner))
     last = nest.vector_coordinate if nest.results is None else nest.results
-    return _coordinate_band(
-        cluster, statements, Mark(mark, Sequence(tuple(children))), _coordinate_order(cluster, last)
-    )
+    order = _coordinate_order(cluster, last)
+    if nest.form == "scan":
+        order.sort(key=lambda d: (d == last, d == nest.row_coordinate))
+    return _coordinate_band(cluster, statements, Mark(mark, Sequence(tuple(children))), order)
 
 
 def _coordinate_order(cluster: Cluster, last: int | None) -> list[int]:

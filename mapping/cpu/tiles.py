@@ -25,7 +25,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import LARGEST, Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
-from tcomp.mapping.tiles.scans import scanned_position
+from tcomp.mapping.tiles.scans import row_of_scan, scanned_position
 from tcomp.mapping.tiles.sizes import (
     even_share,
     lane_position,
@@ -56,7 +56,7 @@ def tile_sizes(
     positions = cluster.coordinates[main.name]
     scanned = scanned_position(scop, main)
     if scanned in positions:
-        return tuple(e if positions[m] == scanned else 1 for m, e in zip(members, full, strict=True))
+        return _tiles_of_scan(scop, cluster, scanned, full, tuple(positions[m] for m in members))
     if ranges_of(main.value):
         return _tiles_of_ranges(scop, main, full, tuple(positions[m] for m in members))
     if main.atomic:
@@ -314,6 +314,22 @@ def _tiles_of_sums(
         columns, min(CONTRACTION_TILES.columns_of_sums, max(least, columns * tiles // SHARING.tiles)), width
     )
     return tuple(found[m] for m in members)
+
+
+def _tiles_of_scan(
+    scop: Scop, cluster: Cluster, scanned: int, full: tuple[int, ...], positions: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Tiles of a cumulative reduction: all that it runs along, for one element, or for a row of many."""
+    row = row_of_scan(scop, cluster, scanned)
+    sizes = [extent if position == scanned else 1 for extent, position in zip(full, positions, strict=True)]
+    if row in positions:
+        along = positions.index(row)
+        width = ROWS.pointwise_vector_tile
+        others = math.prod(e for e, p in zip(full, positions, strict=True) if p not in (row, scanned))
+        while width > VECTORS.least_strip_of_scan and others * -(-full[along] // width) < SHARING.tiles:
+            width //= 2
+        sizes[along] = even_share(full[along], width, VECTORS.lanes)
+    return tuple(sizes)
 
 
 def _tiles_of_scatter(

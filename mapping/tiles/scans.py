@@ -12,7 +12,11 @@ from collections.abc import Mapping
 
 import islpy as isl
 
+from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.operations import indices_in, recognise_contraction
+from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.tiles.sizes import lane_position, main_statement
+from tcomp.mapping.tiles.strides import strides_along
 from tcomp.model.scop import Scop, ScopStatement
 
 
@@ -35,6 +39,20 @@ def scanned_position(scop: Scop, statement: ScopStatement) -> int | None:
     candidates = range(statement.coordinates - 1, statement.tile_rank - 1, -1)
     unused = (p for p in candidates if statement.indices[p] not in used)
     return next((p for p in unused if _grows(start, statement, p, ">") or _grows(start, statement, p, "<")), None)
+
+
+def row_of_scan(scop: Scop, cluster: Cluster, scanned: int) -> int | None:
+    """The position of the index of a cluster's update along which neighbours are summed up side by side, if any.
+
+    In memory results are neighbours along it, and what they sum up, or it is the same for all of them.
+    """
+    update = main_statement(scop, cluster)
+    row = lane_position(scop, update)
+    if row is None or row == scanned or row not in cluster.coordinates[update.name]:
+        return None
+    written, *read = strides_along(scop, update, update.indices[row])
+    sums = written == 1 and all(stride in (0, 1) for stride in read)
+    return row if sums and update.extents[row] >= VECTORS.least_row_of_scan else None
 
 
 def is_backwards(scop: Scop, update: ScopStatement, position: int) -> bool:

@@ -96,6 +96,53 @@ def test_each_step_of_a_cumulative_reduction_runs_once(name: str) -> None:
     np.testing.assert_array_equal(tiled(X), expected(X))
 
 
+DOWN: dict[str, tuple[str, Any]] = {
+    "sums": ("Y(b,i,d) +=! X(b,j,d) where i in 0:N, j in 0:i+1", lambda X: X.cumsum(1)),
+    "sums of those before": ("Y(b,i,d) +=! X(b,j,d) where i in 0:N, j in 0:i", lambda X: X.cumsum(1) - X),
+    "sums of those behind": ("Y(b,i,d) +=! X(b,j,d) where i in 0:N, j in i:N", lambda X: X[:, ::-1].cumsum(1)[:, ::-1]),
+    "extrema": ("Y(b,i,d) max=! X(b,j,d) where i in 0:N, j in 0:i+1", lambda X: np.maximum.accumulate(X, 1)),
+    "squares, of every other": (
+        "Y(b,i,d) +=! X(b,j,d) * X(b,j,d) where i in 0:N/2, j in 0:2*i+1", lambda X: (X * X).cumsum(1)[:, ::2]),
+    "means": (
+        "S(b,i,d) +=! X(b,j,d) where i in 0:N, j in 0:i+1  Y(b,i,d) = S(b,i,d) / (i + 1)",
+        lambda X: X.cumsum(1) / np.arange(1, X.shape[1] + 1, dtype="f4")[:, None]),
+    "of every other column": (
+        "Y(b,i,d) +=! X(b,j,d) where i in 0:N, j in 0:i+1, d in 0:D/2", lambda X: X.cumsum(1)[:, :, : X.shape[2] // 2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_sums_down_columns_run_along_rows(name: str) -> None:
+    statement, expected = DOWN[name]
+    f = tc.define(f"def f(float(B,N,D) X) -> (Y) {{ {statement} }}")["f"]
+    X = integers(2, 12, 2100)
+    kernel = f.compile(X)
+    assert "tc_running[" in kernel.source
+    np.testing.assert_array_equal(kernel(X), expected(X))
+    tiled = f.compile(X, options=tc.MappingOptions(tile_sizes=(2, 5, 70), parallel=False))
+    np.testing.assert_array_equal(tiled(X), expected(X))
+
+
+def test_few_columns_run_one_by_one() -> None:
+    f = tc.define("def f(float(N,D) X) -> (Y) { Y(i,d) +=! X(j,d) where i in 0:N, j in 0:i+1 }")["f"]
+    kernel = f.compile(integers(90, 7))
+    assert scans(kernel)
+    assert "tc_running[" not in kernel.source
+
+
+def test_data_may_choose_what_is_summed_down_columns() -> None:
+    f = tc.define(
+        "def f(float(N,D) X, int32(N) p) -> (Y) { Y(i,d) +=! X(p(j),d) where i in 0:N, j in 0:i+1, d in 0:D }"
+    )["f"]
+    X, p = integers(12, 70), np.random.default_rng(0).permutation(12).astype(np.int32)
+    kernel = f.compile(X, p)
+    assert "tc_running[" in kernel.source
+    np.testing.assert_array_equal(kernel(X, p), X[p].cumsum(0))
+    p[5] = 12
+    with pytest.raises(tc.TcompError, match="i = 5"):
+        kernel(X, p)
+
+
 def test_a_dimension_of_one_element_beside_a_scan() -> None:
     """Its loop is around what starts and what finishes an element, too, and so is the mark of the scan."""
     f = tc.define("def f(float(N,M) X) -> (Y) { Y(i,k) +=! X(j,k) where i in 0:N, j in 0:i+1 }")["f"]

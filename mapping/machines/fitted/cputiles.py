@@ -109,6 +109,20 @@ class Vectors:
         machine="two cores; processor not recorded",
         how=_ROW_BY_ROW,
     )
+    least_row_of_scan: int = fitted(
+        16,
+        "elements",
+        "Rows of so many are added up as rows where a sum is cumulative down columns.",
+        machine="Zen 4, one thread, beside other work",
+        how="2026-11-27: 64 x 16 floats take 1.4 us, torch 1.9; narrower ones: not measured",
+    )
+    least_strip_of_scan: int = fitted(
+        256,
+        "elements",
+        "Strips of columns that are summed up together are no narrower, though there are fewer than threads want.",
+        machine="Zen 4, one thread",
+        how="chosen, not measured",
+    )
     few_rows: int = fitted(
         4,
         "rows",

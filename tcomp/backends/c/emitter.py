@@ -134,7 +134,7 @@ class Emitter:
 
     def _for(self, node: For, depth: int) -> None:
         """A loop, whose bounds have been computed where they are names."""
-        if slides(node, self.plan):
+        if slides(node, self.plan) or self._is_scanned(node):
             self._loop(node, depth, self._node)
             return
         scan = scan_below(node, self.plan)
@@ -149,6 +149,10 @@ class Emitter:
             self._loop(node, depth, self._node)
         for line in lines or ():
             self._put(depth, line)
+
+    def _is_scanned(self, node: LoopNode) -> bool:
+        """Whether a loop goes over the elements of a row that a scan around it sums up."""
+        return any(running.scan.row is node for running in self.scans.values())
 
     def _begins(self, loop: For) -> bool:
         """Whether the bounds of a loop are the ends of a range that data give, which were not yet computed."""
@@ -196,7 +200,7 @@ class Emitter:
         """Spell a register tile of an update with what sets its elements before, or copies them; how many nodes."""
         update, start = nodes[number], nodes[0] if number else None
         assert isinstance(update, For)
-        if any(slides(node, self.plan) for node in nodes[: number + 2]):
+        if any(slides(node, self.plan) or self._is_scanned(node) for node in nodes[: number + 2]):
             return 0
         if self._begins(update):
             return self._accumulated_in_range(nodes, number, depth)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tcomp.backends.c.loops.rowscans import RowOfValues
 from tcomp.backends.c.loops.scans import NEXT, VALUE, RunningValue, Scan
 from tcomp.backends.c.vectors.extrema import of_vectors
 from tcomp.backends.c.vectors.types import vector_type
@@ -31,18 +32,20 @@ BLOCK, FIRST, COUNT, AT = "tc_block", "tc_first", "tc_count", "tc_at"
 def running_value(
     scan: Scan, loop: For, plan: Plan, speller: Callable[[Mapping[str, str]], Speller], vector_bytes: int
 ) -> RunningValue:
-    """How a scan along a loop is spelled: by blocks where its elements have one new step each."""
+    """How a scan along a loop is spelled: by rows if its elements are some, else by blocks if each has one new step."""
     update = plan.scop.by_name[scan.call.statement]
     dtype = plan.scop.storages[update.target].dtype
     extent, lanes = constant_extent(loop.lower, loop.upper), vector_bytes // dtype.itemsize
     written = {plan.scop.by_name[n.statement].target for n in nodes_below(loop.body) if isinstance(n, Execute)}
     parts = list(walk(update.value))
     reads = [e for e in parts if isinstance(e, Read)]
-    moved = step_of(scan.steps.lower if scan.down else scan.steps.upper, loop.iterator)
-    alike = moved == (-1 if scan.down != scan.backwards else 1)
-    # What the loop itself makes is not there yet when the terms of a block are computed.
+    # What the loop itself makes is not there yet when the terms of a block, or of a row, are computed.
     ready = not any(read.tensor in written or any(map(is_indirect, read.subscripts)) for read in reads)
     ready = ready and not any(isinstance(e, Within) for e in parts)
+    if scan.row is not None:
+        return RowOfValues(scan, plan, speller, ready)
+    moved = step_of(scan.steps.lower if scan.down else scan.steps.upper, loop.iterator)
+    alike = moved == (-1 if scan.down != scan.backwards else 1)
     if alike and ready and dtype.name in ELEMENTS and lanes > 1 and (extent is None or extent >= 2 * lanes):
         return BlockedValue(scan, plan, speller, lanes)
     return RunningValue(scan, plan, speller)

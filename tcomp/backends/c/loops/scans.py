@@ -6,12 +6,27 @@ combined with the value, and the value with the element.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, combine, constant_text, load, store
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Scope, Variable, substitute, variables, walk
+from tcomp.loops.indexing import constant_extent
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    If,
+    LoopExpr,
+    LoopNode,
+    Scope,
+    Variable,
+    flattened,
+    substitute,
+    variables,
+    walk,
+)
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.scans import is_backwards, is_independent, scanned_position
@@ -27,7 +42,7 @@ class Scan:
     """A loop over elements, at ``mark`` in which a loop over ``steps`` runs ``call``s of an update.
 
     Elements go ``backwards`` where each needs what those behind it need, and steps ``down`` where all elements have the
-    last one in common, not the first one.
+    last one in common, not the first one.  Where each element is a ``row`` of them, they have a value each.
     """
 
     mark: str
@@ -35,6 +50,7 @@ class Scan:
     call: Execute
     backwards: bool
     down: bool
+    row: For | None = None
 
 
 def scan_below(loop: For, plan: Plan) -> Scan | None:
@@ -45,7 +61,7 @@ def scan_below(loop: For, plan: Plan) -> Scan | None:
     """
     if loop.step != 1:
         return None
-    for scope, operation in _operations(loop.body, plan):
+    for scope, operation, row in _operations(loop, plan):
         steps = scope.body
         if operation.kind != "scan" or not isinstance(steps, For) or not isinstance(steps.body, Execute):
             continue
@@ -56,6 +72,8 @@ def scan_below(loop: For, plan: Plan) -> Scan | None:
         arguments = steps.body.arguments
         if position is None or arguments[position] != Variable(loop.iterator) or steps.step != 1:
             continue
+        if row is not None and row.iterator in variables(steps.lower) | variables(steps.upper):
+            continue
         backwards = is_backwards(plan.scop, update, position)
         if backwards and not _runs_backwards(loop, plan):
             return None
@@ -63,8 +81,14 @@ def scan_below(loop: For, plan: Plan) -> Scan | None:
         fixed = variables(steps.upper if down else steps.lower) | variables(arguments[-1])
         fixed = fixed.union(*(variables(a) for place, a in enumerate(arguments[:-1]) if place != position))
         if loop.iterator not in fixed:
-            return Scan(scope.name, steps, steps.body, backwards, down)
+            return Scan(scope.name, steps, steps.body, backwards, down, row)
     return None
+
+
+def row_length(row: For) -> int | None:
+    """How many iterations a loop has at most; None where that is no number."""
+    bounds = itertools.product(flattened(row.lower, "max"), flattened(row.upper, "min"))
+    return min((n for lower, upper in bounds if (n := constant_extent(lower, upper)) is not None), default=None)
 
 
 def _runs_backwards(loop: For, plan: Plan) -> bool:
@@ -79,21 +103,32 @@ def _runs_backwards(loop: For, plan: Plan) -> bool:
     return is_independent(plan.scop, positions)
 
 
-def _operations(node: LoopNode, plan: Plan) -> Iterator[tuple[Scope, TileOperation]]:
-    """The operations that run once in a node, and not in a loop inside it."""
-    match node:
-        case Scope():
-            if node.name in plan.operations:
-                yield node, plan.operations[node.name]
-            else:
-                yield from _operations(node.body, plan)
-        case Block():
-            for child in node.children:
-                yield from _operations(child, plan)
-        case If():
-            yield from _operations(node.then, plan)
-        case _:
-            return
+def _operations(loop: For, plan: Plan) -> Iterator[tuple[Scope, TileOperation, For | None]]:
+    """The operations that run once in an iteration of a loop, or once for each element of a row inside it."""
+
+    def below(node: LoopNode, row: For | None) -> Iterator[tuple[Scope, TileOperation, For | None]]:
+        match node:
+            case Scope() if node.name in plan.operations:
+                yield node, plan.operations[node.name], row
+            case Scope():
+                yield from below(node.body, row)
+            case Block():
+                for child in node.children:
+                    yield from below(child, row)
+            case If():
+                yield from below(node.then, row)
+            case For() if row is None and _is_row(loop, node):
+                yield from below(node.body, node)
+            case _:
+                return
+
+    return below(loop.body, None)
+
+
+def _is_row(loop: For, inside: For) -> bool:
+    """Whether a loop in another one has the same iterations in each of its iterations, so many at most."""
+    moved = variables(inside.lower) | variables(inside.upper)
+    return inside.step == 1 and loop.iterator not in moved and row_length(inside) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +158,12 @@ class RunningValue:
     def declared(self) -> list[str]:
         """What stands in front of the loop over elements."""
         identity = constant_text(REDUCTIONS[self.reduction].identity(self.dtype), self.dtype)
+        return [f"{C_VALUE_TYPES[self.dtype.name]} {VALUE} = {identity};", self.first_step()]
+
+    def first_step(self) -> str:
+        """Declares the first step that is new."""
         begin = self.scan.steps.upper if self.scan.down else self.scan.steps.lower
-        return [f"{C_VALUE_TYPES[self.dtype.name]} {VALUE} = {identity};", f"long {NEXT} = {loop_text(begin)};"]
+        return f"long {NEXT} = {loop_text(begin)};"
 
     def around(self, loop: For, body: Sequence[str]) -> Iterator[str]:
         """The loop over elements, from the lines of its body."""
