@@ -71,14 +71,14 @@ WAY = (
     Storey("runtime", "binds arrays, loads\nand runs kernels"),
 )
 BELOW = (
-    Storey("arrays", "NumPy, CuPy, PyTorch"),
-    Storey("values", "types, reductions, functions", _of("values", "vectormath")),
-    Storey("export", "kernels to take away"),
-    Storey("pictures", "what happens, drawn"),
-    Storey("derivatives", "gradients as program text", _of("derivatives", "gathering restating steps")),
+    Storey("arrays", "NumPy, CuPy,\nPyTorch"),
+    Storey("values", "types, reductions,\nfunctions", _of("values", "vectormath")),
+    Storey("export", "kernels\nto take away"),
+    Storey("pictures", "what happens,\ndrawn"),
+    Storey("derivatives", "gradients as\nprogram text", _of("derivatives", "gathering restating steps")),
     Storey("highlighting", "colours\nin editors"),
-    Storey("storage", "caches, locks, files"),
-    Storey("library", "operators that come with it"),
+    Storey("storage", "caches, locks,\nfiles"),
+    Storey("library", "operators that\ncome with it"),
 )
 
 
@@ -91,16 +91,16 @@ def shown_rooms() -> set[str]:
 def draw_rooms(path: Path) -> None:
     """The way of a program from left to right; above it what uses the way, below it what all of it uses."""
     pyplot = _pyplot()
-    figure = pyplot.figure(figsize=(11, 5), facecolor=_PAPER)
+    figure = pyplot.figure(figsize=(11, 5.7), facecolor=_PAPER)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, 110)
-    axes.set_ylim(0, 50)
+    axes.set_ylim(-4.5, 52.5)
     axes.axis("off")
     half = -(-len(ABOVE) // 2)
-    _row(axes, ABOVE[:half], bottom=40.5, height=8, columns=3)
-    _row(axes, ABOVE[half:], bottom=31.5, height=8, columns=3)
+    _row(axes, ABOVE[:half], bottom=43.5, height=8, columns=3)
+    _row(axes, ABOVE[half:], bottom=31.5, height=11, columns=3)
     _row(axes, WAY, bottom=12, height=16.5, columns=2)
-    _row(axes, BELOW, bottom=1.5, height=7, columns=1)
+    _row(axes, BELOW, bottom=-3, height=11.5, columns=1)
     for place in range(1, len(WAY)):
         right = 1.5 + place * 108.5 / len(WAY) - 1.5
         axes.annotate("", (right + 1.4, 26.5), (right - 0.4, 26.5), arrowprops={"arrowstyle": "-|>", "color": _INK})
@@ -128,7 +128,7 @@ def _storey(axes: Any, storey: Storey, corner: tuple[float, float], size: tuple[
         name = room.partition("/")[2]
         across = left + 0.8 + column * width / columns
         axes.text(
-            across, first - 1.55 * line - 0.8, f"{name}/", va="center", fontsize=7.5, color=_AHEAD, family="monospace"
+            across, first - 1.55 * line - 0.8, f"{name}/", va="center", fontsize=6.6, color=_AHEAD, family="monospace"
         )
 
 

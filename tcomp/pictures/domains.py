@@ -64,7 +64,7 @@ def draw_domain(compilation: Compilation) -> Picture:
     Of a domain that is too large for squares the tiles are drawn, without arrows.
     """
     panels, needed = _drawn(compilation)
-    made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
+    made, axes = _figure(panels)
     for panel, place in zip(panels, axes, strict=False):
         if panel.boxes:
             _boxes(place, panel, [COLOURS[n % len(COLOURS)] for n in range(len(panel.boxes))], len(panel.boxes) <= 64)
@@ -75,7 +75,7 @@ def draw_domain(compilation: Compilation) -> Picture:
             row, column = min(at for p, at in zip(panel.points, _columns(panel), strict=True) if p.tile == tile)
             box = {"boxstyle": "circle,pad=0.15", "facecolor": PAPER, "edgecolor": "none"}
             place.text(column, row, str(number), ha="center", va="center", fontsize=6.5, color=INK, bbox=box)
-        grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
+        _named(place, panel)
     places = {panel.statement: (panel, place) for panel, place in zip(panels, axes, strict=False)}
     for panel in panels:
         if panel.points and not any(p.boxes for p in panels):
@@ -100,14 +100,14 @@ def draw_threads(compilation: Compilation) -> Picture:
     panels = _of_plan(plan)
     if not plan.dealt:
         raise TcompError("threads of blocks are those of a GPU: draw a kernel for cuda:sm_90, say")
-    made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
+    made, axes = _figure(panels)
     for panel, place in zip(panels, axes, strict=False):
         threads = threads_of(plan, panel, sides_of(plan.scop.by_name[panel.statement]))
         _squares(place, panel, [COLOURS[(t + t // len(COLOURS)) % len(COLOURS)] for t in threads])
         for point, at, thread in zip(panel.points, _columns(panel), threads, strict=True):
             if point.tile == panel.points[0].tile:
                 place.text(at[1], at[0], str(thread), ha="center", va="center", fontsize=4, color=PAPER)
-        grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
+        _named(place, panel)
     made.suptitle("Colours and numbers are threads of a block;\nnumbers stand in the first tile", fontsize=8)
     return finished(made)
 
@@ -121,7 +121,7 @@ def draw_order(compilation: Compilation) -> Picture:
 def draw_dates(compilation: Compilation) -> Picture:
     """The same as one still picture."""
     panels = _panels(compilation)
-    made, axes = figure(max(4.0, 3.2 * len(panels)), 3.6, 1, max(1, len(panels)))
+    made, axes = _figure(panels)
     dates = _ranks(panels)
     for panel, place in zip(panels, axes, strict=False):
         if panel.boxes:
@@ -129,7 +129,7 @@ def draw_dates(compilation: Compilation) -> Picture:
             _boxes(place, panel, [shade(n / last) for n in range(len(panel.boxes))], False)
             continue
         _squares(place, panel, [shade(dates[p] / max(1, len(dates) - 1)) for p in panel.points])
-        grid(place, f"{panel.target} ({panel.statement}){_more(panel)}", panel.axes[1], panel.axes[0])
+        _named(place, panel)
     made.suptitle("Iterations: the darker, the later", fontsize=8, color=INK)
     return finished(made)
 
@@ -146,10 +146,24 @@ def _boxes(place: Any, panel: Shown, colours: Sequence[Any], numbered: bool) -> 
             middle = ((left + right) / 2, (top + bottom) / 2)
             place.text(*middle, str(number), ha="center", va="center", fontsize=5, color=PAPER)
     place.autoscale_view()
-    grid(place, f"{panel.target} ({panel.statement})", panel.axes[1], panel.axes[0])
+    _named(place, panel)
     if flat:
         place.set_aspect("auto")
+
+
+def _named(place: Any, panel: Shown) -> None:
+    """Title and axes of a panel; what has one index lies across."""
+    flat = not panel.axes[1]
+    across, down = (panel.axes[0], "") if flat else (panel.axes[1], panel.axes[0])
+    grid(place, f"{panel.target} ({panel.statement}){'' if panel.boxes else _more(panel)}", across, down)
+    if flat:
         place.set_yticks([])
+
+
+def _figure(panels: Sequence[Shown]) -> tuple[Any, list[Any]]:
+    """A figure with axes for each panel; rows alone need little height."""
+    flat = not any(panel.axes[1] or panel.boxes for panel in panels)
+    return figure(max(4.0, 3.2 * len(panels)), 1.8 if flat else 3.6, 1, max(1, len(panels)))
 
 
 def _more(panel: Shown) -> str:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,24 @@ def test_the_picture_of_the_rooms_shows_every_room() -> None:
     assert {room for room in pictures.shown_rooms() if "/" in room} - near == set()
     shown = pictures.FOLDER.joinpath("rooms.svg").read_text(encoding="utf-8")
     assert [room for room in near if room.rpartition("/")[2] not in shown] == []
+
+
+def test_what_is_written_in_a_room_stays_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: drawn.append(figure))
+    pictures.draw_rooms(Path("rooms.svg"))
+    (axes,) = drawn[0].axes
+    drawn[0].canvas.draw()
+    rooms = [patch.get_window_extent() for patch in axes.patches]
+    for text in axes.texts:
+        box = text.get_window_extent()
+        around = [room for room in rooms if room.contains(box.x0, box.y1)]
+        assert (
+            not text.get_text()
+            or text.get_ha() == "center"
+            or any(room.contains(box.x1 + 1, box.y0 - 1) for room in around)
+        ), text.get_text()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
