@@ -64,6 +64,9 @@ _NOT_TOLD = ("psabi", "pedantic", "shadow", "unused-parameter", "unused-variable
 """Warnings that the texts of kernels give: they use vectors of GNU C, name what they may not need, and take bits of
 integers as they are."""
 
+_NOT_TOLD_BY_CLANG = ("pass-failed", "parentheses-equality")
+"""Those that only clang has."""
+
 
 def kernel(interface: Interface, variant: Variant) -> str:
     """The file of one kernel."""
@@ -71,7 +74,9 @@ def kernel(interface: Interface, variant: Variant) -> str:
     lines = [*title(interface), f'#include "{interface.name}.h"', "", "#include <stdlib.h>", ""]
     lines += ["#ifdef __GNUC__"]
     lines += [f'#pragma GCC diagnostic ignored "-W{name}"' for name in _NOT_TOLD]
-    lines += ["#endif", "#ifdef __clang__", '#pragma clang diagnostic ignored "-Wpass-failed"', "#endif", ""]
+    lines += ["#endif", "#ifdef __clang__"]
+    lines += [f'#pragma clang diagnostic ignored "-W{name}"' for name in _NOT_TOLD_BY_CLANG]
+    lines += ["#endif", ""]
     if uses_threads(source.text):
         lines += [*_regions(interface.name), ""]
     lines += _static(source).rstrip("\n").splitlines()

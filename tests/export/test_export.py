@@ -126,6 +126,11 @@ CHECKED = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wmiss
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BYTES = "def products(int8(M,K) A, uint8(K,N) B) -> (int32(M,N) C) { C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }"
 
+TRIANGLE = """def trmm(double(M,M) A, double(M,N) B) -> (C) {
+  S(i,j) +=! A(k,i) * B(k,j) where i in 0:M, k in i+1:M
+  C(i,j) = 1.5 * (B(i,j) + S(i,j)) where i in 0:M
+}"""
+
 
 def needs(compiler: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(compiler) is None, reason=f"there is no {compiler}")
@@ -165,8 +170,9 @@ def test_what_is_exported_for_several_sizes_has_no_warnings(tmp_path: Path, comp
             "def conv(float(N,C,H,W) I, float(M,C,R,S) K) -> (O) { O(n,m,h,w) +=! I(n,c,h+r,w+s) * K(m,c,r,s) }",
             {"N": 2, "C": 3, "H": 17, "W": 28, "M": 5, "R": 3, "S": 3},
         ),
+        (TRIANGLE, {"M": 11, "N": 13}),
     ],
-    ids=["bytes", "lookup", "convolution"],
+    ids=["bytes", "lookup", "convolution", "triangle"],
 )
 def test_kernels_have_no_warnings(tmp_path: Path, text: str, sizes: dict[str, int], compiler: str) -> None:
     only(text).compile(sizes=sizes).export(tmp_path)
