@@ -182,8 +182,7 @@ def lower(
         if given is not None or options.fusion_strategy == "min" or not trace.plans:
             raise
     debug.log(1, f"{function.name}: {_UNFUSED}")
-    unfused = replace(options, fusion_strategy="min")
-    return _lower(function, sizes, unfused, backend, checked, None, (_UNFUSED,), Trace(), announce)
+    return _lower(function, sizes, options.unfused(), backend, checked, None, (_UNFUSED,), Trace(), announce)
 
 
 def _lower(

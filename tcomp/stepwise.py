@@ -191,7 +191,7 @@ def lower_stepwise(
         except TooComplexError:
             if text is not None or options.fusion_strategy == "min":
                 raise
-            made.append(_lower(piece, replace(options, fusion_strategy="min"), backend, None, trace, (_UNFUSED,)))
+            made.append(_lower(piece, options.unfused(), backend, None, trace, (_UNFUSED,)))
     source = trace(
         "emit", backend.emit_pieces(function, pieces, [(m.plan, m.loops) for m in made], options, checked)
     )  # fmt: skip

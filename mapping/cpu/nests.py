@@ -39,6 +39,7 @@ from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.scans import row_of_scan, scanned_position
 from tcomp.mapping.tiles.sizes import (
     lane_position,
+    made_by,
     main_statement,
     reduction_positions,
     register_tile,
@@ -82,7 +83,8 @@ def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
     operations: dict[str, TileOperation] = {}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
-        nest = choose_nest(plan.scop, cluster, footprint, machine, options)
+        own = options.of_part(made_by(plan.scop, cluster))
+        nest = choose_nest(plan.scop, cluster, footprint, machine, own)
         operation = _operation(plan.scop, cluster, nest)
         if operation is not None:
             operations[operation.mark] = operation

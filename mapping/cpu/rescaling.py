@@ -18,7 +18,7 @@ from tcomp.model.scop import Scop
 
 def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
     """Rescale the weights of long rows whose scores are products, which only weights and their maximum need."""
-    if options.tile_sizes is not None or options.fusion_strategy == "min":
+    if options.counts_loops or options.fusion_strategy == "min":
         return plan
     scop, done = plan.scop, list[Rescaled]()
     for name in plan.scop.by_name:

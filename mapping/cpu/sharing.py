@@ -28,7 +28,7 @@ def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> P
 
     Cumulative ones, which are summed twice in parts, stay whole where only one thread may run them.
     """
-    if options.tile_sizes is not None:
+    if options.counts_loops:
         return plan
     if options.parallel:
         plan = in_parts_of(plan, steps_of_scan)

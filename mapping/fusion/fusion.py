@@ -34,7 +34,7 @@ from tcomp.mapping.tiles.footprint import (
     tiling,
     volume,
 )
-from tcomp.mapping.tiles.sizes import main_statement
+from tcomp.mapping.tiles.sizes import made_by, main_statement
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.model.scop import Scop, by_statements, extents, storage_of
 
@@ -46,7 +46,9 @@ class _Fuser:
         self.tiling = tiling
         self.scop: Scop = plan.scop
         self.clusters = plan.clusters
+        self.apart = {c.number for c in plan.clusters if options.of_parts.keys() & made_by(plan.scop, c)}
         self.options = options
+        self._whole = options
         self.stored = plan.stored.union(*(p.storages for p in plan.parted))
         self.families = {storage: r.storages for r in plan.rescaled for storage in r.storages}
         home = {s: c.number for c in plan.clusters for s in c.statements}
@@ -71,6 +73,7 @@ class _Fuser:
     def grow(self, root: int, free: set[int], formed: list[Group]) -> Group:
         """The group of ``root`` with every producer among ``free`` that may join, where some are ``formed``."""
         cluster = self.clusters[root]
+        self.options = self._whole.of_part(made_by(self.scop, cluster))
         self._known = {}
         members = tuple(range(cluster.rank))
         current = self._root_group(root, members, self._sizes(root, members))
@@ -80,6 +83,9 @@ class _Fuser:
         for candidate in sorted(free - {root}, reverse=True):
             consumers = self.successors[candidate] & inside
             leaving = self.successors[candidate] - inside
+            if consumers and candidate in self.apart:
+                self._note(candidate, "it has options of its own")
+                continue
             if not consumers or (leaving and not self._may_leave(candidate, leaving, inside, formed)):
                 continue
             if self._is_packed(candidate, consumers):

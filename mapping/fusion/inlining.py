@@ -49,7 +49,7 @@ def inline_producers(machine: Machine, plan: Plan, options: MappingOptions) -> P
         return plan
     names: list[str] = []
     for name in scop.by_name:
-        if can_inline(scop, name):
+        if scop.by_name[name].target not in options.of_parts and can_inline(scop, name):
             trial = inlined(scop, name)
             if _pays(scop, trial, scop.by_name[name]):
                 scop = trial

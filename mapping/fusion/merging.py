@@ -24,7 +24,7 @@ from tcomp.model.scop import Scop, ScopStatement
 
 def merge_indices(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Merge indices of contractions on each of their sides, unless the caller's tile sizes count them."""
-    if options.tile_sizes is not None:
+    if options.counts_loops:
         return plan
     scop, unfolded = plan.scop, list[Unfolded]()
     for name in plan.scop.by_name:

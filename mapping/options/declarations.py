@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, SupportsIndex
@@ -187,7 +188,33 @@ class BlockShape:
         return Integers(1).read(text)
 
 
-Kind = Flag | Choice | Integer | Ratio | Integers | BlockShape
+@dataclass(frozen=True, slots=True)
+class OfParts:
+    """Options of parts of a program by their names, kept in the order of these; ``read_part`` checks one."""
+
+    read_part: Callable[[str, object], object]
+
+    @property
+    def choices(self) -> tuple[object, ...] | None:
+        """All values, where they can be listed."""
+        return None
+
+    def check(self, name: str, value: object) -> object:
+        """The value as it is kept; raises TcompError."""
+        try:
+            given = dict(value)  # type: ignore[call-overload]
+        except (TypeError, ValueError):
+            raise TcompError(f"{name} is {value!r}; it must have options by the names of tensors") from None
+        if not all(isinstance(key, str) for key in given):
+            raise TcompError(f"{name} is {value!r}; the names of parts are those of tensors")
+        return tuple((key, self.read_part(key, given[key])) for key in sorted(given))
+
+    def read(self, text: str) -> object:
+        """The text, which ``check`` rejects: options of parts are written ``A3.tile=8x32``."""
+        return text
+
+
+Kind = Flag | Choice | Integer | Ratio | Integers | BlockShape | OfParts
 
 
 @dataclass(frozen=True, slots=True)

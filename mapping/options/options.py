@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tcomp.errors import Diagnostic, TcompError
 from tcomp.mapping.options.choices import (
@@ -30,6 +30,7 @@ from tcomp.mapping.options.declarations import (
     Flag,
     Integer,
     Integers,
+    OfParts,
     Option,
     Ratio,
     declaration,
@@ -240,6 +241,12 @@ class MappingOptions:
     )
     parallel: bool = declare(Flag(), True, "run the outer coincident loops on several threads", targets=CPU_TARGETS)
     fast_math: bool = declare(Flag(), False, "let the compiler break IEEE rules beyond sums")
+    parts: Mapping[str, MappingOptions] | tuple[tuple[str, MappingOptions], ...] = declare(
+        OfParts(lambda name, given: _part(name, given)),
+        (),
+        "options of single parts, by the name of a tensor that the part makes; such a part has tiles of its own",
+        planted=True,
+    )
 
     def __new__(cls, *_: object, **named: object) -> MappingOptions:
         for name in named:
@@ -302,19 +309,54 @@ class MappingOptions:
         """These options with at most so many bytes of shared memory for a block."""
         return replace(self, max_shared_memory=count)
 
+    @property
+    def of_parts(self) -> dict[str, MappingOptions]:
+        """The options of single parts, by name."""
+        return dict(self.parts)
+
+    def of_part(self, made: Iterable[str]) -> MappingOptions:
+        """The options of the part that makes some tensors: those of its own before those of the whole.
+
+        Raises TcompError if two of these tensors have different ones.
+        """
+        own = {name: options for name, options in self.of_parts.items() if name in {*made}}
+        if len(set(own.values())) > 1:
+            raise TcompError(f"one part makes {' and '.join(own)}, so their options must be the same")
+        changed = next(iter(own.values()))._changed() if own else {}
+        return replace(self, parts=(), **changed) if self.parts else self
+
+    @property
+    def counts_loops(self) -> bool:
+        """Whether tile sizes are given somewhere, for loops as they stand in the program."""
+        return self.tile_sizes is not None or any(part.tile_sizes is not None for part in self.of_parts.values())
+
+    def unfused(self) -> MappingOptions:
+        """These options with nothing fused anywhere."""
+        parts = {name: replace(part, fusion_strategy="min") for name, part in self.of_parts.items()}
+        return replace(self, fusion_strategy="min", parts=parts)
+
+    def _changed(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
     def to_json(self) -> str:
-        """All options as a JSON object with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """All options as a JSON object with sorted keys; those of parts that differ from their defaults."""
+        parts = {name: options._changed() for name, options in self.of_parts.items()}
+        return json.dumps(asdict(replace(self, parts=())) | {"parts": parts}, sort_keys=True)
 
     def to_source(self) -> str:
         """The Python expression that makes equal options: those that differ from their defaults."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return f"MappingOptions({', '.join(f'{name}={as_source(value)}' for name, value in changed.items())})"
+        told = {name: as_source(value) for name, value in self._changed().items() if name != "parts"}
+        if self.parts:
+            told["parts"] = f"{{{', '.join(f'{name!r}: {part.to_source()}' for name, part in self.of_parts.items())}}}"
+        return f"MappingOptions({', '.join(f'{name}={value}' for name, value in told.items())})"
 
     def to_text(self) -> str:
         """The text that ``from_text`` reads as equal options: those that differ from their defaults."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return ",".join(f"{name}={as_text(value)}" for name, value in changed.items())
+        told = {name: value for name, value in self._changed().items() if name != "parts"}
+        for name, part in self.of_parts.items():
+            told |= {f"{name}.{option}": value for option, value in part._changed().items()}
+        return ",".join(f"{name}={as_text(value)}" for name, value in told.items())
 
     def __str__(self) -> str:
         return self.to_source()
@@ -330,7 +372,10 @@ class MappingOptions:
         if isinstance(given, str):
             return cls.from_text(given)
         if isinstance(given, Mapping):
-            return cls(**{str(name): value for name, value in given.items()})
+            named = {str(name): value for name, value in given.items()}
+            own = {name: value for name, value in named.items() if name not in OPTIONS and _says_options(value)}
+            whole = {name: value for name, value in named.items() if name not in own}
+            return cls(**(whole | {"parts": dict(whole.get("parts", ())) | own} if own else whole))
         message = f"options must be MappingOptions, text or a mapping, not {type(given).__name__}"
         raise TcompError(Diagnostic(message, hint='write options="tile=32x32", say; `tcomp options` lists them'))
 
@@ -365,9 +410,14 @@ class MappingOptions:
             name, equals, value = (word.strip() for word in part.partition("="))
             if not equals:
                 raise TcompError(f"{part!r} is not OPTION=VALUE, as in tile=32x32")
+            part_name, _, name = name.rpartition(".")
             name = _METHODS.get(name, name)
             _known_option(name)
-            result = replace(result, **{name: OPTIONS[name].read(name, value)})  # type: ignore[arg-type]  # read checks it
+            read: dict[str, Any] = {name: OPTIONS[name].read(name, value)}
+            if part_name:
+                own = replace(result.of_parts.get(part_name, cls()), **read)
+                read = {"parts": result.of_parts | {part_name: own}}
+            result = replace(result, **read)
         return result
 
     @classmethod
@@ -402,6 +452,25 @@ MappingOptions.__doc__ = "\n".join(
 )
 
 _METHODS = {option.method: name for name, option in OPTIONS.items() if option.method} | {"fuse": "fusion_strategy"}
+
+
+_OF_PARTS = ("tile_sizes", "fusion_strategy", "register_tile", "recompute_limit")
+"""What parts of one program may have differently."""
+
+
+def _says_options(value: object) -> bool:
+    """Whether a value is options, and not one of an option."""
+    return isinstance(value, Mapping | MappingOptions) or (isinstance(value, str) and "=" in value)
+
+
+def _part(name: str, given: object) -> MappingOptions:
+    """The options of a part.  Raises TcompError."""
+    options = MappingOptions.of(given)
+    for option in options._changed():
+        if option not in _OF_PARTS:
+            hint = f"a part may have its own {', '.join(_OF_PARTS)}"
+            raise TcompError(Diagnostic(f"{option} is an option of the whole program, not of {name}", hint=hint))
+    return options
 
 
 def _known_option(name: str) -> None:

@@ -89,6 +89,11 @@ def main_statement(scop: Scop, cluster: Cluster) -> ScopStatement:
     return next((s for s in statements if s.kind == "update"), statements[-1])
 
 
+def made_by(scop: Scop, cluster: Cluster) -> set[str]:
+    """The tensors that the statements of a cluster write."""
+    return {scop.by_name[s].target for s in cluster.statements}
+
+
 def reduction_positions(cluster: Cluster, statement: ScopStatement) -> list[int]:
     """Indices of a statement that are neither coordinates nor the tile in front of an expanded statement.
 

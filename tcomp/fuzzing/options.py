@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tcomp.fuzzing.programs.choices import Choices
 from tcomp.mapping.machines.cpu import Machine, this_machine
-from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, Ratio
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Kind, OfParts, Ratio
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 
 MOST_THREADS = 256
@@ -80,6 +80,8 @@ def _value(choices: Choices, kind: Kind, most_threads: int) -> object:
             longest = _LONGEST if kind.longest is None else kind.longest
             count = choices.integer(kind.fewest, longest)
             return [max(kind.least, _integer(choices, _LARGEST_TILE)) for _ in range(count)]
+        case OfParts():
+            return {}
         case BlockShape():
             shape: list[int] = []
             for limit in kind.most[: choices.integer(1, len(kind.most))]:

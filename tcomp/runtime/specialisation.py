@@ -23,10 +23,11 @@ from tcomp.arrays.kinds import View
 from tcomp.backends.host.toolchain import cpu_identity
 from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporary, TensorMap
 from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
-from tcomp.errors import CompileError, TargetError, TcompError
+from tcomp.errors import CompileError, Diagnostic, TargetError, TcompError
 from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.options.texts import hint_for
 from tcomp.model.scop import Sizes, contiguous_strides
 from tcomp.runtime.calibrated import calibrated
 from tcomp.runtime.registry import backend_of, runtime_of
@@ -78,6 +79,7 @@ class Specialisation:
     def lower(self, begun: Begun | None = None, announce: Announce = lambda _: None) -> Compilation:
         """Run the whole pipeline, or go on; log and dump what the environment asks for.  Raises TcompError."""
         backend, checked = backend_of(self.target), not self.unchecked
+        self._check_parts()
         with self._scheduling():
             if self.function.recurs:
                 facts = (self.function, self.sizes, self.options, backend, checked, self.plan)
@@ -98,8 +100,17 @@ class Specialisation:
         ``first`` is what ``schedule`` gave, perhaps with other options.  Raises TcompError, and may do so where
         ``lower``, without fusion, does not.
         """
+        self._check_parts()
         with self._scheduling():
             return begin(self.function, self.sizes, self.options, backend_of(self.target), first)
+
+    def _check_parts(self) -> None:
+        """Raises TcompError for options of a part that the program does not have."""
+        made = [s.target for s in self.function.statements]
+        for name in self.options.of_parts:
+            if name not in made:
+                hint = hint_for(name, dict.fromkeys(made), "it makes")
+                raise TcompError(Diagnostic(f"{self.function.name} makes no {name}, which options are for", hint=hint))
 
     @contextmanager
     def _scheduling(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from tcomp.driver import lower
 from tcomp.errors import TcompError
 from tcomp.grammar import define
 from tcomp.mapping.machines.gpu import gpu_of
-from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Option, Ratio
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, OfParts, Option, Ratio
 from tcomp.mapping.options.effects import matters, without_effect
 from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
 from tcomp.model.scop import Sizes
@@ -43,6 +43,8 @@ def values(option: Option) -> st.SearchStrategy[object]:
             found = st.floats(least, allow_nan=False) | st.integers(least, 2**2000)
         case Integers(least=least, fewest=fewest, longest=longest):
             found = st.lists(st.integers(least, 2**40), min_size=fewest, max_size=7 if longest is None else longest)
+        case OfParts():
+            found = st.just({})
         case BlockShape(most=most):
             found = st.lists(st.integers(1, 10), min_size=1, max_size=len(most))
     return found | st.none() if option.default is None else found
@@ -285,6 +287,7 @@ OTHERS: dict[str, tuple[object, ...]] = {
     "atomics": (True,),
     "parallel": (False,),
     "fast_math": (True,),
+    "parts": ({name: {"tile_sizes": (4,)} for name in ("Y", "C", "O", "Z")},),
 }
 """For each option, values that are not its default."""
 

@@ -29,12 +29,7 @@ from tcomp.model.scop import Scop, ScopStatement, by_statements, extents
 
 def run_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Give weights of products a maximum that runs on from part to part, where one block can have what a part needs."""
-    if (
-        not gpu.shuffles
-        or options.tile_sizes is not None
-        or options.threads is not None
-        or options.fusion_strategy == "min"
-    ):
+    if not gpu.shuffles or options.counts_loops or options.threads is not None or options.fusion_strategy == "min":
         return plan
     if not (options.use_shared_memory and options.use_private_memory and options.match_reductions):
         return plan

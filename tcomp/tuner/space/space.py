@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.driver import Compilation
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, Ratio
+from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, OfParts, Ratio
 from tcomp.mapping.options.effects import matters
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.mapping.tiles.footprint import coordinate_set
@@ -23,8 +23,8 @@ from tcomp.runtime.registry import machine_of
 from tcomp.tuner.space.outline import tiles_of_model, unfused
 from tcomp.tuner.space.parameters import Parameter, Scalar, Sizes
 
-NOT_SEARCHED = frozenset({"atomics", "fast_math", "math", "max_shared_memory"})
-"""An option that changes results, and one that only bounds what others decide."""
+NOT_SEARCHED = frozenset({"atomics", "fast_math", "math", "max_shared_memory", "parts"})
+"""Options that change results, one that only bounds what others decide, and those of parts, which are many."""
 
 HALVINGS = 10
 """Tile sizes that cut an extent into up to 2 to this power even parts are tried, as are powers of two."""
@@ -167,6 +167,8 @@ def _parameter(name: str, facts: _Facts) -> Parameter | None:
             return Sizes(name, option, (tuple(range(1, _MOST_ROWS + 1)), columns), missing=1, most=held)
         case Integers(longest=None):
             return _tiles(name, facts)
+        case OfParts():
+            return None
         case Integers(longest=longest):
             assert longest is not None
             return Sizes(name, option, (facts.divided(),) * longest, missing=1)
