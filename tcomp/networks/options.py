@@ -22,6 +22,7 @@ class NetworkOptions:
         default=True, metadata={"help": "rounded images and kernels are multiplied as they are"}
     )
     fold_weights: bool = field(default=True, metadata={"help": "what depends on weights alone is computed at once"})
+    one_bit: bool = field(default=True, metadata={"help": "layers of signs are computed in bits"})
     fold_norms: bool = field(default=True, metadata={"help": "batch norms go into the convolutions before them"})
     rewrite: bool = field(default=True, metadata={"help": "rules of the table are applied where that saves something"})
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
@@ -37,7 +38,7 @@ class NetworkOptions:
     leave_rules: frozenset[str] = frozenset()
     """Names of rewrites that are not applied."""
     exact: bool = False
-    """Whether rewrites by which results may be rounded otherwise are left out."""
+    """Whether rewrites and layers in bits by which results may be rounded otherwise are left out."""
     algorithms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Algorithms of single layers, whatever they cost, by the names that ``explain`` has for layers."""
     jobs: int = 0

@@ -62,6 +62,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
         "share_calls",
         "integer_layers",
         "fold_weights",
+        "one_bit",
         "fold_norms",
         "rewrite",
         "point_convolutions",
@@ -74,7 +75,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert "conv2d_point_bias" in [call.function for call in net.network.calls]
 
 
-ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers", "rewrite"}
+ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers", "one_bit", "rewrite"}
 """Passes that have tests of their own."""
 
 

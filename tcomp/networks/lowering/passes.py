@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.precision.integers import integer_layers
+from tcomp.networks.precision.onebit import one_bit
 from tcomp.networks.rewriting.applying import Rewrite, rewrite
 from tcomp.networks.rewriting.table import VIEWS
 from tcomp.networks.texts import layers
@@ -121,6 +123,7 @@ PASSES: Mapping[str, Callable[[Network], Network]] = {
     "share_calls": share_calls,
     "integer_layers": integer_layers,
     "fold_weights": fold_weights,
+    "one_bit": one_bit,
     "fold_norms": fold_norms,
 }
 """The first passes by the names that they have in ``NetworkOptions``."""
@@ -140,7 +143,8 @@ def lower(network: Network, options: NetworkOptions) -> Lowered:
     stages = {"source": network.checked()}
     for name, run in PASSES.items():
         if getattr(options, name):
-            network = stages[name] = run(network)
+            made = functools.partial(one_bit, exact=options.exact) if run is one_bit else run
+            network = stages[name] = made(network)
     rewrites: tuple[Rewrite, ...] = ()
     if options.rewrite:
         network, rewrites = rewrite(network, leave=options.leave_rules, exact=options.exact)
