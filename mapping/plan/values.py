@@ -110,7 +110,8 @@ class Rescaled:
     Only a group whose root writes one of these computes others of them: parts are combined by groups of their own.
     Where parts run in turn instead, ``inside`` are the statements of a turn, ``last`` those that take the results, and
     ``carried`` tells which dimension of a storage is the part: what one leaves there the next goes on with.  Tiles have
-    several of the ``row`` of that number, and one of all others.
+    several of the ``row`` of that number, and one of all others.  Where nothing is rescaled, but ``summed`` alone,
+    ``weights`` is the first of the sums.
     """
 
     weights: str
@@ -120,6 +121,7 @@ class Rescaled:
     last: tuple[str, ...] = ()
     carried: tuple[tuple[str, int], ...] = ()
     row: int = 0
+    summed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

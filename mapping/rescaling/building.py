@@ -1,4 +1,4 @@
-"""What programs with rescaled weights are built of: statements over parts of steps, and the storages between them."""
+"""What programs whose sums come in parts are built of: statements over parts of steps, and the storages between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import islpy as isl
 
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, map_children, with_indices
-from tcomp.mapping.rescaling.weights import Weights
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
 from tcomp.values.operators import INT64
@@ -72,15 +71,18 @@ class Instances:
 
 
 class Builder:
-    """A program while weights are computed in parts of so many ``steps``: its storages, and names that are free."""
+    """A program while some of it is computed in parts of so many ``steps``: its storages, and names that are free.
 
-    def __init__(self, scop: Scop, weights: Weights, steps: int) -> None:
-        self.scop, self.weights, self.steps = scop, weights, steps
-        self.first, extent = weights.steps
+    ``reach`` has the first step and the number of them; errors are told at the place of the statement ``like``.
+    """
+
+    def __init__(self, scop: Scop, like: ScopStatement, reach: tuple[int, int], steps: int) -> None:
+        self.scop, self.like, self.steps = scop, like, steps
+        self.first, extent = reach
         self.count = -(-extent // steps)
         self.storages = dict(scop.storages)
         self.names = {*scop.by_name}
-        self.span = weights.statement.value.span
+        self.span = like.value.span
         self.part = "part"
         while any(self.part in s.indices for s in scop.statements):
             self.part += "_"
@@ -109,7 +111,7 @@ class Builder:
         write = element_map(frame, storage.name, subscripts)
         return ScopStatement(
             name, kind, domain, indices, storage.name, subscripts, value, reduction, write, reads,
-            self.weights.statement.origin,
+            self.like.origin,
         )  # fmt: skip
 
     def storage(

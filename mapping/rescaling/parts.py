@@ -54,6 +54,10 @@ class _Parts:
 class _Rescaling(Builder):
     """A program while weights are computed in parts."""
 
+    def __init__(self, scop: Scop, weights: Weights, steps: int) -> None:
+        super().__init__(scop, weights.statement, weights.steps, steps)
+        self.weights = weights
+
     def done(self) -> tuple[Scop, frozenset[str]]:
         weights = self.weights
         maximum = self._parts(weights.maximum, weights.maximum.indices[:-1], weights.maximum.indices[-1], {}, None)

@@ -11,8 +11,10 @@ from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
 from tcomp.mapping.plan.values import Parted, Plan, Rescaled
+from tcomp.mapping.rescaling.inturn import Running
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.running import can_run, running
+from tcomp.mapping.rescaling.summing import summed, summed_of
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.rows import Row
 from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
@@ -118,6 +120,14 @@ def _inlined(scop: Scop, row: Row) -> tuple[Scop, str]:
 
 def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
     name, steps = row.text("statement"), row.number("steps")
+    if row.number("summed", 0):
+        found = summed_of(scop, name) if name in scop.by_name else None
+        if found is None or steps < 1:
+            raise PlanError(
+                f"{row.where}: {name} is no sum of what products make that can take {steps} steps at a time"
+            )
+        made = summed(scop, found, steps)
+        return made.scop, _in_turns(name, steps, made, row, summed=True)
     weights = weights_of(scop, name) if name in scop.by_name else None
     if weights is None or steps < 1:
         raise PlanError(f"{row.where}: {name} are no weights that can be computed in parts of {steps} steps")
@@ -125,10 +135,14 @@ def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
         if not can_run(scop, weights):
             raise PlanError(f"{row.where}: others than {name} need its maximum, or its scores")
         made = running(scop, weights, steps)
-        carried = tuple(made.carried.items())
-        return made.scop, Rescaled(name, steps, frozenset(), made.inside, made.last, carried, row.number("row", 0))
+        return made.scop, _in_turns(name, steps, made, row, summed=False)
     parted, storages = rescaled(scop, weights, steps)
     return parted, Rescaled(name, steps, storages)
+
+
+def _in_turns(name: str, steps: int, made: Running, row: Row, *, summed: bool) -> Rescaled:
+    carried = tuple(made.carried.items())
+    return Rescaled(name, steps, frozenset(), made.inside, made.last, carried, row.number("row", 0), summed)
 
 
 def _parted(scop: Scop, row: Row) -> tuple[Scop, Parted]:

@@ -68,7 +68,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
 
 def _rescaled(done: Rescaled) -> dict[str, Value]:
     row: dict[str, Value] = {"statement": done.weights, "steps": done.steps}
-    return row | {"running": 1, "row": done.row} if done.inside else row
+    return row | {"summed" if done.summed else "running": 1, "row": done.row} if done.inside else row
 
 
 def _split(plan: Plan, storage: str) -> dict[str, Value]:

@@ -9,22 +9,29 @@ columns of results along the other.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tcomp.grammar.tree.function import Index, Read, walk
 from tcomp.mapping.fusion.order import leads_into
 from tcomp.mapping.gpu.turns.hidden import turns_seen
+from tcomp.mapping.gpu.turns.sums import row_of_sums
 from tcomp.mapping.machines.fitted.gpu import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan, Rescaled
-from tcomp.mapping.rescaling.running import Running, can_run, running
+from tcomp.mapping.rescaling.inturn import Running
+from tcomp.mapping.rescaling.running import can_run, running
+from tcomp.mapping.rescaling.summing import summed, summed_of
 from tcomp.mapping.rescaling.weights import Weights, scores_of, weights_of
 from tcomp.mapping.tiles.footprint import coordinate_set, tiling
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement, by_statements, extents
+
+LEAST_SUMS = 2
+"""Sums over so many different steps; one alone has more blocks if what it multiplies is stored."""
 
 
 def run_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
@@ -37,24 +44,53 @@ def run_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         weights = weights_of(plan.scop, name)
         if weights is not None and _suits(plan.scop, weights):
             row = _row(plan.scop, weights)
-            return in_turns(plan, name, running(plan.scop, weights, TURNS.steps), TURNS.steps, row or 0) or plan
-    return plan
+            made = running(plan.scop, weights, TURNS.steps)
+            return in_turns(plan, [made], [as_rescaled(name, made, TURNS.steps, row or 0)]) or plan
+    return _sum_in_turns(plan)
 
 
-def in_turns(plan: Plan, name: str, made: Running, steps: int, row: int = 0) -> Plan | None:
-    """The plan of a program whose parts run in turn; None if other clusters run between a turn and its results."""
-    done = Rescaled(name, steps, frozenset(), made.inside, made.last, tuple(made.carried.items()), row)
-    plan = scheduled_anew(plan, made.scop, frozenset(made.inside), made.together)
-    group = _group(plan, done)
+def _sum_in_turns(plan: Plan) -> Plan:
+    """Let sums of what several products make take their steps in turns, each with what it needs of them.
+
+    It is done where sums go over different steps, and nothing of what is made for them is left to be stored.
+    """
+    scop, every, done, made_of = plan.scop, list[Running](), list[Rescaled](), set[str]()
+    for name in plan.scop.by_name:
+        found = summed_of(scop, name)
+        if found is not None and (row := row_of_sums(scop, found)) is not None:
+            made = summed(scop, found, TURNS.steps)
+            every.append(made)
+            done.append(replace(as_rescaled(name, made, TURNS.steps, row), summed=True))
+            made_of |= {*found.made}
+            scop = made.scop
+    if len(done) < LEAST_SUMS or made_of & scop.storages.keys():
+        return plan
+    return in_turns(plan, every, done) or plan
+
+
+def as_rescaled(name: str, made: Running, steps: int, row: int) -> Rescaled:
+    """What a plan says of parts that run in turn; ``name`` is the statement that they are made for."""
+    return Rescaled(name, steps, frozenset(), made.inside, made.last, tuple(made.carried.items()), row)
+
+
+def in_turns(plan: Plan, every: Sequence[Running], done: Sequence[Rescaled]) -> Plan | None:
+    """The plan of the last of some programs, each made of the one before, whose parts run in turn.
+
+    None if other clusters run between a turn and its results.
+    """
+    inside = frozenset(name for made in every for name in made.inside)
+    together = tuple(names for made in every for names in made.together)
+    plan = scheduled_anew(plan, every[-1].scop, inside, together)
     home = {s: c.number for c in plan.clusters for s in c.statements}
     successors: dict[int, set[int]] = {c.number: set() for c in plan.clusters}
     for a, b in by_statements(plan.scop.dependences):
         successors[home[a]].add(home[b])
-    own = {*group.clusters}
-    leaving = {c for number in own for c in successors[number]} - own
-    if leads_into(leaving, own, (), successors):
-        return None
-    return replace(plan, rescaled=(*plan.rescaled, done))
+    for one in done:
+        own = {*_group(plan, one).clusters}
+        leaving = {c for number in own for c in successors[number]} - own
+        if leads_into(leaving, own, (), successors):
+            return None
+    return replace(plan, rescaled=(*plan.rescaled, *done))
 
 
 def turning_groups(plan: Plan) -> tuple[Group, ...]:

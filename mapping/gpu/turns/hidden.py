@@ -30,8 +30,8 @@ def turns_seen(
 
     ``clusters`` are those of the statements.
     """
-    turns, seen = _turns(scop, done, clusters, footprints)
-    if seen is None:
+    turns, seen = (None, None) if done.summed else _turns(scop, done, clusters, footprints)
+    if turns is None or seen is None:
         return None
     most, wanted = (isl.PwMultiAff.from_map(m.lexmax()).get_at(0) for m in (turns, seen))
     if not wanted.domain().is_equal(most.domain()):
