@@ -12,7 +12,13 @@ import pytest
 
 import tcomp as tc
 from tcomp.cli import main
+from tcomp.export import ctext
+from tcomp.export.interface import Variant, interface_of
 from tcomp.export.naming import identifier, identifiers
+from tcomp.grammar import define
+from tcomp.model.scop import Sizes
+from tcomp.runtime.specialisation import Specialisation
+from tcomp.values.intrinsics import INTRINSICS
 from tests.export.processes import LOOKUP, SOFTMAX, WARNINGS, needs_gcc, run
 
 
@@ -179,6 +185,22 @@ def test_kernels_have_no_warnings(tmp_path: Path, text: str, sizes: dict[str, in
     compiled(compiler, tmp_path, *SANITIZED)
     done = run("./example", folder=tmp_path)
     assert done.returncode == 0 and "begins with" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("compiler", [pytest.param(c, marks=needs(c)) for c in ("gcc", "clang")])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_no_built_in_function_has_warnings(tmp_path: Path, dtype: str, compiler: str) -> None:
+    rows = [row for row in INTRINSICS.values() if not row.only_integers]
+    calls = [f"B{n}(i) = {row.name}({', '.join(['A(i)'] * row.arity)})" for n, row in enumerate(rows)]
+    outputs = ", ".join(f"B{n}" for n in range(len(rows)))
+    function = define(f"def f({dtype}(N) A) -> ({outputs}) {{ {' '.join(calls)} }}")["f"]
+    sizes = {"N": 100}
+    source = Specialisation(function, Sizes(sizes), tc.MappingOptions(), "cpu", False, None).lower().source
+    interface = interface_of(function, [Variant(sizes, source)], None)
+    for name, text in {**ctext.sources(interface), "f.h": ctext.header(interface)}.items():
+        (tmp_path / name).write_text(text)
+    done = run(compiler, *CHECKED, "-march=native", "-fopenmp-simd", "-fsyntax-only", "f.c", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_gcc

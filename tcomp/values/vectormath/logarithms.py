@@ -9,7 +9,7 @@ _EXPONENT_FLOAT = inlined(
 $T $name($T x) {
   int denormal = x < 1.17549435e-38f;
   unsigned u = tc_bits_float(denormal ? x * 8388608 : x) - 0x3f3504f3;
-  return ((int)u >> 23) - (denormal ? 23 : 0);
+  return ($T)(((int)u >> 23) - (denormal ? 23 : 0));
 }""",
     *AS_BITS_FLOAT,
 )
@@ -73,9 +73,9 @@ $T $name($T x) {
 LOG1P_FLOAT = inlined(
     """
 $T $name($T x) {
-  $T within = (x > -1) & (x < __builtin_inff()) ? x : 1;
+  $T within = ((x > -1) & (x < __builtin_inff())) ? x : 1;
   unsigned u = tc_bits_float(1 + within) - 0x3f400000;
-  $T n = (int)u >> 23, power = tc_from_bits_float(0x40800000 - (u & 0xff800000));
+  $T n = ($T)((int)u >> 23), power = tc_from_bits_float(0x40800000 - (u & 0xff800000));
   $T f = 0.25f * tc_multiply_add_float(within, power, power - 4);
   $T q = ((((((-4.5152269303798676e-2f * f + 1.0472550988197327e-1f) * f - 1.3163936138153076e-1f) * f
       + 1.4477629959583282e-1f) * f - 1.664687842130661e-1f) * f + 1.9990848004817963e-1f) * f
@@ -167,7 +167,7 @@ LOG10_DOUBLE = inlined(
 LOG1P_DOUBLE = inlined(
     """
 $T $name($T x) {
-  $T within = (x > -1) & (x < __builtin_inf()) ? x : 1;
+  $T within = ((x > -1) & (x < __builtin_inf())) ? x : 1;
   unsigned long long u = tc_bits_double(1 + within) - 0x3fe6a09e667f3bcdULL;
   $T n = tc_from_bits_double(0x4330000000000000ULL + ((u + 0x8000000000000000ULL) >> 52)) - 4503599627372544.;
   $T power = tc_from_bits_double(0x4010000000000000ULL - (u & 0xfff0000000000000ULL));

@@ -46,7 +46,7 @@ HYPOT_FLOAT = inlined(
 $T $name($T x, $T y) {
   double infinite = (__builtin_fabsf(x) == __builtin_inff()) | (__builtin_fabsf(y) == __builtin_inff());
   double length = __builtin_sqrt((double)x * x + (double)y * y);
-  return infinite ? __builtin_inff() : ($T)length;
+  return infinite != 0 ? __builtin_inff() : ($T)length;
 }"""
 )
 """In double precision, where no square of a float overflows."""
