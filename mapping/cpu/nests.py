@@ -130,7 +130,7 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     positions = cluster.coordinates[main.name]
     coordinate = positions.index(vector) if vector in positions else None
     untiled = (0,) * cluster.rank
-    if main.atomic:
+    if main.atomic or (main.stretch is not None and coordinate is None):
         return Nest("pointwise", None, None, untiled)
     if main.kind != "update":
         panel = None if turned_reads(scop, cluster) is None else frozenset[int]()

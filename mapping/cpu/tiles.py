@@ -59,8 +59,8 @@ def tile_sizes(
         return _tiles_of_scan(scop, cluster, scanned, full, tuple(positions[m] for m in members))
     if ranges_of(main.value):
         return _tiles_of_ranges(scop, main, full, tuple(positions[m] for m in members))
-    if main.atomic:
-        return _many_tiles(full, [False] * len(full), full)
+    if main.atomic or main.stretch is not None:
+        return _tiles_of_meetings(main, full, tuple(positions[m] for m in members))
     source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)
@@ -342,6 +342,14 @@ def _tiles_of_scatter(
         line = row_tile(machine, scop, main_statement(scop, cluster))
         width = even_share(width, max(line, -(-width * around // machine.threads)), line)
     return tuple(width if d == vector else 1 for d in range(len(full)))
+
+
+def _tiles_of_meetings(main: ScopStatement, full: tuple[int, ...], positions: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles of a reduction whose instances meet in elements: single stretches of these, or many tiles of instances."""
+    if main.stretch is None:
+        return _many_tiles(full, [False] * len(full), full)
+    first = main.indices.index(main.stretch.index)
+    return tuple(1 if position == first else extent for position, extent in zip(positions, full, strict=True))
 
 
 def _tiles_of_ranges(

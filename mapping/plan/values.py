@@ -125,6 +125,14 @@ class Rescaled:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """An update that runs in ``count`` stretches of its elements, through all of its instances in each."""
+
+    statement: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parted:
     """A cumulative reduction in parts of so many ``steps``, and the ``storages`` by which parts know of each other."""
 
@@ -360,7 +368,8 @@ class Plan:
 
     ``program`` is the Scop as it was built, or rewritten; ``scop`` is that or, after fusion, what tiles run of it
     (``tiles/expand.py``).  ``atomic`` names updates whose instances may
-    meet in an element (``tiles/atomics.py``); ``distributed`` names updates whose terms are added up one after another
+    meet in an element (``tiles/atomics.py``), ``swept`` those that run stretch by stretch of their elements
+    (``tiles/sweeps.py``); ``distributed`` names updates whose terms are added up one after another
     (``fusion/distributing.py``); after that ``unfolded`` are windows that are copied ahead, with the
     indices of the copy; after that ``merged`` names statements with two indices of each that became one
     (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
@@ -384,6 +393,7 @@ class Plan:
     operations: Mapping[str, TileOperation] = field(default_factory=lambda: MappingProxyType({}))
     phases: Mapping[str, Phase] = field(default_factory=lambda: MappingProxyType({}))
     atomic: tuple[str, ...] = ()
+    swept: tuple[Swept, ...] = ()
     distributed: tuple[str, ...] = ()
     unfolded: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     merged: tuple[tuple[str, str, str], ...] = ()

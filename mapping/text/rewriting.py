@@ -10,7 +10,7 @@ from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
-from tcomp.mapping.plan.values import Parted, Plan, Rescaled
+from tcomp.mapping.plan.values import Parted, Plan, Rescaled, Swept
 from tcomp.mapping.rescaling.inturn import Running
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.running import can_run, running
@@ -21,6 +21,7 @@ from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart
 from tcomp.mapping.tiles.atomics import can_be_atomic, made_atomic
 from tcomp.mapping.tiles.scanparts import in_parts, long_scan
 from tcomp.mapping.tiles.splitting import split
+from tcomp.mapping.tiles.sweeps import can_be_swept, stretches, swept
 from tcomp.model.scop import Scop
 
 
@@ -32,6 +33,10 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("atomic"):
         scop, name = _atomic(scop, row)
         atomic.append(name)
+    sweeps = list[Swept]()
+    for row in source.rows("swept"):
+        scop, sweep = _swept(scop, row)
+        sweeps.append(sweep)
     for row in source.rows("distributed"):
         scop, name = _distributed(scop, row)
         terms.append(name)
@@ -68,8 +73,9 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
         rows.append(reads)
     pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
     return Plan(
-        scop, scop, tree, (), atomic=tuple(atomic), distributed=tuple(terms), unfolded=tuple(windows), merged=pairs,
-        outlined=parts, inlined=names, rescaled=tuple(families), parted=tuple(scans), stored=frozenset(stored),
+        scop, scop, tree, (), atomic=tuple(atomic), swept=tuple(sweeps), distributed=tuple(terms),
+        unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
+        rescaled=tuple(families), parted=tuple(scans), stored=frozenset(stored),
         apart=tuple(apart), kept=tuple(rows),
     )  # fmt: skip
 
@@ -81,6 +87,15 @@ def _atomic(scop: Scop, row: Row) -> tuple[Scop, str]:
     if scop.by_name[name].atomic:
         raise PlanError(f"{row.where}: {name} is atomic already")
     return made_atomic(scop, [name]), name
+
+
+def _swept(scop: Scop, row: Row) -> tuple[Scop, Swept]:
+    name, count = row.text("statement"), row.number("count")
+    if name not in scop.by_name or not can_be_swept(scop, name):
+        raise PlanError(f"{row.where}: {name} is no reduction whose elements data choose, or is swept already")
+    if count < 2 or stretches(scop, scop.by_name[name], count) != count:
+        raise PlanError(f"{row.where}: the elements of {name} make no {count} stretches of one width")
+    return swept(scop, name, count), Swept(name, count)
 
 
 def _distributed(scop: Scop, row: Row) -> tuple[Scop, str]:

@@ -42,6 +42,7 @@ def tree_text(tree: isl.Schedule) -> str:
 def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
     return {
         "atomic": [{"statement": name} for name in plan.atomic],
+        "swept": [{"statement": one.statement, "count": one.count} for one in plan.swept],
         "distributed": [{"statement": name} for name in plan.distributed],
         "unfolded": [{"statement": name, "place": place, "order": order} for name, place, order in plan.unfolded],
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],

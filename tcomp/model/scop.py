@@ -146,6 +146,19 @@ def extents(points: isl.Set) -> tuple[int, ...]:
     return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The elements of which an update runs only those instances that data send there.
+
+    Where ``index`` is n, these are ``width`` elements along a ``dimension``, from ``origin + n * width`` on.
+    """
+
+    index: str
+    dimension: int
+    origin: int
+    width: int
+
+
 @dataclass(frozen=True, eq=False)
 class ScopStatement:
     """A statement with its domain and accesses.
@@ -154,7 +167,8 @@ class ScopStatement:
     with ``reduction``) or "finish" (stores an accumulator).  Maps go from the domain to tensor elements; a read that
     depends on data covers its whole dimension.  ``tile_rank`` counts the tile members in front of the indices of an
     expanded statement.  ``renumbered`` says what the indices of the program are where the statement counts otherwise.
-    Instances of an ``atomic`` update may meet in an element.
+    Instances of an ``atomic`` update may meet in an element.  An update with a ``stretch`` asks in each instance
+    whether its element lies there.
     """
 
     name: str
@@ -171,6 +185,7 @@ class ScopStatement:
     tile_rank: int = 0
     renumbered: tuple[tuple[str, Expr], ...] = ()
     atomic: bool = False
+    stretch: Stretch | None = None
 
     @property
     def reported(self) -> tuple[tuple[str, Expr], ...]:

@@ -19,6 +19,9 @@ from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Read, Unary, d
 from tcomp.loops.indexing import Ranges, step_of
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, substitute, variables
 
+MOST_BYTES = 512
+"""What a thread loads in front of a loop at most: half of its registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -44,7 +47,8 @@ def read_together(writer: KernelWriter, node: For, ranges: Ranges) -> list[Gathe
         for read in _unconditional(writer.statements[execute.statement].value):
             if read.tensor in written or not _lies_in_memory(writer, execute, read):
                 continue
-            if not pieces_of(elements * writer.plan.scop.storages[read.tensor].dtype.itemsize):
+            bytes_there = elements * writer.plan.scop.storages[read.tensor].dtype.itemsize
+            if bytes_there > MOST_BYTES or not pieces_of(bytes_there):
                 continue
             address = _address(writer, execute, read, inner)
             if not all(name.isidentifier() for name in variables(address)):

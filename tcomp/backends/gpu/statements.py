@@ -6,6 +6,7 @@ from tcomp.backends.dialect import bare, combine, load, store
 from tcomp.backends.gpu.words.atomics import atomic_name
 from tcomp.backends.gpu.words.spelling import DeviceSpeller, UsedIndices, expression_text
 from tcomp.backends.gpu.writer import KernelWriter
+from tcomp.backends.stretches import PLACE, sent
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast, Expr, Select
 from tcomp.loops.indexing import Ranges
@@ -82,6 +83,8 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
     statement = writer.statements[node.statement]
     own = speller(writer, node, ranges)
     dtype = writer.plan.scop.storages[statement.target].dtype
+    way = sent(statement, own)
+    own = own if way is None else way.speller
     target = writer.redirected.get(statement.name) or own.target(statement.target, statement.subscripts)
     rounded_anyhow = statement.kind != "update" and not statement.scatters
     value = own.value(_before_memory_rounds(statement.value, dtype) if rounded_anyhow else statement.value)
@@ -90,24 +93,26 @@ def execute(writer: KernelWriter, node: Execute, depth: int, ranges: Ranges) -> 
         arms = (choice.condition, choice.then, choice.otherwise)
         value = f"tc_choose({', '.join(bare(own.value(arm)) for arm in arms)})"
     asked = ranges_of(statement.value) if statement.scatters else ()
-    inside = " && ".join(map(own.value, asked))
-    if asked:
-        # What is outside of a range has no place to go to.
+    inside = way.inside if way is not None else " && ".join(map(own.value, asked))
+    if inside:
+        # What is outside of a range, or of a stretch, has no place to go to.
         value = own.value(inside_ranges(statement.value))
         writer.put(depth, "{")
         for name, argument in named_indices(writer, own).items():
             writer.put(depth + 1, f"const {writer.dialect.index} {name} = {expression_text(argument, ranges)};")
+        if way is not None:
+            writer.put(depth + 1, f"const {writer.dialect.index} {PLACE} = {bare(way.place)};")
         writer.put(depth + 1, f"if ({inside}) {{")
     if statement.kind == "update" and statement.atomic:
         assert statement.reduction is not None
         done = f"{atomic_name(statement.reduction, dtype)}(&{target}, {bare(value)});"
-        _put_instance(writer, depth, own, done, statement.name, bool(asked))
+        _put_instance(writer, depth, own, done, statement.name, bool(inside))
         return
     if statement.kind == "update":
         assert statement.reduction is not None
         value = combine(statement.reduction, load(target, dtype, writer.dialect), value, dtype)
     stored = store(bare(value), dtype, writer.dialect)
-    _put_instance(writer, depth, own, assignment(target, stored), statement.name, bool(asked))
+    _put_instance(writer, depth, own, assignment(target, stored), statement.name, bool(inside))
 
 
 def _put_instance(

@@ -9,6 +9,7 @@ from tcomp.backends.c.vectors.values import computed_type
 from tcomp.backends.c.vectors.widening import NARROWED
 from tcomp.backends.dialect import combine, load, store
 from tcomp.backends.spelling import Speller, loop_text
+from tcomp.backends.stretches import PLACE, sent
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Cast
 from tcomp.loops.ir import Execute, Operation
@@ -30,6 +31,11 @@ def executed(node: Execute, scop: Scop, speller_of: Callable[[str, dict[str, str
             text = f"i_{index}"
         bound[index] = text
     speller = speller_of(statement.name, bound)
+    inside = ""
+    way = sent(statement, speller)
+    if way is not None:
+        declared.append(f"const long {PLACE} = {way.place};")
+        inside, speller = f"if ({way.inside}) ", way.speller
     dtype = scop.storages[statement.target].dtype
     target = speller.written(statement.target, statement.subscripts)
     expr, asked = statement.value, ""
@@ -45,5 +51,5 @@ def executed(node: Execute, scop: Scop, speller_of: Callable[[str, dict[str, str
         if statement.reduction is not None:
             value = combine(statement.reduction, load(target, dtype), value, dtype)
         text = f"{target} = {store(value, dtype)};"
-    text = f"{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{text}"
+    text = f"{inside}{'if (' * bool(asked)}{asked}{') ' * bool(asked)}{text}"
     return f"{{ {' '.join(declared)} {text} }}" if declared else text

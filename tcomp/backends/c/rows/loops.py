@@ -23,9 +23,11 @@ from tcomp.backends.c.rows.searches import search_of
 from tcomp.backends.c.rows.short import ShortRows
 from tcomp.backends.c.rows.steady import steady_values
 from tcomp.backends.c.rows.streaming import StreamedRow, streamed_statements
+from tcomp.backends.c.rows.sweeping import sweep_of
 from tcomp.backends.c.vectors.values import moves_target
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, bare, mangle
 from tcomp.backends.spelling import Gather, Speller, loop_text
+from tcomp.backends.stretches import PLACE, chosen, sent
 from tcomp.grammar.tree.function import Cast, Expr, Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expr
 from tcomp.loops.indexing import constant_extent
@@ -104,6 +106,9 @@ class RowLoops:
 
     def lines(self, loop: For) -> list[str] | None:
         """The C text of short rows, or of an innermost loop; None for any other loop."""
+        sweep = sweep_of(loop, self.scop, self._spell_anew)
+        if sweep is not None:
+            return [*sweep.lines()]
         tile = self._short_rows(loop) or self._row_folds(loop)
         if tile is not None:
             return tile
@@ -389,9 +394,15 @@ class RowLoops:
             text = self._speller(statement, first).gathered(gather.tensor, gather.dimension, gather.subscript)
             lines.append(f"  const long steady{number} = {text};")
             self.known = {**self.known, gather: f"steady{number}"}
+        stretch, behind = statement.stretch, ["}"]
+        if stretch is not None and chosen(statement, stretch) in gathers and stretch.index not in moving:
+            way = sent(statement, self._speller(statement, first))
+            assert way is not None
+            lines += [f"  const long {PLACE} = {way.place};", f"  if ({way.inside}) {{"]
+            self.known, behind = way.speller.known, ["}", "}"]
         lines += ["  " + line for line in inner(loop, call)]
         self.known = before
-        return [*lines, "}"]
+        return [*lines, *behind]
 
     def _in_register(self, statement: ScopStatement) -> bool:
         return self._is_register(statement.target)
