@@ -16,6 +16,7 @@ from tcomp.mapping.cpu.fusion import cpu_tiling
 from tcomp.mapping.cpu.nests import nest_clusters
 from tcomp.mapping.cpu.packing import pack_panels
 from tcomp.mapping.cpu.rescaling import rescale_weights
+from tcomp.mapping.cpu.seeking import seek_in_parts
 from tcomp.mapping.cpu.sharing import share_reductions
 from tcomp.mapping.fusion.distributing import distribute_terms
 from tcomp.mapping.fusion.groups import fuse
@@ -68,6 +69,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("rescale", rescale_weights, plants=True),
+        Pass("seek", seek_in_parts, plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),

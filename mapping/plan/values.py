@@ -133,6 +133,18 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Sought:
+    """A search for the place of an extremum that asks one of so many ``parts`` of a row.
+
+    What these reduce to is in a ``storage``.
+    """
+
+    statement: str
+    parts: int
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parted:
     """A cumulative reduction in parts of so many ``steps``, and the ``storages`` by which parts know of each other."""
 
@@ -374,10 +386,10 @@ class Plan:
     indices of the copy; after that ``merged`` names statements with two indices of each that became one
     (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
     (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
-    (``fusion/inlining.py``), ``parted`` are cumulative reductions in parts (``tiles/scanparts.py``).  What is in
-    ``stored`` must go through global memory; ``apart``
-    names updates whose sums have a storage of their own (``tiles/apart.py``), ``kept`` what statements read from a
-    temporary that is filled ahead of them (``fusion/keeping.py``).  On a GPU ``phases`` and ``dealt``
+    (``fusion/inlining.py``), ``sought`` are searches that ask one part of a row (``cpu/seeking.py``), ``parted``
+    cumulative reductions in parts (``tiles/scanparts.py``).  What is in ``stored`` must go through global memory;
+    ``apart`` names updates whose sums have a storage of their own (``tiles/apart.py``), ``kept`` what statements read
+    from a temporary that is filled ahead of them (``fusion/keeping.py``).  On a GPU ``phases`` and ``dealt``
     say how work is dealt to threads, ``copies`` what is fetched into shared memory, ``pipelines`` at which phases
     that is asynchronous, and ``barriers`` at the entry of which marks threads wait: for their "block" or their
     "warp"; ``orders`` has, by the number of a group, how many rows of its tiles blocks take together, ``persistent``
@@ -401,6 +413,7 @@ class Plan:
     inlined: tuple[str, ...] = ()
     rescaled: tuple[Rescaled, ...] = ()
     parted: tuple[Parted, ...] = ()
+    sought: tuple[Sought, ...] = ()
     stored: frozenset[str] = frozenset()
     apart: tuple[str, ...] = ()
     kept: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -411,6 +424,11 @@ class Plan:
     orders: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     persistent: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+
+    @property
+    def searched(self) -> frozenset[str]:
+        """The storages of what parts of rows reduce to in which a place is sought."""
+        return frozenset(one.storage for one in self.sought)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self.tree))}</pre>"

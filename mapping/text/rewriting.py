@@ -5,12 +5,13 @@ from __future__ import annotations
 import islpy as isl
 
 from tcomp.errors import PlanError
+from tcomp.mapping.cpu.seeking import search_of, sought
 from tcomp.mapping.fusion.distributing import can_distribute, distributed
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.outlining import can_outline, outlined
-from tcomp.mapping.plan.values import Parted, Plan, Rescaled, Swept
+from tcomp.mapping.plan.values import Parted, Plan, Rescaled, Sought, Swept
 from tcomp.mapping.rescaling.inturn import Running
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.running import can_run, running
@@ -56,6 +57,11 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     for row in source.rows("rescaled"):
         scop, family = _rescaled(scop, row)
         families.append(family)
+    searches = list[Sought]()
+    for row in source.rows("sought"):
+        scop, search = _sought(scop, row)
+        searches.append(search)
+        stored.add(search.storage)
     scans = list[Parted]()
     for row in source.rows("parted"):
         scop, one = _parted(scop, row)
@@ -75,7 +81,7 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     return Plan(
         scop, scop, tree, (), atomic=tuple(atomic), swept=tuple(sweeps), distributed=tuple(terms),
         unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
-        rescaled=tuple(families), parted=tuple(scans), stored=frozenset(stored),
+        rescaled=tuple(families), sought=tuple(searches), parted=tuple(scans), stored=frozenset(stored),
         apart=tuple(apart), kept=tuple(rows),
     )  # fmt: skip
 
@@ -158,6 +164,15 @@ def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
 def _in_turns(name: str, steps: int, made: Running, row: Row, *, summed: bool) -> Rescaled:
     carried = tuple(made.carried.items())
     return Rescaled(name, steps, frozenset(), made.inside, made.last, carried, row.number("row", 0), summed)
+
+
+def _sought(scop: Scop, row: Row) -> tuple[Scop, Sought]:
+    name, parts = row.text("statement"), row.number("parts")
+    search = search_of(scop, name) if name in scop.by_name else None
+    if search is None or not 2 <= parts <= search.length:
+        raise PlanError(f"{row.where}: {name} is no search for the place of an extremum in so many parts")
+    made, storage = sought(scop, search, parts)
+    return made, Sought(name, parts, storage)
 
 
 def _parted(scop: Scop, row: Row) -> tuple[Scop, Parted]:

@@ -43,7 +43,7 @@ def split_clusters(plan: Plan, parts_of: Callable[[Scop, Cluster], int], apart: 
             stored.add(storage)
     if not stored:
         return plan
-    return replace(scheduled_anew(plan, scop), stored=frozenset(stored))
+    return replace(scheduled_anew(plan, scop), stored=plan.stored | stored)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False)
     positions = range(statement.coordinates, len(statement.indices))
     position = max(positions, key=lambda p: sizes[p])
     first = statement.domain.dim_min_val(position).to_python()
-    own = _Split(statement, position, _steps_of_a_part(sizes[position], parts), first)
+    own = _Split(statement, position, steps_of_a_part(sizes[position], parts), first)
     accumulator = scop.storages[statement.target]
     count = -(-sizes[position] // own.steps)
     box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
@@ -118,7 +118,7 @@ def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False)
     ), name
 
 
-def _steps_of_a_part(steps: int, parts: int) -> int:
+def steps_of_a_part(steps: int, parts: int) -> int:
     """Steps that each part but the last has: whole tiles of steps where that makes no fewer parts."""
     even = -(-steps // parts)
     whole = even + -even % PART_MULTIPLE

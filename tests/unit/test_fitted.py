@@ -34,7 +34,7 @@ PRESCRIBED = {
     "formats of numbers and of text": "_EXPONENTS LONGEST_COMMENT LONGEST_LINE",
     "workarounds for gcc": "_DEEP",
     "what CUDA promises": "BLOCKS_RESIDENT",
-    "units": "_FLOAT DIRECT",
+    "units": "_FLOAT DIRECT WORD_BITS",
     "pieces that stay in any cache": "_FILTERS",
     "how much text a program may become": "MOST_TURNS MOST_PIECES",
 }

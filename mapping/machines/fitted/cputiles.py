@@ -423,3 +423,26 @@ class Sharing:
 
 
 SHARING = Sharing()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Seeking:
+    """When the place of an extremum is sought in one part of a row."""
+
+    steps: int = fitted(
+        32768,
+        "steps",
+        "Those of a part, which is read a second time.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
+    least_parts: int = fitted(
+        8,
+        "parts",
+        "Shorter rows are read again up to the place, while they are near.",
+        machine=NOT_RECORDED,
+        how="chosen, not measured",
+    )
+
+
+SEEKING = Seeking()

@@ -18,9 +18,7 @@ from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.grammar.tree.function import Binary, Call, Cast, Expr, Read, Unary, depends_on_data
 from tcomp.loops.indexing import Ranges, step_of
 from tcomp.loops.ir import Execute, For, LoopExpr, Number, Operation, substitute, variables
-
-MOST_BYTES = 512
-"""What a thread loads in front of a loop at most: half of its registers."""
+from tcomp.mapping.machines.gpu import MOST_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,8 @@ def read_together(writer: KernelWriter, node: For, ranges: Ranges) -> list[Gathe
             if read.tensor in written or not _lies_in_memory(writer, execute, read):
                 continue
             bytes_there = elements * writer.plan.scop.storages[read.tensor].dtype.itemsize
-            if bytes_there > MOST_BYTES or not pieces_of(bytes_there):
+            # Half of the registers of a thread.
+            if bytes_there > 2 * MOST_REGISTERS or not pieces_of(bytes_there):
                 continue
             address = _address(writer, execute, read, inner)
             if not all(name.isidentifier() for name in variables(address)):

@@ -16,7 +16,7 @@ from tcomp.grammar.tree.function import Index, walk
 from tcomp.loops.ir import Execute, For, LoopExpr, Operation, Variable, substitute, variables
 from tcomp.model.scop import Scop, ScopStatement, Stretch
 
-BLOCK = 32
+WORD_BITS = 32
 """Instances that are asked together: the bits of a word."""
 
 
@@ -36,13 +36,13 @@ class Sweep:
         yield "{"
         yield f"  const long tc_low = {self._at(Variable(i)).subscript(first_of(self.statement, self.stretch))};"
         yield f"  long {i} = {loop_text(self.loop.lower)};"
-        yield f"  for (; {i} + {BLOCK} <= {upper}; {i} += {BLOCK}) {{"
+        yield f"  for (; {i} + {WORD_BITS} <= {upper}; {i} += {WORD_BITS}) {{"
         yield "    unsigned int tc_own = 0, tc_out = 0;"
-        yield f"    for (int l = 0; l < {BLOCK}; l++) {{"
+        yield f"    for (int l = 0; l < {WORD_BITS}; l++) {{"
         yield from ("      " + line for line in self._asked())
         yield "    }"
         yield "    if (__builtin_expect(tc_out, 0))"
-        yield f"      for (int l = 0; l < {BLOCK}; l++) (void){self._checked(self._behind('l'))};"
+        yield f"      for (int l = 0; l < {WORD_BITS}; l++) (void){self._checked(self._behind('l'))};"
         yield "    for (; tc_own; tc_own &= tc_own - 1) {"
         yield "      const long tc_one = __builtin_ctz(tc_own);"
         yield from ("      " + line for line in self._run(self._behind("tc_one"), self._place(self._behind("tc_one"))))
