@@ -69,7 +69,7 @@ class Checker:
     def _expanded(self, item: syntax.Statement) -> tuple[tuple[syntax.Statement, ...], Report]:
         """What a statement stands for, and where errors in that go: nowhere, if the statement is wrong already."""
         errors = len(self.report.errors)
-        items = self._places.expanded(item) if is_place(item) else (item,)
+        items = self._places.expanded(item, self._steps) if is_place(item) else (item,)
         items = tuple(each for one in items for each in self._scatters.expanded(one, self._steps))
         items = tuple(each for one in items for each in self._rows.expanded(one))
         return items, self.report if len(self.report.errors) == errors else Report(self.report.source)

@@ -44,10 +44,13 @@ class Places:
         self.report = report
         self._words: set[str] = set()
 
-    def expanded(self, statement: Statement) -> tuple[Statement, ...]:
-        """What a statement with one of ``PLACES`` stands for; itself, with a reduction, where something is wrong."""
+    def expanded(self, statement: Statement, steps: frozenset[str] = frozenset()) -> tuple[Statement, ...]:
+        """What a statement with one of ``PLACES`` stands for; itself, with a reduction, where something is wrong.
+
+        ``steps`` are the indices of the blocks around it, over which nothing is sought.
+        """
         reduction = PLACES[statement.operator]
-        reduced = self._reduced(statement)
+        reduced = tuple(name for name in self._reduced(statement) if name not in steps)
         if not self._is_right(statement, reduced):
             failed = replace(statement, operator=f"{reduction}=!", others=())
             self.environment.misdirected = True

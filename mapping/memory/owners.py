@@ -115,7 +115,7 @@ def owned_alike(plan: Plan, storage: str, statements: list[ScopStatement]) -> Ow
     for statement in statements:
         if statement.target == storage:
             seen.add(ownership(plan, statement, statement.subscripts, folded))
-        for e in walk(statement.value):
+        for e in (e for expr in (statement.value, *statement.subscripts) for e in walk(expr)):
             if isinstance(e, Read) and e.tensor == storage:
                 if e.boundary is not None:
                     seen.add(None)

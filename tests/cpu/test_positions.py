@@ -124,3 +124,25 @@ def test_inside_calls_and_batches() -> None:
     X = rows("float")
     assert ops.f(X[0]) == X[0].max()
     np.testing.assert_array_equal(ops.where_largest.batched((0,))(X), X.argmax(1))
+
+
+LU = """def lu(double(N,N) M) -> (double(N,N) A, int32(N) rows) {
+    A(i,j) = M(i,j)
+    rows(i) = i where i in 0:N
+    for k in 0:N {
+        p argmax=! abs(A(i,k)) where i in k:N
+        B(i,j) = A(i == k ? p : (i == p ? k : i), j) where i in 0:N, j in 0:N
+        q(i) = rows(i == k ? p : (i == p ? k : i)) where i in 0:N
+        rows(i) = q(i)
+        C(i,j) = i > k && j == k ? B(i,j) / B(k,k) : B(i,j) where i in 0:N, j in 0:N
+        A(i,j) = i > k && j > k ? C(i,j) - C(i,k) * C(k,j) : C(i,j) where i in 0:N, j in 0:N
+    }
+}"""
+
+
+def test_nothing_is_sought_over_the_steps_of_a_block() -> None:
+    m = np.random.default_rng(0).integers(-9, 10, (7, 7)) + 0.5 * np.eye(7)
+    found, rows = tc.define(LU).lu(m)
+    lower, upper = np.tril(found, -1) + np.eye(7), np.triu(found)
+    np.testing.assert_allclose(lower @ upper, m[rows], atol=1e-12)
+    assert np.abs(lower).max() <= 1

@@ -160,3 +160,24 @@ def test_shares_of_rows_and_of_what_is_there() -> None:
     kernel = f.compile(v, places % 3)
     assert "S1s" in kernel.compilation.scop.by_name
     np.testing.assert_array_equal(kernel(v, places % 3), f.reference(v, places % 3))
+
+
+@NEEDS_COMPILER
+def test_another_thread_computes_where_a_value_goes() -> None:
+    ops = tc.define("""
+def xor_convolution(float(N) a, float(N) b) -> (float(N) c) {
+    p(i,j) = i ^ j where i in 0:N, j in 0:N
+    c(p(i,j)) +=! a(i) * b(j)
+}
+def spread(float(N,D) X) -> (float(N,D) Y) {
+    m(n) max=! X(n,d)
+    k(n) argmax=! X(n,d)
+    Y(n,d) = 0.0 where n in 0:N, d in 0:D
+    Y(n,k(n)) += m(n)
+}""")
+    a, b = np.random.default_rng(0).integers(-4, 5, (2, 8)).astype(np.float32)
+    expected = [sum(a[i] * b[i ^ k] for i in range(8)) for k in range(8)]
+    np.testing.assert_array_equal(ops.xor_convolution(a, b, target="simulator"), expected)
+    x = np.random.default_rng(1).integers(0, 9, (5, 12)).astype(np.float32)
+    first = np.arange(12) == x.argmax(1)[:, None]
+    np.testing.assert_array_equal(ops.spread(x, target="simulator"), np.where(first, x.max(1)[:, None], 0))
