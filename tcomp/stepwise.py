@@ -12,7 +12,7 @@ import islpy as isl
 
 from tcomp.backends.source import Source
 from tcomp.driver import Announce, Backend, Compilation, Trace, complete, nest_of, prove_last, run_passes
-from tcomp.errors import CompileError, Diagnostic, PlanError
+from tcomp.errors import CompileError, Diagnostic, PlanError, ShapeError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
@@ -84,7 +84,7 @@ class StepwiseCompilation(Compilation):
     pieces: Pieces
     made: tuple[MadePiece, ...]
     cutter: Cutter
-    waves: Wavefronts | None
+    waves: tuple[Wavefronts, ...]
 
     @property
     def parts(self) -> tuple[tuple[str, Plan, str], ...]:
@@ -221,7 +221,7 @@ def _cut(
     wavefronts: bool,
     launched: bool,
     exact: bool,
-) -> tuple[Cutter, Pieces, Wavefronts | None]:
+) -> tuple[Cutter, Pieces, tuple[Wavefronts, ...]]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
     Blocks that are running reductions are reductions first, sums of floats unless they are to be ``exact``.
@@ -232,23 +232,29 @@ def _cut(
     while (running := as_reductions(function, ranges, not exact)) is not None:
         function, ranges = running.after, infer(running.after, sizes.values)
         prove_running(running, ranges)
-    waves = in_wavefronts(function, ranges, launched) if wavefronts else None
-    if waves is not None:
-        function, ranges = waves.after, infer(waves.after, sizes.values)
-        prove_wavefronts(waves, ranges)
+    found: list[Wavefronts] = []
+    while wavefronts and (waves := in_wavefronts(function, ranges, launched)) is not None:
+        try:
+            after = infer(waves.after, sizes.values)
+        except ShapeError:
+            break  # many statements in waves may be too much for isl
+        prove_wavefronts(waves, after)
+        function, ranges = waves.after, after
+        found.append(waves)
+    fronts = tuple(found)
     cutter = Cutter(function, sizes, ranges)
     pieces = folded(cutter.cut())
     if room is None or (not worth_tiles(pieces, room) if shapes is None else not shapes):
-        return cutter, pieces, waves
+        return cutter, pieces, fronts
     tiled = time_tiled(cutter, pieces, room, shapes)
     if _tiles_in(tiled) and count in (None, len(tiled.pieces)):
-        return cutter, tiled, waves
+        return cutter, tiled, fronts
     other = with_tensors_between(function)
     own = Cutter(other, sizes, infer(other, sizes.values), kept=True)
-    found = time_tiled(own, folded(own.cut()), room, shapes)
-    if _tiles_in(found) and count in (None, len(found.pieces)):
-        return own, found, waves
-    return cutter, tiled, waves
+    apart = time_tiled(own, folded(own.cut()), room, shapes)
+    if _tiles_in(apart) and count in (None, len(apart.pieces)):
+        return own, apart, fronts
+    return cutter, tiled, fronts
 
 
 def _tiles_in(pieces: Pieces) -> bool:

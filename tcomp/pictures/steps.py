@@ -77,8 +77,7 @@ class Steps:
         self.body = compilation.pieces.body
         self.function, self.ranges = compilation.cutter.function, compilation.cutter.ranges
         self.fronts: dict[str, _Front] = {}
-        if compilation.waves is not None:
-            waves = compilation.waves
+        for waves in compilation.waves:
             for n in waves.statements:
                 wave, column = (f.statements[n].steps[-1].index for f in (waves.after, waves.before))
                 self.fronts[wave] = _Front(column, waves.slope)

@@ -172,6 +172,31 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 3},
     ),
+    "sweeps of two states, and what is between them": (
+        (
+            "def f(double(N,M) C, double(N,M) P) -> (D, E) { D(i,j) = P(i,j)  E(i,j) = C(i,j) * P(i,j)"
+            " for t in 0:2 { for i in 1:N { for j in 1:M {"
+            " D(i,j) = D(i-1,j) * E(i,j-1) + C(i,j) * D(i,j) + E(i,j)"
+            "  E(i,j) = D(i,j) * E(i-1,j-1) + sin(D(i,j-1)) + cos(D(i,j-1)) * D(i,j-1) } }"
+            " D(i,j) = D(i,j) * P(i,j) } }"
+        ),
+        {"N": 4, "M": 3},
+    ),
+    "a sweep over columns, and what it reads on all sides": (
+        (
+            "def f(double(N,M) C) -> (D) { D(j,i) = C(i,j) for i in 1:N-1 { for j in 1:M-2 {"
+            " D(j,i) = D(j-1,i-1) * D(j+1,i) + D(j+2,i-1) * D(j,i+1) - D(j,i) * C(i,j) } } }"
+        ),
+        {"N": 4, "M": 6},
+    ),
+    "a sweep with choices": (
+        (
+            "def f(double(N,M) C) -> (S) { for i in 0:N { for j in 0:M {"
+            " S(i,j) = C(i,j) + 0.5 * (i == 0 ? C(0,0) : S(i-1,j)) * (j == 0 ? 1.0 : S(i,j-1))"
+            " + (i > 1 && j > 0 ? S(i-2,j-1) * S(i-2,j-1) : 0.0) } } }"
+        ),
+        {"N": 3, "M": 3},
+    ),
     "an element that is sought": (
         (
             "def f(double(N) X) -> (S) { S(i) = X(i)"
@@ -215,6 +240,15 @@ def test_programs(name: str) -> None:
 def test_the_text_is_the_textbooks_sweep_backwards() -> None:
     f = tc.define("def f(float(T) X, float a) -> (S) { for t in 0:T { S(t) = X(t) + (t == 0 ? 0.0 : a * S(t-1)) } }").f
     assert "all_d_S(T - 1 - t) = d_S(T - 1 - t) + (0 < t ? all_d_S(T - t) * a : 0.0)" in f.gradient().text
+
+
+@pytest.mark.parametrize(("n", "steps"), [(0, 1), (1, 1), (2, 2), (3, 0)])
+def test_sweeps_over_nothing(n: int, steps: int) -> None:
+    text = """def f(double(N,N) X, const int T) -> (A) { A(i,j) = X(i,j)
+        for t in 0:T { for i in 1:N-1 { for j in 1:N-2 { A(i,j) = A(i-1,j) * A(i,j) + A(i,j+1) * X(i,j) } } } }"""
+    f = tc.define(text).f
+    assert "given_all_d_A" in f.gradient().text
+    assert check(f, {"N": n, "T": steps}, 1).kind == "passed"
 
 
 def test_kernels_beside_torch() -> None:

@@ -112,6 +112,26 @@ def test_short_blocks_and_no_fusion_leave_blocks_as_they_are(monkeypatch: pytest
     assert made_of(SEIDEL, N=6, T=2) is None
 
 
+def test_gradients_run_along_wavefronts_too() -> None:
+    back = tc.define(SEIDEL).seidel_2d.gradient()
+    made = made_of(back.text, N=9, T=2)
+    assert made is not None and made.slope == 2
+    A = np.random.default_rng(0).random((9, 9))
+    np.testing.assert_allclose(back(A, 2, A), back.backward.reference(2, A), rtol=1e-13)
+
+
+def test_several_blocks_and_updates() -> None:
+    text = """def f(int32(N,M) X) -> (A, int32(N,M) B) {
+      A(i,j) = X(i,j)  B(i,j) = 0 where i in 0:N, j in 0:M
+      for i in 1:N { for j in 1:M { A(i,j) += A(i-1,j) + A(i,j-1)  B(i-1,j) += A(i,j) - X(i,j) } }
+      for i in 1:N { for j in 1:M { B(i,j) = B(i-1,j-1) - A(i,j) } }
+    }"""
+    f, X = tc.define(text).f, np.random.default_rng(1).integers(-9, 9, (7, 8)).astype(np.int32)
+    assert len(f.compile(X).compilation.waves) == 2
+    for own, other in zip(f(X), f.reference(X), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
 def test_wrong_fronts_are_refused() -> None:
     made = made_of(SEIDEL, N=7, T=2)
     assert made is not None

@@ -9,34 +9,33 @@ The method is that of stores and restores in Griewank and Walther, "Evaluating D
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tcomp.derivatives.derivation import Derivative, chosen_inputs, dependent_ranges, statement_of
 from tcomp.derivatives.expressions import Adjoint
-from tcomp.derivatives.gathering.folds import FOLDS, read_inside
+from tcomp.derivatives.gathering.folds import FOLDS
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, rigid_indices
 from tcomp.derivatives.saving import check_save
-from tcomp.derivatives.steps.inplace import InPlace, moved_by, reads_its_target
-from tcomp.derivatives.steps.intervals import interval, lies_in, may_stand_left
+from tcomp.derivatives.steps.inplace import moved_by, reads_its_target
 from tcomp.derivatives.steps.nests import Item, mentioned, statements_in
+from tcomp.derivatives.steps.sweeps import sweeps_of
+from tcomp.derivatives.steps.swept import Swept
 from tcomp.derivatives.text import (
     ZERO,
     Expr,
-    conjunction,
     element,
     name,
     names_in,
     product,
-    range_text,
-    shortest,
-    total,
 )
 from tcomp.derivatives.versions import are_disjoint, tensors_read, writes_all
 from tcomp.derivatives.wish import Wish
 from tcomp.grammar.ranges.linear import linear
+from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function, Index, Statement, walk
+from tcomp.grammar.tree.function import Expr as FunctionExpr
+from tcomp.grammar.tree.function import Function, Index, Read, Statement, walk
 
 
 def gradient_in_place(function: Function, wish: Wish) -> Derivative:
@@ -51,11 +50,7 @@ def gradient_in_place(function: Function, wish: Wish) -> Derivative:
     return _Backwards(function, chosen, wish.ties, wish.without).run(wish.name or f"{function.name}_grad")
 
 
-_Target = tuple[str, tuple[Expr, ...]]
-"""An adjoint and the subscripts of one of its elements."""
-
-
-class _Backwards(InPlace):
+class _Backwards(Swept):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str, without: Collection[str]) -> None:
         super().__init__(function, wrt, ties)
         self.results = {t.name: t for t in function.outputs if t.dtype.is_float}
@@ -63,15 +58,18 @@ class _Backwards(InPlace):
         self.cotangents = {t: self.fresh(f"d_{t}") for t in given}
         self.gradients = {t: self.fresh(f"d_{t}") for t in wrt}
         useful = self._useful(given)
-        self.adjoints: dict[str, str] = {}
         for tensor in function.tensors:
             if tensor in self.moving & useful:
                 self.adjoints[tensor] = self._adjoint(tensor)
-        self.undone = {p: list(self._undo(p)) for p in range(len(function.statements))}
+        self.sweeps |= {p: sweep for sweep in sweeps_of(function, self.adjoints) for p in sweep.positions}
+        others = (p for p in range(len(function.statements)) if p not in self.sweeps)
+        self.undone |= {p: list(self._undo(p)) for p in others}
+        for sweep in dict.fromkeys(self.sweeps.values()):
+            self.undone |= self.sweep(sweep)
         self.kept: dict[int, str] = {}
         read = {n for found in self.undone.values() for s in found for n in mentioned(s)}
         while True:
-            more = [p for p, s in enumerate(function.statements) if s.target in read and self._overwrites(p)]
+            more = [p for p, s in enumerate(function.statements) if s.target in read and self._is_lost(p)]
             if len(more) == len(self.kept):
                 break
             for position in (p for p in more if p not in self.kept):
@@ -101,7 +99,7 @@ class _Backwards(InPlace):
 
     def run(self, wanted: str) -> Derivative:
         back = self.nest(lambda p: [*self._put_back(p), *self.undone[p]], backwards=True)
-        begun = [self._first(tensor) for tensor in self.adjoints]
+        begun = [*(self._first(tensor) for tensor in self.adjoints), *self.nothing_given]
         ended = [self._ended(tensor) for tensor in self.wrt if self.adjoints.get(tensor) != self.gradients[tensor]]
         forward = self._forward({n for s in statements_in((*begun, *back, *ended)) for n in mentioned(s)})
         results = [self.parameter(self.inputs[n], self.gradients[n]) for n in self.wrt]
@@ -208,6 +206,35 @@ class _Backwards(InPlace):
             value = element(self.kept[position], kept)
             yield statement_of(self.function.statements[position].target, places, "=", value, ranges)
 
+    def _is_lost(self, position: int) -> bool:
+        """Whether a derivative may read what a statement overwrites."""
+        return self._overwrites(position) and any(self._reads_before(p, position) for p in self.undone)
+
+    def _reads_before(self, reader: int, writer: int) -> bool:
+        """Whether the derivative of a statement may read what another one, or itself in a later step, overwrites."""
+        statements = self.function.statements
+        one, other = statements[reader], statements[writer]
+        read = {n for s in self.undone[reader] for n in mentioned(s)}
+        if other.target not in read.union(*map(names_in, self.places(reader))):
+            return False
+        if not (one.steps and other.steps and one.steps[0].number == other.steps[0].number):
+            return reader <= writer
+        return not self._is_written_first(other.target, reader, writer)
+
+    def _is_written_first(self, tensor: str, reader: int, writer: int) -> bool:
+        """Whether each step writes one element, which others read in later steps only, or behind it in that step."""
+        one, other = self.function.statements[reader], self.function.statements[writer]
+        steps = [step.index for step in other.steps]
+        places = {s.name: d for d, s in enumerate(other.subscripts) if isinstance(s, Index)}
+        if one.steps != other.steps or not places.keys() >= set(steps) or one.reduction not in (None, "+"):
+            return False
+        for read in (e for x in one.expressions() for e in walk(x) if isinstance(e, Read) and e.tensor == tensor):
+            lags = [_lag(read.subscripts[places[step]], step) for step in steps]
+            first = next((lag for lag in lags if lag != 0), 0)
+            if read.boundary is not None or first is None or first < 0 or (first == 0 and reader <= writer):
+                return False
+        return True
+
     def _overwrites(self, position: int) -> bool:
         """Whether a statement may write what was written before: by another one, or by itself in an earlier step."""
         statement, function = self.function.statements[position], self.function
@@ -241,21 +268,39 @@ class _Backwards(InPlace):
             if self._is_read_before(position):
                 yield zero
             return
-        sums = self._sums(position, here)
+        sums = self.contributions(position, here)
         if sums.get((own, places)) == here and [target for target, _ in sums].count(own) == 1:
             del sums[own, places]  # `T(f) = T(f) + ..` leaves it as it is
-            yield from self._added(position, sums)
+            yield from self.added(position, sums)
+            return
+        if self._reads_others(position):
+            kept = sums.pop((own, places), None)
+            yield from self.added(position, sums)
+            if kept is not None or self._is_read_before(position):
+                yield zero if kept is None else replace(zero, value=kept)
             return
         outer = tuple(map(name, self.outer(position)))
         taken = self.new(f"taken_{own}", self.wide(statement.target))
         yield statement_of(taken, outer, "=", here, self.ranges(position, outer=True))
-        sums = self._sums(position, element(taken, outer))
+        sums = self.contributions(position, element(taken, outer))
         kept = sums.pop((own, places), None)
         if kept is None:
             yield zero
         elif kept != element(taken, outer):
             yield replace(zero, value=kept)
-        yield from self._added(position, sums)
+        yield from self.added(position, sums)
+
+    def _reads_others(self, position: int) -> bool:
+        """Whether a statement writes one element in a step, and all else that it reads of the tensor are other ones."""
+        statement = self.function.statements[position]
+        if self.outer(position) or statement.scatters:
+            return False
+        for read in (e for e in walk(statement.value) if isinstance(e, Read) and e.tensor == statement.target):
+            pairs = zip(read.subscripts, statement.subscripts, strict=True)
+            apart = [_difference(a, b) for a, b in pairs]
+            if read.boundary is not None or (any(d != 0 for d in apart) and not any(apart)):
+                return False
+        return True
 
     def _is_read_before(self, position: int) -> bool:
         """Whether an adjoint goes on behind a statement, towards the beginning of the def."""
@@ -320,7 +365,7 @@ class _Backwards(InPlace):
     def _pushed(self, position: int, seed: Expr, guards: tuple[Expr, ...] = ()) -> Iterator[syntax.Statement]:
         """What a statement adds to adjoints of what it reads, outside of blocks as sums over what reads an element."""
         if not self._is_plain(position):
-            yield from self._added(position, self._sums(position, seed, guards))
+            yield from self.added(position, self.contributions(position, seed, guards))
             return
         for adjoint in self.chain().push(self.function.statements[position].value, seed, guards):
             own, boundary = self.adjoints.get(adjoint.read.tensor), adjoint.read.boundary
@@ -331,31 +376,7 @@ class _Backwards(InPlace):
                 value = self.cast(part.value, adjoint.read.tensor, self.function.statements[position])
                 yield statement_of(own, part.subscripts, "+=", value, part.ranges)
             else:
-                yield from self._added(position, self._scattered(position, [adjoint]))
-
-    def _sums(self, position: int, seed: Expr, guards: tuple[Expr, ...] = ()) -> dict[_Target, Expr]:
-        return self._scattered(position, self.chain().push(self.function.statements[position].value, seed, guards))
-
-    def _scattered(self, position: int, adjoints: Iterable[Adjoint]) -> dict[_Target, Expr]:
-        """What is added to each element that is read."""
-        statement = self.function.statements[position]
-        sums: dict[_Target, Expr] = {}
-        for adjoint in adjoints:
-            own = self.adjoints.get(adjoint.read.tensor)
-            if own is None:
-                continue
-            subscripts, tests = self._inside(position, adjoint)
-            added = self.cast(adjoint.value, adjoint.read.tensor, statement)
-            for guard in reversed((*adjoint.guards, *tests)):
-                added = syntax.Conditional(guard, added, ZERO)
-            key = own, self.as_target(subscripts, statement)
-            sums[key] = total(sums[key], added) if key in sums else added
-        return sums
-
-    def _added(self, position: int, sums: Mapping[_Target, Expr]) -> Iterator[syntax.Statement]:
-        for (own, places), added in sums.items():
-            others = tuple(self.compared[n] for s in places for n in names_in(s) if n in self.compared)
-            yield statement_of(own, places, "+=", added, (*self.ranges(position), *others))
+                yield from self.added(position, self.scattered(position, [adjoint]))
 
     def _is_plain(self, position: int) -> bool:
         """Whether a statement stands outside of blocks, and sums end its ranges, so that reads can be solved."""
@@ -373,33 +394,22 @@ class _Backwards(InPlace):
         self.positive |= part.positive
         return part
 
-    def _inside(self, position: int, adjoint: Adjoint) -> tuple[tuple[Expr, ...], list[Expr]]:
-        """The subscripts of a read, inside its tensor wherever it reads, and what tells whether it does."""
-        boundary, box = adjoint.read.boundary, self.box(adjoint.read.tensor)
-        found: list[Expr] = []
-        tests: list[Expr] = []
-        pairs = zip(adjoint.read.subscripts, adjoint.subscripts, box, strict=True)
-        for own, subscript, span in pairs:
-            if not may_stand_left(own):
-                there = subscript
-                if boundary is not None and boundary.kind in FOLDS:
-                    there = read_inside(boundary.kind, subscript, span)
-                index = self.fresh("e")
-                self.compared[index] = range_text(index, span)
-                tests.append(syntax.Binary("==", there, name(index)))
-                found.append(name(index))
-                continue
-            reached = interval(own, self.spans[position])
-            if (not adjoint.guards and boundary is None) or lies_in(reached, span):
-                found.append(subscript)
-            elif boundary is not None and boundary.kind in FOLDS:
-                found.append(read_inside(boundary.kind, subscript, span))
-            else:
-                if boundary is not None:
-                    below = syntax.Binary("<=", span[0].syntax(), subscript)
-                    tests.append(conjunction([below, syntax.Binary("<=", subscript, span[1].syntax())]))
-                found.append(read_inside("repeat_edge", subscript, span))
-        return tuple(map(shortest, found)), tests
+
+def _difference(one: FunctionExpr, other: FunctionExpr) -> int | None:
+    """How far one subscript is behind another, if that is always the same."""
+    first, second = linear(one), linear(other)
+    if first is None or second is None:
+        return None
+    apart = first + second.scaled(Polynomial.of(-1))
+    return apart.constant.constant if not apart.terms else None
+
+
+def _lag(subscript: FunctionExpr, step: str) -> int | None:
+    """How many steps before a step a subscript is, if that is always the same."""
+    form = linear(subscript)
+    if form is None or form.terms != ((step, Polynomial.of(1)),):
+        return None
+    return (-form.constant).constant
 
 
 def _names_of_steps(item: Item) -> set[str]:

@@ -286,7 +286,12 @@ class InPlace(Derivation):
             body = self._nest(group, depth + 1, written, backwards)
             if body:
                 found.append(self._loop(around[0], group[0], body, backwards))
+            found += self.behind(group, depth) if backwards else ()
         return found
+
+    def behind(self, positions: Sequence[int], depth: int) -> Sequence[Item]:
+        """What follows on a block that runs backwards, which is so deep in others and has some statements."""
+        return ()
 
     def _loop(self, step: Step, position: int, body: Sequence[Item], backwards: bool) -> syntax.Loop:
         lower, upper = self.bounds_of(step, position)

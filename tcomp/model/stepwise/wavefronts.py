@@ -120,8 +120,9 @@ def _blocks(function: Function) -> Iterator[list[int]]:
 
 
 def _has_more(statement: Statement) -> bool:
+    """Whether a statement does more in a step than to write one element, or to combine it with a value."""
     steps = tuple(step.index for step in statement.steps)
-    return statement.reduction is not None or statement.scatters or statement.indices != steps or bool(statement.exists)
+    return statement.initialise or statement.scatters or statement.indices != steps or bool(statement.exists)
 
 
 def _bounds(statement: Statement, ranges: Ranges) -> tuple[tuple[int, int], tuple[int, int]] | None:
