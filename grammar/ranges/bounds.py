@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.errors import Diagnostic, Span
-from tcomp.grammar.ranges.accesses import Access, covered, fills_box
+from tcomp.grammar.ranges.accesses import Access, Guard, covered, fills_box
 from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
 from tcomp.grammar.ranges.domains import Box, StatementDomain
 from tcomp.grammar.ranges.products import bounds_of
@@ -71,6 +71,10 @@ class _Proof:
         self.mistakes: list[Diagnostic] = []
         self.writes: dict[str, list[_Write]] = {}
         self.inside: dict[str, list[_Write]] = {}
+        self.proved: set[tuple[object, ...]] = set()
+        """What was proved of reads of the statement at hand: derived ones have many that are alike."""
+        self.where: dict[Guard, isl.Set | None] = {}
+        self.instances: dict[tuple[Guard, ...], isl.Set] = {}
 
     def block(self, numbers: Sequence[int]) -> None:
         """Prove the statements of a block of steps, or one outside of all, and record what they write.
@@ -93,6 +97,7 @@ class _Proof:
     def _statement(self, number: int) -> None:
         """Prove the reads of one statement, then its write."""
         statement, domain = self.program.function.statements[number], self.program.domains[number]
+        self.proved, self.where, self.instances = set(), {}, {}
         if not domain.is_empty:
             for access in self.program.reads[number]:
                 if access.emitted:
@@ -158,13 +163,32 @@ class _Proof:
 
     def _instances(self, number: int, access: Access) -> isl.Set:
         """The instances of a statement that perform an access."""
-        points = self.program.domains[number].domain
-        for condition, truth in access.guards:
-            points = points.intersect(where_may_hold(condition, truth, points.get_space(), self.program.sizes))
+        telling = self._telling(number, access)
+        points = self.instances.get(telling)
+        if points is None:
+            points = self.program.domains[number].domain
+            for guard in telling:
+                points = points.intersect(self._where(number, guard))
+            self.instances[telling] = points
         return points
+
+    def _telling(self, number: int, access: Access) -> tuple[Guard, ...]:
+        """The guards of an access that say something of its instances."""
+        return tuple(guard for guard in dict.fromkeys(access.guards) if self._where(number, guard) is not None)
+
+    def _where(self, number: int, guard: Guard) -> isl.Set | None:
+        """Where a condition of a statement may hold, or not hold; None where it says nothing, as one of data."""
+        if guard not in self.where:
+            space = self.program.domains[number].domain.get_space()
+            held = where_may_hold(*guard, space, self.program.sizes)
+            self.where[guard] = None if held.plain_is_universe() else held
+        return self.where[guard]
 
     def _inside(self, number: int, access: Access, dimensions: list[int]) -> bool:
         """Exact check of the subscripts that interval arithmetic leaves in doubt; False where one is outside."""
+        key = ("inside", access.read.tensor, access.forms, self._telling(number, access))
+        if key in self.proved:
+            return True
         points = self._instances(number, access)
         if points.is_empty():
             return True
@@ -186,7 +210,10 @@ class _Proof:
                 self._misfit(number, access, f"{text} reaches {high} but {has}, {high - last} too far")
             else:
                 self._misfit(number, access, f"{text} starts at {low} but {has}, {first - low} too early")
-        return len(self.misfits) == before
+        if len(self.misfits) > before:
+            return False
+        self.proved.add(key)
+        return True
 
     def _computed(self, number: int, access: Access, dimension: int) -> None:
         """A subscript that is not affine: bounded by interval arithmetic, or checked at run time if it is indirect."""
@@ -211,12 +238,17 @@ class _Proof:
         tensor = access.read.tensor
         if tensor in self.given or self._is_written(tensor, footprint):
             return
+        key = ("written", tensor, access.read.boundary is not None, access.forms, footprint)
+        telling = self._telling(number, access)
+        if {(*key, ()), (*key, telling)} & self.proved:
+            return
         points = self._instances(number, access)
         if points.is_empty():
             return
         forms = (None,) * len(access.forms) if access.read.boundary is not None else access.forms
         missing = self._missing(number, tensor, self._map(points, forms, footprint).intersect_domain(points))
         if missing.is_empty():
+            self.proved.add((*key, telling))
             return
         text = text_of(self.program.function, access.read.span)
         self._unwritten_mistake(f"{text} reads", number, tensor, missing)
