@@ -488,9 +488,9 @@ class _Reverse(Reductions):
         own = self.adjoints[version.name]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         subscripts = self._as_handed_out(version, own, subscripts)
-        boxes = {own: box} | {
-            new: self.symbolic.boxes[old] for old, new in version.reads.items() if old in self.symbolic.boxes
-        }
+        boxes = {new: self.symbolic.boxes[old] for old, new in version.reads.items() if old in self.symbolic.boxes}
+        if not statement.steps:  # in blocks it is written at formulas of the step, and begins nowhere but there
+            boxes[own] = box
         outer = frozenset(set(statement.indices) - set(statement.reduction_indices))
         dependent = dependent_ranges(statement)
         seed, rigid = element(own, subscripts), rigid_indices(statement)

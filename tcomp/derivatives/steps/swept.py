@@ -9,7 +9,7 @@ from tcomp.derivatives.derivation import statement_of
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.steps.nests import Item, mentioned
 from tcomp.derivatives.steps.scatters import Scatters
-from tcomp.derivatives.steps.sweeps import Given, Sweep, count_of, shift_of, with_part
+from tcomp.derivatives.steps.sweeps import Given, Shift, Sweep, count_of, shift_of, with_part
 from tcomp.derivatives.text import SPELLINGS, ZERO, Expr, element, range_text, to_syntax, total
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Call, Function, Select, children
@@ -41,6 +41,7 @@ class Swept(Scatters):
         for position, own in taken.items():
             statement, arrays = statements[position], dict[tuple[Expr, str], str]()
             outside: list[Adjoint] = []
+            inside: dict[tuple[str, Shift], Expr] = {}
             for adjoint in self.chain().push(statement.value, element(own, here)):
                 tensor = adjoint.read.tensor
                 if tensor not in given:
@@ -51,13 +52,16 @@ class Swept(Scatters):
                 value = self.cast(adjoint.value, tensor, statement)
                 for guard in reversed(adjoint.guards):
                     value = syntax.Conditional(guard, value, ZERO)
-                key = value, self.wide(tensor)
-                if value == element(own, here) and key[1] == self.types[own]:
-                    arrays[key] = own
-                if key not in arrays:
-                    arrays[key] = self.new(f"given_{self.adjoints[tensor]}", key[1])
-                    parts[position].append(statement_of(arrays[key], here, "=", value, ()))
-                given[tensor].append(Given(arrays[key], shift, position))
+                key = tensor, shift
+                inside[key] = total(inside[key], value) if key in inside else value
+            for (tensor, shift), value in inside.items():
+                kind = self.wide(tensor)
+                if value == element(own, here) and kind == self.types[own]:
+                    arrays[value, kind] = own
+                if (value, kind) not in arrays:
+                    arrays[value, kind] = self.new(f"given_{self.adjoints[tensor]}", kind)
+                    parts[position].append(statement_of(arrays[value, kind], here, "=", value, ()))
+                given[tensor].append(Given(arrays[value, kind], shift, position))
             parts[position] += self.added(position, self.scattered(position, outside))
         kept = {part.array for own in given.values() for part in own}
         for tensor, position in sweep.writers.items():
