@@ -197,6 +197,22 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 3, "M": 3},
     ),
+    "names that are read many times, in a sweep": (
+        (
+            "def f(double(N,M) C) -> (L) { double(N+1,M+1) R(i,j) = 9.0 where i in 0:N+1, j in 0:M+1  R(0,0) = 0.0"
+            " for i in 1:N+1 { for j in 1:M+1 {"
+            " R(i,j) = C(i-1,j-1) + m - log(exp(m - R(i-1,j-1)) + exp(m - R(i-1,j)) + exp(m - R(i,j-1)))"
+            " where m = min(R(i-1,j-1), min(R(i-1,j), R(i,j-1))) } } L = R(N,M) }"
+        ),
+        {"N": 2, "M": 3},
+    ),
+    "steps from 1 on, over an input that is read before": (
+        (
+            "def f(double(N,K) E, double(K,K) T) -> (L) { a(k) = E(0,k)"
+            " for t in 1:N { s(k) +=! a(j) * T(j,k)  a(k) = s(k) + E(t,k) } L +=! a(k) * a(k) }"
+        ),
+        {"N": 3, "K": 2},
+    ),
     "an element that is sought": (
         (
             "def f(double(N) X) -> (S) { S(i) = X(i)"
@@ -249,6 +265,30 @@ def test_sweeps_over_nothing(n: int, steps: int) -> None:
     f = tc.define(text).f
     assert "given_all_d_A" in f.gradient().text
     assert check(f, {"N": n, "T": steps}, 1).kind == "passed"
+
+
+def test_names_that_are_read_many_times_are_gone_through_once() -> None:
+    """Alignments of a text with blanks, as a loss: the text of its gradient was too much for isl."""
+    torch = pytest.importorskip("torch")
+    text = """def ctc(double(N,C) P, int32(L) label) -> (loss) {
+        int32(2*L+1) e(s) = s % 2 == 0 ? 0 : label(s/2) where s in 0:2*L+1
+        A(s) = s < 2 ? P(0,e(s)) : -1e30 where s in 0:2*L+1
+        for t in 1:N {
+            A(s) = m + log(exp(A(s)-m) + exp(x-m) + exp(y-m)) + P(t,e(s))
+                where s in 0:2*L+1, x = (s > 0 ? A(s-1) : -1e30),
+                      y = (s > 1 && s % 2 == 1 ? (e(s) != e(s-2) ? A(s-2) : -1e30) : -1e30), m = max(A(s), max(x, y))
+        }
+        loss = -(m + log(exp(A(2*L)-m) + exp(A(2*L-1)-m))) where m = max(A(2*L), A(2*L-1))
+    }"""
+    f, rng = tc.define(text).ctc, np.random.default_rng(0)
+    P, label = torch.tensor(rng.random((5, 4)), requires_grad=True), np.array([2, 3], np.int32)
+    lengths = torch.tensor([5]), torch.tensor([2])
+    loss = torch.nn.functional.ctc_loss(P.log_softmax(1)[:, None], torch.tensor(label)[None], *lengths, reduction="sum")
+    (expected,) = torch.autograd.grad(loss, P)
+    scores = P.log_softmax(1)
+    d_scores = f.gradient(save=()).backward.reference(scores.detach().numpy(), label, 1.0)
+    (found,) = torch.autograd.grad(scores, P, torch.tensor(d_scores))
+    torch.testing.assert_close(found, expected)
 
 
 def test_kernels_beside_torch() -> None:
