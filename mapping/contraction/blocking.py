@@ -171,8 +171,13 @@ def steps_in_order(scop: Scop, cluster: Cluster, columns: Columns | None) -> lis
     return sorted(positions, key=lambda p: -abs(strides[p] or 0))
 
 
-def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, machine: Machine) -> Loads:
-    """What the panel of a contraction asks of a step; ``shared`` says whether all rows of a register tile use it."""
+def panel_loads(
+    scop: Scop, cluster: Cluster, columns: Columns, shared: bool, machine: Machine, row: int | None = None
+) -> Loads:
+    """What the operands of a contraction ask of a step.
+
+    ``shared`` says whether all rows of a register tile use the panel, ``row`` is the coordinate that they run over.
+    """
     itemsize = scop.storages[main_statement(scop, cluster).target].dtype.itemsize
     dot = dot_product(scop, cluster, columns, machine)
     if dot is not None:
@@ -181,7 +186,21 @@ def panel_loads(scop: Scop, cluster: Cluster, columns: Columns, shared: bool, ma
     aligned = _vectors_are_aligned(scop, cluster, columns, machine)
     depth = _panel_depth(scop, cluster, columns, machine)
     afar = is_near_for_few(scop, cluster, columns, machine)
-    return Loads(shared, itemsize, depth, aligned and not afar, beyond=columns.packed, afar=afar)
+    apart = 0 if row is None else _rows_apart(scop, cluster, columns, row)
+    return Loads(shared, itemsize, depth, aligned and not afar, beyond=columns.packed, afar=afar, apart=apart)
+
+
+def _rows_apart(scop: Scop, cluster: Cluster, columns: Columns, row: int) -> int:
+    """Bytes between what neighbouring rows read; 0 where they read a copy, or it is not known."""
+    main = main_statement(scop, cluster)
+    read = rows_of(main, columns)
+    if read is None or read.boundary is not None:
+        return 0
+    if steps_collide(scop, main, read, steps_in_order(scop, cluster, columns)):
+        return 0
+    index = main.indices[cluster.coordinates[main.name][row]]
+    apart = access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) or 0
+    return abs(apart) * scop.storages[read.tensor].dtype.itemsize
 
 
 def _vectors_are_aligned(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:

@@ -8,9 +8,10 @@ Quintana-Orti, "Analytical modeling is enough for high-performance BLIS", TOMS 2
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass
 
-from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+from tcomp.mapping.machines.cpu import LINE_BYTES, PAGE, Machine
 from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
 
 
@@ -42,7 +43,7 @@ class Loads:
     are ``aligned`` unless they may straddle lines of it.  So many columns lie in a ``line`` of the tensor that they are
     packed from, which should be read once; 0 where that does not matter.  ``beyond`` says that a vector may reach past
     the columns, so that a wide one serves columns that do not fill it.  ``afar`` says that columns come from far
-    away as they lie, with few rows to wait for them.
+    away as they lie, with few rows to wait for them.  Neighbouring rows read ``apart`` bytes from each other.
     """
 
     shared: bool
@@ -52,6 +53,7 @@ class Loads:
     line: int = 0
     beyond: bool = False
     afar: bool = False
+    apart: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -100,12 +102,25 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     if lines * loads.steps > REGISTER_TILES.nearest_share * machine.nearest_cache:
         whole = loads.aligned and lines * loads.steps > machine.nearest_cache
         fetched = (lines if whole else vectors * width) / REGISTER_TILES.far_bytes
+    if _crowd(rows, loads.apart, machine):
+        fetched += REGISTER_TILES.crowded * rows
     return max(
         multiplied / REGISTER_TILES.ports,
         loaded / REGISTER_TILES.ports,
         (REGISTER_TILES.latency + REGISTER_TILES.spare) * passes,
         fetched,
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _crowd(rows: int, apart: int, machine: Machine) -> bool:
+    """Whether lines of so many rows throw each other out of a set of the nearest cache, before they are read through.
+
+    One line of a set is left to the vectors.
+    """
+    lines = {row * apart // LINE_BYTES for row in range(rows)}
+    most = max(Counter(line % (PAGE // LINE_BYTES) for line in lines).values())
+    return most >= machine.nearest_cache // PAGE
 
 
 def best_register_tile(

@@ -236,7 +236,7 @@ def _register_tile(
             matrix = best_matrix_tile(*shape)
             return matrix.rows, matrix.columns
         if columns is not None:
-            loads = panel_loads(scop, cluster, columns, shared, machine)
+            loads = panel_loads(scop, cluster, columns, shared, machine, sides[0])
         whole = main.extents
         positions = cluster.coordinates[main.name]
         row_cut, column_cut = (

@@ -227,7 +227,7 @@ def _tiles_of_contraction(
     row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
     height, width = 1, whole[columns.position]
     rows_there = 1 if row is None else whole[positions[row]]
-    loads = panel_loads(scop, cluster, columns, columns.panel is not None, machine)
+    loads = panel_loads(scop, cluster, columns, columns.panel is not None, machine, row)
     found = best_register_tile(rows_there, width, loads, machine)
     dot = dot_product(scop, cluster, columns, machine)
     if dot is not None:

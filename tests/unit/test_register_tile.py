@@ -116,3 +116,12 @@ def test_of_equal_tiles_one_as_wide_as_a_line_is_taken() -> None:
     assert narrow is not None and wide is not None
     assert wide.columns == 64 > narrow.columns
     assert wide.cycles / (wide.rows * wide.columns) == narrow.cycles / (narrow.rows * narrow.columns)
+
+
+def test_lines_of_rows_that_lie_pages_apart_stay_near() -> None:
+    """Rows that share a set of the nearest cache are no more than it has ways, with one for the vectors."""
+    plain = best_register_tile(196, 256, Loads(True, 4, steps=256), AVX512)
+    crowded = best_register_tile(196, 256, Loads(True, 4, steps=256, apart=4096), AVX512)
+    beside = best_register_tile(196, 256, Loads(True, 4, steps=256, apart=4096 + 64), AVX512)
+    assert plain is not None and crowded is not None
+    assert plain == beside and plain.rows > 7 >= crowded.rows and crowded.rows * crowded.vectors >= 14
