@@ -10,10 +10,12 @@ import islpy as isl
 
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.mapping.gpu.atoms import operands_of
 from tcomp.mapping.gpu.banks import fetch_order, without_conflicts
 from tcomp.mapping.gpu.joining import joined
-from tcomp.mapping.gpu.memories import shared_budget, shared_bytes
+from tcomp.mapping.gpu.memories import kept_by_warps, shared_budget, shared_bytes
 from tcomp.mapping.gpu.turns.fetching import once_for_all_turns
+from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, Gpu
 from tcomp.mapping.memory.owners import home_of
@@ -21,7 +23,7 @@ from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import extents_of_a_run
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Copy, Plan
+from tcomp.mapping.plan.values import Copy, Group, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import ScopStatement, Storage
@@ -38,13 +40,29 @@ def promote_to_shared(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     marks = {p.mark: p for p in places(plan.tree)}
     copies: list[Copy] = []
     for group in plan.groups:
-        left = room - shared_bytes(plan, group)
+        left = room - shared_bytes(plan, group) + _lent_bytes(plan, group, options)
         found = [c for number in group.clusters for c in _candidates(plan, number, marks)]
         for copy in sorted(found, key=lambda c: c.bytes):
             if copy.bytes <= left:
                 copies.append(once_for_all_turns(plan, copy))
                 left -= copy.bytes
     return replace(plan, copies=tuple(copies))
+
+
+def _lent_bytes(plan: Plan, group: Group, options: MappingOptions) -> int:
+    """What a block of a group that runs in turns has in shared memory now, and in registers once warps multiply it."""
+    by_warps = all(plan.dealt[c].shape[-1:] == (LANES_OF_COLUMNS,) for c in group.clusters)
+    if not group.turns or not by_warps or not options.matrix_units or options.max_shared_memory is not None:
+        return 0
+    found: dict[str, int] = {}
+    for name in (s for c in group.turns for s in plan.clusters[c].statements):
+        statement = plan.scop.by_name[name]
+        if statement.kind == "update" and recognise_contraction(statement) is not None:
+            for read in operands_of(statement):
+                if plan.scop.storages[read.tensor].role == "temporary" and plan.buffers[read.tensor].space == "shared":
+                    kept = kept_by_warps(plan, read.tensor, name)
+                    found |= {} if kept is None else {read.tensor: plan.buffers[read.tensor].bytes}
+    return sum(found.values())
 
 
 def _candidates(plan: Plan, number: int, marks: dict[str, Place]) -> Iterator[Copy]:

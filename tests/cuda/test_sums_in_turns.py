@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.cuda.tools.images import compile_image
 from tcomp.driver import Compilation, lower
-from tcomp.errors import LegalityError, PlanError
+from tcomp.errors import LegalityError, PlanError, TargetError
 from tcomp.grammar import define
 from tcomp.mapping.rescaling import building
 from tcomp.mapping.rescaling.summing import summed, summed_of
@@ -82,8 +83,69 @@ def test_nothing_of_a_query_and_a_key_is_in_global_memory() -> None:
     stored = {n for n, b in compilation.plan.buffers.items() if b.space == "global"}
     assert stored == {"d_O_1_1", "d_z_acc3"}
     assert [group.turns != () for group in compilation.plan.groups] == [False, False, True, True]
+
+
+@pytest.mark.long
+def test_loops_multiply_and_add() -> None:
+    compilation = made(ATTENTION, **LARGE)
     loops = [x for of in loops_of(compilation.source).values() for x in of if x.count("FFMA") > 64]
     assert len(loops) == 7 and all(x.share("FFMA") > 0.75 and x.count("STG", "LDL", "STL") == 0 for x in loops)
+
+
+HALVES = """def f(half(B,L,D) Q, half(B,S,D) K, half(B,S,E) V, half(B,L,E) G, float(B,L) m, float(B,L) z, float(B,L) r)
+    -> (dQ, dK, dV) {
+  s(b,i,j) +=! float(Q(b,i,d)) * float(K(b,j,d))
+  p(b,i,j) = exp((s(b,i,j) - m(b,i)) * rsqrt(float(D))) * z(b,i)
+  t(b,i,j) +=! float(G(b,i,e)) * float(V(b,j,e))
+  u(b,i,j) = (t(b,i,j) - r(b,i)) * p(b,i,j) * rsqrt(float(D))
+  dQ(b,i,d) +=! float(half(u(b,i,j))) * float(K(b,j,d))
+  dK(b,j,d) +=! float(half(u(b,i,j))) * float(Q(b,i,d))
+  dV(b,j,e) +=! float(half(p(b,i,j))) * float(G(b,i,e))
+}"""
+"""By hand, as FlashAttention rounds it: ``z`` is one over the sum of weights, ``r`` the sum of G times the results."""
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("sizes", [(1, 128, 128, 16, 32), (2, 131, 150, 32, 48)], ids=["whole", "odd"])
+def test_halves_are_multiplied_by_warps(sizes: tuple[int, ...]) -> None:
+    b, rows, s, d, e = sizes
+    rng, grad = np.random.default_rng(0), tc.define(HALVES).f
+    Q, K, V, G = (rng.standard_normal(x).astype(np.float16) for x in ((b, rows, d), (b, s, d), (b, s, e), (b, rows, e)))
+    q, k, v, g = (x.astype(np.float64) for x in (Q, K, V, G))
+    scores = np.einsum("bid,bjd->bij", q, k)
+    top = scores.max(-1)
+    p = np.exp((scores - top[..., None]) * d**-0.5)
+    z = 1 / p.sum(-1)
+    p *= z[..., None]
+    t = np.einsum("bie,bje->bij", g, v)
+    r = (t * p).sum(-1)
+    u = (t - r[..., None]) * p * d**-0.5
+    given = (Q, K, V, G, *(x.astype(np.float32) for x in (top, z, r)))
+    kernel = grad.compile(*given, target=SIMULATOR)
+    atoms = [o.atom for o in kernel.compilation.plan.operations.values() if o.kind == "contract"]
+    assert atoms == ["mma.m16n8k16.f16"] * 7
+    expected = np.einsum("bij,bjd->bid", u, k), np.einsum("bij,bid->bjd", u, q), np.einsum("bij,bie->bje", p, g)
+    for one, other in zip(grad(*given, target=SIMULATOR), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3 * np.abs(other).max())
+
+
+def test_halves_of_many_channels_find_room() -> None:
+    """Weights that warps keep take no shared memory, so both fixed operands and four that pass by lie there."""
+    plan = compiled(define(HALVES)["f"], {"B": 16, "L": 1024, "S": 1024, "D": 128, "E": 128}).plan
+    assert sum(o.kind == "contract" for o in plan.operations.values()) == 7
+    assert all(b.space in ("private", "register") for b in plan.buffers.values())
+
+
+@pytest.mark.long
+def test_halves_are_not_spilled() -> None:
+    source = compiled(define(HALVES)["f"], {"B": 16, "L": 1024, "S": 1024, "D": 64, "E": 64}).source
+    try:
+        image = compile_image(source, "sm_90")
+    except TargetError as error:
+        pytest.skip(error.message)
+    assert all(k.spill_stores == k.spill_loads == 0 for k in image.kernels)
+    counts = [max(x.count("HMMA") for x in of) for of in loops_of(source).values()]
+    assert sorted(counts) == [96, 128]
 
 
 def test_a_plan_says_that_sums_run_in_turn() -> None:

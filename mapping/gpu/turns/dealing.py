@@ -39,7 +39,8 @@ def rows_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> dict[int, Tu
                 own, order = rows_of(plan.scop, cluster, done, dict(done.carried))
                 found[cluster.number] = Turning(own[order.index(done.row)], 0)
         if done.inside and _by_warps(gpu, plan, done, options):
-            group = next(g for g in plan.groups if {*g.turns} <= {*found})
+            inside = {c.number for c in plan.clusters if {*c.statements} & {*done.inside}}
+            group = next(g for g in plan.groups if {*g.turns} == inside)
             rows = max(box_hull(group.footprints[c].tiles).shape[found[c].row] for c in group.clusters)
             found |= {c: Turning(found[c].row, -(-rows // ROWS)) for c in group.clusters}
     return found
