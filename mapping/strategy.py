@@ -22,6 +22,7 @@ from tcomp.mapping.fusion.distributing import distribute_terms
 from tcomp.mapping.fusion.groups import fuse
 from tcomp.mapping.fusion.inlining import inline_producers
 from tcomp.mapping.fusion.merging import merge_indices
+from tcomp.mapping.fusion.mirroring import mirror_products
 from tcomp.mapping.fusion.outlining import outline_invariants
 from tcomp.mapping.gpu.apart import accumulate_apart
 from tcomp.mapping.gpu.matrices.feeding import feed_by_tensor_copies
@@ -66,6 +67,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("sweep", functools.partial(sweep_elements, sweeping_of_processor(machine)), plants=True),
         Pass("distribute", distribute_terms, plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
+        Pass("mirror", mirror_products, plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
         Pass("rescale", rescale_weights, plants=True),

@@ -384,8 +384,10 @@ class Plan:
     (``tiles/sweeps.py``); ``distributed`` names updates whose terms are added up one after another
     (``fusion/distributing.py``); after that ``unfolded`` are windows that are copied ahead, with the
     indices of the copy; after that ``merged`` names statements with two indices of each that became one
-    (``fusion/merging.py``), in order; after that ``outlined`` are parts of statements that are computed ahead of them
-    (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed where they were read
+    (``fusion/merging.py``), in order; after that ``mirrored`` names products of which half is computed
+    (``fusion/mirroring.py``), with the two indices that are exchanged; after that ``outlined`` are parts of statements
+    that are computed ahead of them (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed
+    where they were read
     (``fusion/inlining.py``), ``sought`` are searches that ask one part of a row (``cpu/seeking.py``), ``parted``
     cumulative reductions in parts (``tiles/scanparts.py``).  What is in ``stored`` must go through global memory;
     ``apart`` names updates whose sums have a storage of their own (``tiles/apart.py``), ``kept`` what statements read
@@ -409,6 +411,7 @@ class Plan:
     distributed: tuple[str, ...] = ()
     unfolded: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     merged: tuple[tuple[str, str, str], ...] = ()
+    mirrored: tuple[tuple[str, str, str], ...] = ()
     outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()
     rescaled: tuple[Rescaled, ...] = ()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import islpy as isl
 
 from tcomp.errors import PlanError
@@ -10,6 +13,7 @@ from tcomp.mapping.fusion.distributing import can_distribute, distributed
 from tcomp.mapping.fusion.inlining import can_inline, inlined
 from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
+from tcomp.mapping.fusion.mirroring import can_mirror, mirrored
 from tcomp.mapping.fusion.outlining import can_outline, outlined
 from tcomp.mapping.plan.values import Parted, Plan, Rescaled, Sought, Swept
 from tcomp.mapping.rescaling.inturn import Running
@@ -25,65 +29,42 @@ from tcomp.mapping.tiles.splitting import split
 from tcomp.mapping.tiles.sweeps import can_be_swept, stretches, swept
 from tcomp.model.scop import Scop
 
+Done = TypeVar("Done")
+
 
 def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     """The program as passes rewrote it before they scheduled it."""
-    outlined_parts, inlined_names, stored = list[tuple[str, int]](), list[str](), set[str]()
-    windows, merged_pairs = list[tuple[str, int, tuple[str, ...]]](), list[tuple[str, str, str]]()
-    atomic, terms = list[str](), list[str]()
-    for row in source.rows("atomic"):
-        scop, name = _atomic(scop, row)
-        atomic.append(name)
-    sweeps = list[Swept]()
-    for row in source.rows("swept"):
-        scop, sweep = _swept(scop, row)
-        sweeps.append(sweep)
-    for row in source.rows("distributed"):
-        scop, name = _distributed(scop, row)
-        terms.append(name)
-    for row in source.rows("unfolded"):
-        scop, window = _unfolded(scop, row)
-        windows.append(window)
-    for row in source.rows("merged"):
-        scop, pair = _merged(scop, row)
-        merged_pairs.append(pair)
-    for row in source.rows("outlined"):
-        scop, part = _outlined(scop, row)
-        outlined_parts.append(part)
-    for row in source.rows("inlined"):
-        scop, name = _inlined(scop, row)
-        inlined_names.append(name)
-    families = list[Rescaled]()
-    for row in source.rows("rescaled"):
-        scop, family = _rescaled(scop, row)
-        families.append(family)
-    searches = list[Sought]()
-    for row in source.rows("sought"):
-        scop, search = _sought(scop, row)
-        searches.append(search)
-        stored.add(search.storage)
-    scans = list[Parted]()
-    for row in source.rows("parted"):
-        scop, one = _parted(scop, row)
-        scans.append(one)
-    for row in source.rows("split"):
-        scop, storage = _split(scop, row)
-        stored.add(storage)
-    apart = list[str]()
-    for row in source.rows("apart"):
-        scop, name = _apart(scop, row)
-        apart.append(name)
-    rows = list[tuple[str, tuple[str, ...]]]()
-    for row in source.rows("kept"):
-        scop, reads = _kept(scop, row)
-        rows.append(reads)
-    pairs, parts, names = tuple(merged_pairs), tuple(outlined_parts), tuple(inlined_names)
+    scop, atomic = _each(source, "atomic", scop, _atomic)
+    scop, sweeps = _each(source, "swept", scop, _swept)
+    scop, terms = _each(source, "distributed", scop, _distributed)
+    scop, windows = _each(source, "unfolded", scop, _unfolded)
+    scop, merged_pairs = _each(source, "merged", scop, _merged)
+    scop, mirrored_pairs = _each(source, "mirrored", scop, _mirrored)
+    scop, parts = _each(source, "outlined", scop, _outlined)
+    scop, names = _each(source, "inlined", scop, _inlined)
+    scop, families = _each(source, "rescaled", scop, _rescaled)
+    scop, searches = _each(source, "sought", scop, _sought)
+    scop, scans = _each(source, "parted", scop, _parted)
+    scop, storages = _each(source, "split", scop, _split)
+    scop, apart = _each(source, "apart", scop, _apart)
+    scop, rows = _each(source, "kept", scop, _kept)
+    stored = frozenset(storages) | {search.storage for search in searches}
     return Plan(
-        scop, scop, tree, (), atomic=tuple(atomic), swept=tuple(sweeps), distributed=tuple(terms),
-        unfolded=tuple(windows), merged=pairs, outlined=parts, inlined=names,
-        rescaled=tuple(families), sought=tuple(searches), parted=tuple(scans), stored=frozenset(stored),
-        apart=tuple(apart), kept=tuple(rows),
+        scop, scop, tree, (), atomic=atomic, swept=sweeps, distributed=terms, unfolded=windows, merged=merged_pairs,
+        mirrored=mirrored_pairs, outlined=parts, inlined=names, rescaled=families, sought=searches, parted=scans,
+        stored=stored, apart=apart, kept=rows,
     )  # fmt: skip
+
+
+def _each(
+    source: Row, table: str, scop: Scop, rewrite: Callable[[Scop, Row], tuple[Scop, Done]]
+) -> tuple[Scop, tuple[Done, ...]]:
+    """The program after what the rows of a table say, and what was done to it, in order."""
+    done: list[Done] = []
+    for row in source.rows(table):
+        scop, one = rewrite(scop, row)
+        done.append(one)
+    return scop, tuple(done)
 
 
 def _atomic(scop: Scop, row: Row) -> tuple[Scop, str]:
@@ -123,6 +104,13 @@ def _merged(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
     if name not in scop.by_name or not can_merge(scop, name, outer, inner):
         raise PlanError(f"{row.where}: {outer} and {inner} of {name} cannot be one index")
     return merged(scop, name, (outer, inner)), (name, outer, inner)
+
+
+def _mirrored(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
+    name, pair = row.text("statement"), (row.text("first"), row.text("second"))
+    if name not in scop.by_name or not can_mirror(scop, name, pair):
+        raise PlanError(f"{row.where}: {name} is no product that is the same with {pair[0]} and {pair[1]} exchanged")
+    return mirrored(scop, name, pair), (name, *pair)
 
 
 def _outlined(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int]]:

@@ -46,6 +46,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "distributed": [{"statement": name} for name in plan.distributed],
         "unfolded": [{"statement": name, "place": place, "order": order} for name, place, order in plan.unfolded],
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
+        "mirrored": [{"statement": name, "first": first, "second": second} for name, first, second in plan.mirrored],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
         "inlined": [{"statement": name} for name in plan.inlined],
         "rescaled": [_rescaled(r) for r in plan.rescaled],
