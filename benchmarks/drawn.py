@@ -1,15 +1,18 @@
 """Convolutions and contractions drawn at random, each beside torch.
 
     taskset -c 0 python -m benchmarks.drawn [--seed 1] [--convolutions 60] [--contractions 60] [--below 0.9]
+    taskset -c 0 python -m benchmarks.drawn --first 60 --json out/benchmarks/drawn.json
 
 Nobody chose these sizes, so nobody tuned to them.  A row is torch's time over tcomp's, the least of interleaved turns.
 Results of both are in the order asked for: ``torch.einsum`` by itself returns a view, turned by its strides alone.
-The processors that the process may run on are the threads of both.
+The processors that the process may run on are the threads of both.  Pieces of a long run add their rows to one file.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import math
 import os
 import random
@@ -17,14 +20,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import torch
 
 import tcomp as tc
+from benchmarks.gradients import machine
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 Call = Callable[[], object]
+Row = tuple[str, float, float]
+"""A program, and microseconds of a call in tcomp and in torch."""
 
 _LEAST, _MOST = 2e6, 1.5e8
 """Products of a program: enough to be a kernel, few enough to draw many."""
@@ -137,6 +145,16 @@ def compare(drawn: Drawn, turns: int, seconds: float) -> tuple[float, float]:
     return least[0], least[1]
 
 
+def add_rows(file: Path, kind: str, seed: int, rows: list[Row]) -> None:
+    """Add rows to those of one kind in a file, which is made where there is none."""
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"benchmark": "drawn", "rows": {}}
+    known |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "seed": seed}
+    known["machine"] = machine() | {"threads": torch.get_num_threads()}
+    known["rows"].setdefault(kind, []).extend([name, round(ours, 1), round(theirs, 1)] for name, ours, theirs in rows)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Draw, compare, and print what is slower than torch and the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -146,16 +164,21 @@ def main() -> None:
     parser.add_argument("--below", type=float, default=0.9, help="print the rows below this ratio")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.02, help="of a turn")
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of what is drawn")
+    parser.add_argument("--json", type=Path, help="a file that rows are added to")
     arguments = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     for kind, draw in (("convolutions", convolutions), ("contractions", contractions)):
-        source, ratios = draw(random.Random(arguments.seed)), list[float]()
-        for _ in range(getattr(arguments, kind)):
-            drawn = next(source)
+        first, rows = arguments.first, list[Row]()
+        source = itertools.islice(draw(random.Random(arguments.seed)), first, first + getattr(arguments, kind))
+        for drawn in source:
             ours, theirs = compare(drawn, arguments.turns, arguments.seconds)
-            ratios.append(theirs / ours)
-            if ratios[-1] < arguments.below:
-                print(f"{ratios[-1]:5.2f}  {ours * 1e6:7.0f} us  {drawn.name}", flush=True)
+            rows.append((drawn.name, ours * 1e6, theirs * 1e6))
+            if theirs / ours < arguments.below:
+                print(f"{theirs / ours:5.2f}  {ours * 1e6:7.0f} us  {drawn.name}", flush=True)
+        if arguments.json is not None:
+            add_rows(arguments.json, kind, arguments.seed, rows)
+        ratios = [theirs / ours for _, ours, theirs in rows]
         if ratios:
             slow = sum(r < arguments.below for r in ratios)
             mean = statistics.geometric_mean(ratios)

@@ -147,6 +147,29 @@ def _overhead(run: Run) -> Iterator[str]:
     )
 
 
+def _drawn(run: Run) -> Iterator[str]:
+    machine, every = run.found["machine"], run.found["rows"]
+    yield from ("", f"## Random contractions and convolutions, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.drawn --seed {run.found['seed']}`: threads {machine['threads']}, "
+        f"torch {machine['torch']}, Python {machine['python']} ([JSON](results/{run.file})). torch's time over tcomp's."
+    )
+    yield ""
+    ratios = {kind: sorted(theirs / ours for _, ours, theirs in rows) for kind, rows in every.items()}
+    summary = (
+        (
+            *(kind, str(len(r)), f"{statistics.geometric_mean(r):.2f}", f"{statistics.median(r):.2f}"),
+            *(f"{r[0]:.2f}", str(sum(x < 0.9 for x in r))),
+        )
+        for kind, r in ratios.items()
+    )
+    yield from table(("programs", "drawn", "geometric mean", "median", "least", "below 0.9"), summary)
+    yield from ("", "The slowest of each, microseconds:", "")
+    slowest = [row for rows in every.values() for row in sorted(rows, key=lambda row: row[2] / row[1])[:6]]
+    texts = ((name, f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.2f}") for name, ours, theirs in slowest)
+    yield from table(("program", "tcomp", "torch", "ratio"), texts)
+
+
 _SECTIONS: dict[str, Callable[[Run], Iterator[str]]] = {
     "gradients": _gradients,
     "attention": _attention,
@@ -154,4 +177,5 @@ _SECTIONS: dict[str, Callable[[Run], Iterator[str]]] = {
     "recurrences": _recurrences,
     "latency": _latency,
     "overhead": _overhead,
+    "drawn": _drawn,
 }
