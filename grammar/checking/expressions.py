@@ -28,6 +28,7 @@ from tcomp.values.operators import (
     INT32,
     INTRINSICS,
     TYPE_KEYWORDS,
+    UINT64,
     DType,
     arithmetic_type,
     promote,
@@ -87,7 +88,9 @@ class ExpressionChecker:
             case syntax.Boundary():
                 return self._boundary(expr, place)
             case syntax.Cast():
-                return cast(self.check(expr.operand, place), TYPE_KEYWORDS[expr.type])
+                kind = TYPE_KEYWORDS[expr.type]
+                number = expr.operand if isinstance(expr.operand, syntax.Number) else None
+                return cast(self.check(expr.operand, place) if number is None else self._number(number, kind), kind)
             case syntax.Named():
                 message = f"`{expr}` stands where only the call of a def has arguments by name"
                 self.report.error(message, expr.span, f"a comparison is written `{expr.name} == {expr.value}`")
@@ -113,10 +116,14 @@ class ExpressionChecker:
     def _failed(self, span: Span) -> Typed:
         return Typed(Constant(0, INT32, span), None)
 
-    def _number(self, expr: syntax.Number) -> Typed:
-        constant = literal(expr.text, expr.span)
+    def _number(self, expr: syntax.Number, converted: DType | None = None) -> Typed:
+        """A number, which may be as large as the type allows to which it is ``converted`` where it stands."""
+        constant = literal(expr.text, expr.span, unsigned=converted == UINT64)
         if constant is None:
-            self.report.error("this integer does not fit in 64 bits", expr.span, "write it with a `.` to make a float")
+            unsigned = literal(expr.text, expr.span, unsigned=True) is not None
+            hint = f"write `uint64({expr.text})`" if unsigned else "write it with a `.` to make a float"
+            where = "63 bits and a sign" if unsigned else "64 bits"
+            self.report.error(f"this integer does not fit in {where}", expr.span, hint)
             return self._failed(expr.span)
         return Typed(constant, constant.dtype, flexible=constant.dtype == FLOAT32)
 

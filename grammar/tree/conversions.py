@@ -21,6 +21,7 @@ from tcomp.values.operators import (
     INT32,
     INT64,
     UINT8,
+    UINT64,
     DType,
 )
 
@@ -82,8 +83,9 @@ def _in_doubles(expr: Expr) -> Expr:
             return convert(expr, FLOAT64)
 
 
-def literal(text: str, span: Span) -> Constant | None:
-    """The value of a number: float32 if its text has a ``.`` or an exponent, else int32, or int64 where it must.
+def literal(text: str, span: Span, *, unsigned: bool = False) -> Constant | None:
+    """The value of a number: float32 if its text has a ``.`` or an exponent, else int32, or int64 where it must, or
+    where that may be ``unsigned`` uint64.
 
     A float32 has the ``exact`` number for where it stands beside a double.  None for an integer that fits in no type.
     A decimal float is rounded to float32, to infinity if it is too large.
@@ -97,8 +99,8 @@ def literal(text: str, span: Span) -> Constant | None:
         return _float32(float(lowered), span)
     else:
         digits, base = lowered.lstrip("0"), 10
-    value = int(digits or "0", base) if len(digits) <= 20 else INT64.highest + 1
-    for dtype in (INT32, INT64):
+    value = int(digits or "0", base) if len(digits) <= 20 else UINT64.highest + 1
+    for dtype in (INT32, INT64, UINT64)[: 3 if unsigned else 2]:
         if value <= dtype.highest:
             return Constant(value, dtype, span)
     return None

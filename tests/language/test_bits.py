@@ -120,3 +120,22 @@ def test_there_is_no_gradient_through_bits() -> None:
     f = tc.define("def f(float(N) X, int32(N) A) -> (Y) { Y(i) = X(i) * popcount(A(i) ^ 5) }").f
     X, A = np.ones(3, np.float32), np.array([5, 4, 0], np.int32)
     np.testing.assert_array_equal(f.gradient()(X, A, X), [0, 1, 2])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_of_64_bits(target: str) -> None:
+    f = tc.define("""def f(uint64(N) u) -> (odd, h, all) {
+        odd(i) = u(i) & uint64(0xAAAAAAAAAAAAAAAA)
+        h(i)   = (u(i) ^ (u(i) >> 33)) * uint64(0xff51afd7ed558ccd)
+        all(i) = u(i) == uint64(18446744073709551615)
+    }""").f
+    u = np.array([200, 3, 2**64 - 1, 2**63], np.uint64)
+    odd, h, every = call(f, target, u)
+    np.testing.assert_array_equal(odd, u & np.uint64(0xAAAAAAAAAAAAAAAA))
+    np.testing.assert_array_equal(h, (u ^ (u >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD))
+    np.testing.assert_array_equal(every, [0, 0, 1, 0])
+
+
+def test_too_large_a_number_says_how_it_is_written() -> None:
+    with pytest.raises(tc.CompileError, match=r"(?s)63 bits and a sign.*write `uint64\(0xAAAAAAAAAAAAAAAA\)`"):
+        tc.define("def f(uint64(N) u) -> (v) { v(i) = u(i) & 0xAAAAAAAAAAAAAAAA }")
