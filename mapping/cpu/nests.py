@@ -194,7 +194,8 @@ def _nest_of_ranges(
     along = coordinates.index(vector)
     lanes = machine.vector_bytes // scop.storages[main.target].dtype.itemsize
     _, width = register_tile(shape[along], 1, lanes, machine.registers)
-    width = max(width, min(shape[along], lanes * machine.registers // 2))
+    wide = min(machine.vector_bytes, machine.datapath_bytes) // scop.storages[main.target].dtype.itemsize
+    width = max(width, min(shape[along], wide * machine.registers // 2))
     sizes = [width if d == along else 1 for d in range(cluster.rank)]
     inner = tuple(size if extent > size else 0 for size, extent in zip(sizes, shape, strict=True))
     ranged = {index for within in ranges_of(main.value) for index in indices_in(within.index)}

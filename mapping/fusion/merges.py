@@ -63,7 +63,7 @@ class Merge:
                     continue
                 dimensions[storage].add(d)
                 for user, access in _accesses(scop, storage):
-                    if any(map(depends_on_data, access[0])):
+                    if any(map(depends_on_data, access[0][d : d + 2])):
                         return None
                     other = _names(access[0][d : d + 2])
                     if other is not None and _dimensions(scop, user, other):

@@ -9,14 +9,16 @@ first (``unfolding.py``).
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import replace
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.fusion.merges import Merge, Pair
 from tcomp.mapping.fusion.outlining import outlined
 from tcomp.mapping.fusion.unfolding import Unfolded, cost_of_unfolding, orders_of, window_of
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.operations import recognise_contraction
+from tcomp.mapping.plan.operations import indices_in, recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import Scop, ScopStatement
@@ -63,12 +65,12 @@ def _merged(scop: Scop, name: str) -> tuple[Scop, list[tuple[str, str, str]]]:
 
 
 def _found(scop: Scop, statement: ScopStatement) -> Merge | None:
-    """The first merge of two indices of a contraction, if a side of it has several of more than one value."""
-    bundles = recognise_contraction(statement) if statement.kind == "update" else None
-    if bundles is None:
-        return None
+    """The first merge of two indices of a contraction, if a side of it has several of more than one value.
+
+    So it is with the elements of a reduction over ranges that data give: those that share a range run in vectors.
+    """
     extents = dict(zip(statement.indices, statement.extents, strict=True))
-    for side in (bundles.batch, bundles.m, bundles.n, bundles.k):
+    for side in _sides(statement):
         if sum(extents[i] > 1 for i in side) < 2:
             continue
         for pair in ((a, b) for a in side for b in side if a != b):
@@ -76,6 +78,18 @@ def _found(scop: Scop, statement: ScopStatement) -> Merge | None:
             if found is not None:
                 return found
     return None
+
+
+def _sides(statement: ScopStatement) -> Iterator[tuple[str, ...]]:
+    """Indices of an update that may be one in the accesses of each of its operands."""
+    if statement.kind != "update":
+        return
+    bundles, ranges = recognise_contraction(statement), ranges_of(statement.value)
+    if bundles is not None:
+        yield from (bundles.batch, bundles.m, bundles.n, bundles.k)
+    elif ranges:
+        ends = {i for within in ranges for e in (within.lower, within.upper) for i in indices_in(e)}
+        yield tuple(i for i in statement.indices[: statement.coordinates] if i not in ends)
 
 
 def can_merge(scop: Scop, name: str, outer: str, inner: str) -> bool:

@@ -28,6 +28,7 @@ class NetworkOptions:
     point_convolutions: bool = field(default=True, metadata={"help": "convolutions by one pixel become products"})
     choose_algorithms: bool = field(default=True, metadata={"help": "each layer by the cheapest algorithm"})
     choose_layouts: bool = field(default=True, metadata={"help": "images have channels innermost where that pays"})
+    skip_zeros: bool = field(default=True, metadata={"help": "weights of zero are left out where that pays"})
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})

@@ -324,3 +324,16 @@ def test_a_sum_may_gather_what_is_merged() -> None:
 def test_sums_of_what_is_merged_keep_their_indices_where_they_share_loops() -> None:
     text = FOLDED.replace("constant_exterior(each, 0.0)(h-kh,n,c,kh)", "each(h,n,c,kh)").replace(", h in 0:H+2", "")
     assert "c_kh" not in compiled(text, {"N": 8, "F": 16, "H": 10, "C": 16}).plan.scop.by_name["S0"].indices
+
+
+def test_elements_that_share_a_range_run_together() -> None:
+    """What data choose is another dimension, which stays; the index of the ranges does, too."""
+    text = """def f(float(C,H,W) X, int32(R) row, int32(E) at, float(E) V) -> (Y) {
+  Y(i,h,w) +=! V(e) * X(at(e),h,w) where e in row(i):row(i+1), h in 0:H, w in 0:W
+}"""
+    made = compiled(text, {"C": 4, "H": 5, "W": 6, "R": 4, "E": 7})
+    assert [pair[1:] for pair in made.plan.merged] == [("h", "w")]
+    row, at, V = np.int32([0, 3, 3, 7]), np.int32([3, 0, 1, 2, 2, 0, 3]), integers(7)
+    X = integers(4, 5, 6)
+    expected = np.stack([sum((V[e] * X[at[e]] for e in range(row[i], row[i + 1])), np.zeros((5, 6))) for i in range(3)])
+    assert (tc.define(text).f(X, row, at, V, target="cpu") == expected).all()

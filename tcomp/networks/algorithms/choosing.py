@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.machines.cpu import Machine, this_machine
-from tcomp.networks.algorithms import costs, layouts, winograd
+from tcomp.networks.algorithms import costs, layouts, pruned, winograd
 from tcomp.networks.algorithms.convolutions import (
     Convolution,
     Depthwise,
@@ -88,6 +88,7 @@ def choose(
     *,
     algorithms: bool = True,
     innermost: bool = True,
+    skip_zeros: bool = False,
 ) -> tuple[Network, tuple[Choice, ...]]:
     """The network with the cheapest algorithm for each layer and the cheapest layouts, and what was chosen.
 
@@ -98,6 +99,7 @@ def choose(
         machine: for which the costs are; this one where it is None.
         algorithms: whether layers may be computed otherwise than they are written.
         innermost: whether images may have channels innermost.
+        skip_zeros: whether weights that are zero may be left out where most are.
 
     Raises:
         NetworkError: ``given`` has a layer or an algorithm that there is not.
@@ -108,10 +110,14 @@ def choose(
     for call in network.calls:
         every = _candidates(network, call, values, machine)
         layer = convolution(network, call, values) is not None
+        if skip_zeros:
+            fewer = _pruned(network, call, values, machine)
+            every, layer = [*every, *fewer], layer or bool(fewer)
         if (name := wanted.pop(call.results[0], None)) is not None:
             exact = _named(name, call.results[0], every if layer else [])
         else:
-            exact = [one for one in every if one.name == DIRECT or (algorithms and one.error <= accuracy)]
+            free = [one for one in every if one.name == DIRECT or one.name.startswith(pruned.NAME)]
+            exact = [one for one in every if one in free or (algorithms and one.error <= accuracy)]
         exact = [one for one in exact if innermost or not one.last]
         found.append(Layer(call, tuple(exact), tuple(every), layer))
     if wanted:
@@ -136,6 +142,9 @@ def _candidates(network: Network, call: Call, values: Mapping[str, Value], machi
             Candidate(DIRECT, 0.0, costs.depthwise(alone, machine), _as_it_is),
             Candidate(DIRECT, 0.0, costs.depthwise(alone, machine, True), _depthwise_last(network, alone), True),
         ]
+    product = pruned.product(network, call, values)
+    if product is not None:
+        return [Candidate(DIRECT, 0.0, costs.product(product.rows, product.weight.shape, machine), _as_it_is)]
     if not layouts.goes_either_way(network, call, values):
         return [Candidate(DIRECT, 0.0, 0.0, _as_it_is)]
     result = values[call.results[0]]
@@ -149,6 +158,19 @@ def _candidates(network: Network, call: Call, values: Mapping[str, Value], machi
         parts.call(made, replace(call, function=made.name))
 
     return [Candidate(DIRECT, 0.0, first, _as_it_is), Candidate(DIRECT, 0.0, last, write, True)]
+
+
+def _pruned(network: Network, call: Call, values: Mapping[str, Value], machine: Machine) -> list[Candidate]:
+    """A layer of whose weights most are zero by those that are not."""
+    layer, product = convolution(network, call, values), pruned.product(network, call, values)
+    if layer is not None and (count := pruned.entries(network, layer.kernel)) is not None:
+        cycles, write = pruned.convolution(layer, count, machine)
+        return [Candidate(pruned.NAME, costs.roundoff(layer.channels), cycles, write)]
+    if product is not None and (count := pruned.entries(network, product.weight)) is not None:
+        error = costs.roundoff(product.weight.shape[1])
+        forms = pruned.products(network, product, count, machine)
+        return [Candidate(name, error, cycles, write) for name, cycles, write in forms]
+    return []
 
 
 def _named(name: str, value: str, every: Sequence[Candidate]) -> list[Candidate]:

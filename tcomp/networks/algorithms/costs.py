@@ -71,6 +71,46 @@ def winograd(layer: Convolution, tile: int, machine: Machine, last: bool = False
     return spent / machine.threads + weights / LAYERS.memory_bytes + 3 * LAYERS.kernel
 
 
+def pruned(layer: Convolution, entries: int, machine: Machine, unfolded: bool) -> float:
+    """A convolution by the ``entries`` of its kernel that are not zero; ``unfolded``: a plane for each place in it."""
+    count, pixels = layer.result.shape[0], math.prod(layer.pixels)
+    planes = count * math.prod(layer.kernel.shape[1:]) * pixels * _FLOAT
+    copied = 2 * planes / LAYERS.near_bytes + LAYERS.kernel if unfolded else 0.0
+    return copied + _by_entries(entries, count * pixels, machine) + LAYERS.kernel
+
+
+def _by_entries(entries: int, columns: int, machine: Machine) -> float:
+    """Each of some entries times as many neighbours."""
+    products = float(entries * columns) * _filled(columns, machine)
+    spent = products / (LAYERS.pruned * _lanes(machine) * machine.threads)
+    return spent + 2 * entries * _FLOAT / LAYERS.memory_bytes
+
+
+def product(rows: int, weight: tuple[int, ...], machine: Machine) -> float:
+    """Rows times a transposed weight."""
+    filters, length = weight
+    products = float(rows * length * filters) * _filled(filters, machine)
+    spent = products / (LAYERS.point[1] * _lanes(machine) * machine.threads)
+    return max(spent, filters * length * _FLOAT / LAYERS.memory_bytes) + LAYERS.kernel
+
+
+def pruned_product(rows: int, weight: tuple[int, ...], entries: int, machine: Machine, turned: bool) -> float:
+    """Rows times the entries of a transposed weight that are not zero; ``turned``: with rows as neighbours."""
+    filters, length = weight
+    if turned:
+        turning = 2 * rows * (length + filters) * _FLOAT / LAYERS.turned_bytes[0] + 2 * LAYERS.kernel
+        return _by_entries(entries, rows, machine) + turning
+    gathered = rows * (entries * LAYERS.gathered + filters * LAYERS.gathered_row) / machine.threads
+    return gathered + 2 * entries * _FLOAT / LAYERS.memory_bytes + LAYERS.kernel
+
+
+def pruned_blocks(rows: int, weight: tuple[int, ...], blocks: int, height: int, machine: Machine) -> float:
+    """Rows times the blocks of so many rows of a transposed weight that are not zero."""
+    products = float(rows * blocks * height)
+    spent = products / (LAYERS.pruned_blocks[height > 16] * _lanes(machine) * machine.threads)
+    return spent + blocks * (height + 1) * _FLOAT / LAYERS.memory_bytes + LAYERS.kernel
+
+
 def depthwise(layer: Depthwise, machine: Machine, last: bool = False) -> float:
     """A convolution of each channel by itself."""
     elements = math.prod(layer.result.shape) * math.prod(layer.kernel.shape[2:]) / 9

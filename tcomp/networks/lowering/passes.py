@@ -14,6 +14,7 @@ import numpy as np
 from tcomp.engine import define
 from tcomp.mapping.machines.fitted.networks import POINTS
 from tcomp.networks.algorithms.choosing import Choice, choose
+from tcomp.networks.algorithms.pruned import has_pruned_weights
 from tcomp.networks.lowering.folding import fold_norms
 from tcomp.networks.network import Call, Network, Value
 from tcomp.networks.options import NetworkOptions
@@ -152,14 +153,17 @@ def lower(network: Network, options: NetworkOptions) -> Lowered:
     if options.point_convolutions:
         network = stages["point_convolutions"] = point_convolutions(network)
     choices: tuple[Choice, ...] = ()
-    if options.choose_algorithms or options.choose_layouts:
+    skip_zeros = options.skip_zeros and not options.exact and has_pruned_weights(stages["source"])
+    if options.choose_algorithms or options.choose_layouts or skip_zeros:
         name = "choose_algorithms" if options.choose_algorithms else "choose_layouts"
+        name = name if options.choose_algorithms or options.choose_layouts else "skip_zeros"
         chosen, choices = choose(
             network,
             options.accuracy,
             options.algorithms,
             algorithms=options.choose_algorithms,
             innermost=options.choose_layouts,
+            skip_zeros=skip_zeros,
         )
         stages[name] = chosen
         if options.rewrite:  # what is turned for a layer may be turned back behind it
