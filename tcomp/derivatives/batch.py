@@ -8,7 +8,6 @@ from dataclasses import replace
 from tcomp.derivatives.text import Expr, name, names_in
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function, Read, walk
 
 
@@ -61,7 +60,6 @@ def _follow(function: Function, given: set[str]) -> set[str]:
 
 class _Batch:
     def __init__(self, function: Function, given: set[str]) -> None:
-        refuse_steps(function, "there are no batches of that yet", "add an index for the batch to the text", ShapeError)
         self.function = function
         self.batched = _follow(function, given)
         taken = {*function.tensors, *function.sizes}
@@ -76,7 +74,7 @@ class _Batch:
             name(own),
             tuple(map(self._parameter, definition.inputs)),
             tuple(map(self._parameter, definition.outputs)),
-            tuple(map(self._statement, syntax.statements(definition.body))),
+            tuple(map(self._item, definition.body)),
         )
         return f"{changed}\n", own
 
@@ -86,7 +84,13 @@ class _Batch:
             return parameter
         return replace(parameter, dims=(name(self.size), *(parameter.dims or ())))
 
-    def _statement(self, statement: syntax.Statement) -> syntax.Statement:
+    def _item(self, item: syntax.Statement | syntax.Loop, in_steps: bool = False) -> syntax.Statement | syntax.Loop:
+        if isinstance(item, syntax.Loop):
+            return replace(item, body=tuple(self._item(own, in_steps=True) for own in item.body))
+        return self._statement(item, in_steps)
+
+    def _statement(self, statement: syntax.Statement, in_steps: bool) -> syntax.Statement:
+        """One with the batch as its first subscript; in blocks what bounds that may follow from later steps only."""
         if statement.target.name not in self.batched:
             return statement
         own = {s.name for s in statement.subscripts or () if isinstance(s, syntax.Name)}
@@ -94,7 +98,9 @@ class _Batch:
         scalars = {n for n in self.batched if self.function.tensors[n].rank == 0} - own
         change: Callable[[Expr], Expr] = lambda expr: self._change(expr, scalars)  # noqa: E731
         clauses = tuple(_changed_clause(clause, change) for clause in statement.clauses)
-        if not any(self._bounds(expr, scalars) for expr in (statement.value, *(statement.subscripts or ()))):
+        if in_steps or not any(
+            self._bounds(expr, scalars) for expr in (statement.value, *(statement.subscripts or ()))
+        ):
             clauses = (syntax.Range(name(self.index), syntax.Number("0"), name(self.size)), *clauses)
         declared = statement.declared
         if declared is not None and declared.dims is not None:

@@ -80,6 +80,29 @@ def test_text_of_a_batch() -> None:
     ]
 
 
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_batches_of_blocks(axes: tuple[int | None, ...]) -> None:
+    text = """def f(double(T,N) X, double w) -> (S, L) {
+        h(n) = X(0,n)
+        for t in 1:T {
+            m +=! h(n) * w  h(n) = h(n) * w + X(t,n) - m
+            for i in 1:N { h(i) = h(i-1) * X(t,i) + h(i) }
+            S(t,n) = h(n)
+        }
+        S(0,n) = h(n)  L +=! h(n) * m
+    }"""
+    f, rng = tcomp.define(text).f, np.random.default_rng(0)
+    arguments = [
+        rng.random((3, *shape)) if axis == 0 else rng.random(shape)
+        for axis, shape in zip(axes, ((4, 2), ()), strict=True)
+    ]
+    found = f.batched(axes).reference(*arguments)
+    for number in range(3):
+        single = f.reference(*(a[number] if axis == 0 else a for a, axis in zip(arguments, axes, strict=True)))
+        for got, expected in zip(found, single, strict=True):
+            np.testing.assert_allclose(got[number], expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("axes", "message"),
     [((0,), "one entry for each input"), ((None, None), "no input has a batch"), ((1, None), "dimension 0"),

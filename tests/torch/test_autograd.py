@@ -303,3 +303,18 @@ def test_copies_and_pickles(ops: tc.Module) -> None:
     a, b = doubles((4, 3), (3, 5))
     for copied in (copy.deepcopy(ops.mm), pickle.loads(pickle.dumps(ops.mm))):
         torch.testing.assert_close(torch.autograd.grad(copied(a, b).sum(), a)[0], b.detach().sum(1).expand(4, 3))
+
+
+def test_jacobians_of_blocks() -> None:
+    """They are batches of gradients."""
+    f = tc.define("def f(double(T,N) X) -> (h) { h(n) = X(0,n) for t in 1:T { h(n) = sin(h(n)) * X(t,n) } }").f
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        h = x[0]
+        for row in x[1:]:
+            h = h.sin() * row
+        return h
+
+    x = torch.rand(3, 2, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.jacrev(f)(x), torch.func.jacrev(theirs)(x))
+    torch.testing.assert_close(torch.vmap(f)(x[None].repeat(2, 1, 1)), theirs(x)[None].repeat(2, 1))
