@@ -45,7 +45,7 @@ from tcomp.mapping.memory.overhang import overhang_diagonals
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.atomics import meet_in_elements
-from tcomp.mapping.tiles.sweeps import sweep_elements, sweeping_of_gpu, sweeping_of_processor
+from tcomp.mapping.tiles.sweeps import sweep_on_gpu, sweep_on_processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
     """The passes of the CPU target."""
     return (
         Pass("atomics", functools.partial(meet_in_elements, machine.atomic_words, THREADS.atomic), plants=True),
-        Pass("sweep", functools.partial(sweep_elements, sweeping_of_processor(machine)), plants=True),
+        Pass("sweep", functools.partial(sweep_on_processor, machine), plants=True),
         Pass("distribute", distribute_terms, plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("mirror", mirror_products, plants=True),
@@ -118,7 +118,7 @@ def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """
     return (
         Pass("atomics", functools.partial(meet_in_elements, gpu.atomic_words, gpu.all_threads), plants=True),
-        Pass("sweep", functools.partial(sweep_elements, sweeping_of_gpu(gpu)), plants=True),
+        Pass("sweep", functools.partial(sweep_on_gpu, gpu), plants=True),
         Pass("turns", functools.partial(run_in_turns, gpu), plants=True),
         Pass("weights", functools.partial(turn_weights, gpu), plants=True),
         Pass("split", functools.partial(split_reductions, gpu), plants=True),

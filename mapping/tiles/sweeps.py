@@ -49,23 +49,25 @@ class Sweeping:
         return count
 
 
-def sweeping_of_processor(machine: Machine) -> Sweeping | None:
-    """When a processor's threads share elements: those of rows fill vectors before threads look through rows."""
-    if machine.threads < 2:
-        return None
-    threads = min(machine.threads, SWEEPS.most)
-    return Sweeping(THREADS.parallel_instances, SWEEPS.least_bytes, threads, LINE_BYTES)
+def sweep_on_processor(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
+    """Let a processor's threads share elements: those of rows fill vectors before threads look through rows.
 
-
-def sweeping_of_gpu(gpu: Gpu) -> Sweeping:
-    """When a GPU's threads share elements: one thread waits for memory at each instance."""
-    return Sweeping(SWEEPS.least_on_gpu, 0, gpu.all_threads // SWEEPS.threads_per_sweeper)
-
-
-def sweep_elements(sweeping: Sweeping | None, plan: Plan, options: MappingOptions) -> Plan:
-    """Give reductions stretches of their elements that leave threads idle; none where no ``sweeping`` is worth it."""
-    if sweeping is None:
+    As everywhere, the plan is for all threads of the machine, however many of them a kernel may take.
+    """
+    threads = min(machine.threads, SWEEPS.most) if options.parallel else 1
+    if threads < 2:
         return plan
+    return _swept(Sweeping(THREADS.parallel_instances, SWEEPS.least_bytes, threads, LINE_BYTES), plan)
+
+
+def sweep_on_gpu(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
+    """Let a GPU's threads share elements: one thread waits for memory at each instance.  No option asks for others."""
+    del options
+    return _swept(Sweeping(SWEEPS.least_on_gpu, 0, gpu.all_threads // SWEEPS.threads_per_sweeper), plan)
+
+
+def _swept(sweeping: Sweeping, plan: Plan) -> Plan:
+    """Give reductions stretches of their elements that leave threads idle."""
     found: list[Swept] = []
     for statement in plan.scop.statements:
         if not can_be_swept(plan.scop, statement.name) or statement.domain.is_empty():

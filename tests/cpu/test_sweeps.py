@@ -120,6 +120,12 @@ def test_a_place_outside_is_told_by_the_indices_of_the_program() -> None:
             run(f, made, v, i, j)
 
 
+@pytest.mark.usefixtures("sweeping")
+def test_one_thread_does_not_look() -> None:
+    f = tc.define(PROGRAMS["one place"].replace("TYPE", "float").replace("OP", "+=")).f
+    assert not compiled(f, *given(np.float32), options=tc.MappingOptions(parallel=False)).plan.swept
+
+
 def test_few_instances_and_long_rows_stay_as_they_were() -> None:
     f = tc.define("def f(float(N,D) V, int32(N) I, const int E) -> (float(E,D) O) { O(I(i),d) +=! V(i,d) }").f
     for n, d, e in ((40_000, 1, 30_000), (40_000, 64, 30_000)):
