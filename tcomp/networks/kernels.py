@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tcomp.backends.source import PACKED
 from tcomp.bound.ahead import kernel_with_bound
@@ -21,6 +21,8 @@ from tcomp.networks.storage import Storage
 from tcomp.networks.views import Array, spread
 from tcomp.operation import Operation
 from tcomp.runtime.kernel import Kernel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
                 return kernel
         return operation.compile(*arguments, out=out, target="cpu", options=option)
 
-    kernels = dict(zip(wanted, _side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
+    kernels = dict(zip(wanted, side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
     numbers = {key: number for number, key in enumerate(wanted)}
     return tuple(
         Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key])
@@ -128,7 +130,7 @@ def _weights(network: Network, storage: Storage, group: Group) -> frozenset[str]
     return frozenset(name for name in every if len(values[name].shape) > 1 and len(every) < len(group.arguments))
 
 
-def _side_by_side(make: Any, wanted: Sequence[tuple[Any, ...]], workers: int) -> list[Kernel]:
+def side_by_side(make: Callable[..., T], wanted: Sequence[tuple[Any, ...]], workers: int) -> list[T]:
     """What ``make`` gives for each; while a C compiler works on one kernel, others are planned."""
     if workers == 1 or len(wanted) < 2 or threading.current_thread() is not threading.main_thread():
         return [make(*one) for one in wanted]

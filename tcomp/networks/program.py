@@ -17,7 +17,7 @@ from tcomp.bound.ahead import aligned
 from tcomp.errors import ShapeError, TcompError
 from tcomp.networks import checked
 from tcomp.networks.grouping import group
-from tcomp.networks.kernels import Step, compiled
+from tcomp.networks.kernels import Step, compiled, side_by_side
 from tcomp.networks.lowering.passes import Lowered, lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
@@ -78,7 +78,9 @@ class CompiledNetwork:
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
         self._panels: dict[tuple[int, tuple[str, ...]], Array] = {}
+        self._unpacked: list[tuple[Step, Array]] = []
         self._parts: list[tuple[Chain | None, range]] = self._linked()
+        self._pack()
         self._arenas: list[Array] = []
 
     @property
@@ -262,17 +264,27 @@ class CompiledNetwork:
         return parts
 
     def _packed(self, step: Step) -> list[tuple[int, int]]:
-        """Where the panels of a step lie, which are packed if no step with its kernel and its weights came before."""
+        """Where the panels of a step lie, which will be packed if no step with its kernel and weights came before."""
         if step.kernel is None or not step.panel_bytes:
             return []
         key = (step.number, step.bound)
         if key not in self._panels:
-            room = self._panels[key] = aligned(step.panel_bytes)
+            self._panels[key] = aligned(step.panel_bytes)
+            self._unpacked.append((step, self._panels[key]))
+        return [(_WEIGHTS, self._panels[key].ctypes.data)]
+
+    def _pack(self) -> None:
+        """Pack all panels, several at a time: meanwhile the weights of others are turned or transformed."""
+
+        def pack(step: Step, room: Array) -> None:
             roots = [self.place_of(name) for name in step.bound]
             arrays = [self._original(root) for root, _ in roots]
             starts = [array.ctypes.data + offset for array, (_, offset) in zip(arrays, roots, strict=True)]
+            assert step.kernel is not None
             step.kernel.pack([*starts, room.ctypes.data])
-        return [(_WEIGHTS, self._panels[key].ctypes.data)]
+
+        unpacked, self._unpacked = self._unpacked, []
+        side_by_side(pack, unpacked, self.options.workers)
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""

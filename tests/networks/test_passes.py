@@ -224,3 +224,14 @@ def test_operators_without_a_rule_may_run_outside(tmp_path: Path) -> None:
     assert len(net.profile(x, repeats=1).rows) == len(net.steps)
     with pytest.raises(tc.NetworkError, match="cannot be kept in a file"):
         net.save(tmp_path / "net.tcn")
+
+
+def test_panels_packed_side_by_side_are_those_packed_in_turn() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(*(nn.Linear(k, k + 16) for k in (48, 64, 80, 96))).eval(), torch.randn(20, 48)
+    network = tc.networks.from_torch(module, x)
+    nets = [tc.compile_network(network, options={"jobs": jobs}) for jobs in (4, 1)]
+    assert len({step.number for step in nets[0].steps if step.panel_bytes}) == 4
+    for one, other in zip(*(net._panels.values() for net in nets), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(nets[0](x), module(x).detach(), rtol=1e-4, atol=1e-4)
