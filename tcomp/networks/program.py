@@ -26,6 +26,7 @@ from tcomp.networks.precision.agreement import Agreement
 from tcomp.networks.rewriting.applying import told
 from tcomp.networks.storage import Layout, stored
 from tcomp.networks.studies.profile import Profile, Row
+from tcomp.networks.uncollected import uncollected
 from tcomp.storage.cache import store
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class CompiledNetwork:
 
     agreement: Agreement | None = None
 
+    @uncollected()
     def __init__(
         self,
         network: Network,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 from itertools import zip_longest
@@ -235,3 +236,28 @@ def test_panels_packed_side_by_side_are_those_packed_in_turn() -> None:
     for one, other in zip(*(net._panels.values() for net in nets), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_allclose(nets[0](x), module(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_no_garbage_is_sought_while_a_network_is_compiled() -> None:
+    network, sought = tc.networks.from_torch(nn.Linear(8, 8).eval(), torch.randn(3, 8)), list[str]()
+
+    def seek(phase: str, _: Any) -> None:
+        sought.append(phase)
+
+    was, threshold = gc.isenabled(), gc.get_threshold()
+    try:
+        gc.enable()
+        gc.collect()
+        gc.callbacks.append(seek)
+        gc.set_threshold(50)
+        with pytest.raises(tc.NetworkError):
+            tc.networks.CompiledNetwork(network, {"kernels": {"nothing": tc.MappingOptions()}})
+        assert gc.isenabled() and len(sought) < 20
+        gc.disable()
+        tc.networks.CompiledNetwork(network)
+        assert not gc.isenabled()
+    finally:
+        gc.callbacks.remove(seek)
+        gc.set_threshold(*threshold)
+        if was:
+            gc.enable()
