@@ -50,8 +50,13 @@ def schedule(scop: Scop, turns: frozenset[str] = frozenset(), together: Together
 
 
 def scheduled_anew(plan: Plan, scop: Scop, turns: frozenset[str] = frozenset(), together: Together = ()) -> Plan:
-    """The first plan of a program that a pass has rewritten, with what is known of how it was (see ``schedule``)."""
-    first = schedule(scop, turns, together)
+    """The first plan of a program that a pass has rewritten, with what is known of how it was (see ``schedule``).
+
+    What ran in turn before does so again, in the clusters that it had.
+    """
+    known = frozenset(name for done in plan.rescaled for name in done.inside)
+    kept = tuple(c.statements for c in plan.clusters if known.issuperset(c.statements))
+    first = schedule(scop, turns | known, (*together, *kept))
     return replace(plan, program=scop, scop=scop, tree=first.tree, clusters=first.clusters)
 
 

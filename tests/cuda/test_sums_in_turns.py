@@ -85,6 +85,18 @@ def test_nothing_of_a_query_and_a_key_is_in_global_memory() -> None:
     assert [group.turns != () for group in compilation.plan.groups] == [False, False, True, True]
 
 
+@NEEDS_COMPILER
+def test_reductions_beside_them_may_be_split() -> None:
+    """Splitting schedules the program anew, and turns have to be known again."""
+    options, shapes = tc.MappingOptions(split_reduction=2), {"Q": (1, 131, 16), "K": (1, 140, 16), "V": (1, 140, 16)}
+    grad, given = tc.define(backward(ATTENTION)).f_grad, arguments(ATTENTION, shapes)
+    plan = grad.compile(*given, target=SIMULATOR, options=options).compilation.plan
+    assert plan.stored and [group.turns != () for group in plan.groups].count(True) == 2
+    found, expected = grad(*given, target=SIMULATOR, options=options), grad.reference(*given)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.long
 def test_loops_multiply_and_add() -> None:
     compilation = made(ATTENTION, **LARGE)
