@@ -217,9 +217,13 @@ def made(name: str, batch: int = 1) -> tuple[nn.Module, torch.Tensor]:
     """A network in evaluation mode, the same each time, with statistics that are not those of a new one."""
     torch.manual_seed(0)
     build, shape = NETWORKS[name]
-    module = build()
+    return settled(build()), torch.randn(batch, *shape)
+
+
+def settled(module: nn.Module) -> nn.Module:
+    """A module in evaluation mode, with statistics that are not those of a new one."""
     for norm in module.modules():
         if isinstance(norm, nn.BatchNorm2d):
             nn.init.normal_(norm.running_mean, 0, 0.2)
             nn.init.uniform_(norm.running_var, 0.5, 2)
-    return module.eval(), torch.randn(batch, *shape)
+    return module.eval()

@@ -72,6 +72,36 @@ def _networks(run: Run) -> Iterator[str]:
     yield from ("", f"Geometric mean against the best peer of each row: {statistics.geometric_mean(ratios):.2f}.")
 
 
+def _ablation(run: Run) -> Iterator[str]:
+    machine, kinds = run.found["machine"], run.found["classes"]
+    yield from ("", f"## Networks without each pass, {machine['processor']}, {run.date[:10]}", "")
+    yield (
+        f"`python -m benchmarks.ablation`, rounds: {run.found['rounds']}: {machine['threads']} threads, Python "
+        f"{machine['python']} ([JSON](results/{run.file})). A call with one input, one with {run.found['batch']}, "
+        "compiling with an empty cache, and the memory that a process grows by meanwhile: what it takes with all "
+        "passes, and how many times that without a pass. Rows of passes that change nothing in a network are left out."
+    )
+    for kind in kinds:
+        whole, *others = kind["rows"]
+        yield from ("", f"### {kind['network']} ({kind['class']})", "")
+        shown = [_ablation_row("with all", whole, None)]
+        shown += [_ablation_row(f"without {row['without']}", row, whole) for row in others if not row["same"]]
+        yield from table(("", "one, ms", f"{run.found['batch']}, ms", "compiling, s", "memory, MB", "kernels"), shown)
+    if all(row["joules"] is None for kind in kinds for row in kind["rows"]):
+        yield from ("", "Energy cannot be read on this machine.")
+
+
+def _ablation_row(title: str, row: Mapping[str, Any], whole: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """What a variant takes; beside a whole network, how many times that."""
+    forms = {"ms": "{:.2f}", "several_ms": "{:.2f}", "compile_s": "{:.1f}", "peak_mb": "{:.0f}"}
+    texts = []
+    for name, form in forms.items():
+        own, beside = row[name], None if whole is None else whole[name]
+        told = "-" if own is None else f"{own / beside:.2f}" if beside else form.format(own)
+        texts.append(told)
+    return (title, *texts, str(row["kernels"]))
+
+
 def _network_row(row: Mapping[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
     times = row["ms"]
     best = min(peers, key=lambda peer: times[peer])
@@ -174,6 +204,7 @@ _SECTIONS: dict[str, Callable[[Run], Iterator[str]]] = {
     "gradients": _gradients,
     "attention": _attention,
     "networks": _networks,
+    "ablation": _ablation,
     "recurrences": _recurrences,
     "latency": _latency,
     "overhead": _overhead,

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         arrays = "arrays for the weights of a text"
         action.add_argument("--weights", metavar="FILE.npz", help=arrays)
         leave = f"a pass to leave out: {', '.join(NetworkOptions.passes())}"
-        leave += " (default: each in turn)" if name == "ablate" else ""
+        leave += ", all (default: each in turn, then all)" if name == "ablate" else ""
         action.add_argument("--without", action="append", default=[], metavar="PASS", help=leave)
         if name == "show":
             action.add_argument("--stage", metavar="PASS", help="the text after this pass; source: as it was read")

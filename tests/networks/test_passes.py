@@ -188,7 +188,7 @@ def test_files_that_hold_no_network(tmp_path: Path) -> None:
 def test_ablation_measures_what_passes_change() -> None:
     network = tc.networks.from_torch(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4))
     rows = {row.without: row for row in tc.networks.ablate(network, [torch.ones(2, 4)], rounds=2, processes=False).rows}
-    assert list(rows) == ["", *NetworkOptions.passes()]
+    assert list(rows) == ["", *NetworkOptions.passes(), "all"]
     assert rows["fold_norms"].same and rows["views"].same
     assert rows["join_followers"].steps == 2 == rows[""].steps + 1
     assert all(row.seconds > 0 and row.compiling is row.peak is None for row in rows.values())

@@ -17,6 +17,9 @@ from tcomp.networks.options import NetworkOptions
 from tcomp.networks.program import CompiledNetwork
 from tcomp.networks.studies.fresh import FirstAnswer, first_answer
 
+EVERY = "all"
+"""What stands for all passes at once."""
+
 _ENERGY = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 
 
@@ -84,7 +87,8 @@ def ablate(
         network: what was read, before its passes.
         inputs: as for a call.
         rounds: calls of each variant.
-        passes: names of those to leave out, one at a time; all where it is None.
+        passes: names of those to leave out, one at a time, and ``"all"`` for all at once; where it is None, each of
+            them and then all.
         processes: whether each variant is also compiled and run once in a new process with an empty cache, which says
             how long it takes to compile, and how much memory.
 
@@ -92,12 +96,10 @@ def ablate(
         NetworkError: a pass is none, or a new process fails; and what compiling and calling raise.
     """
     known = NetworkOptions.passes()
-    names = known if passes is None else tuple(dict.fromkeys(passes))
-    if unknown := [name for name in names if name not in known]:
-        raise NetworkError(Diagnostic(f"{unknown[0]} is no pass", hint=f"passes are {', '.join(known)}"))
-    nets = {"": CompiledNetwork(network)}
-    for name in names:
-        nets[name] = CompiledNetwork(network, {name: False})
+    names = (*known, EVERY) if passes is None else tuple(dict.fromkeys(passes))
+    if unknown := [name for name in names if name not in known and name != EVERY]:
+        raise NetworkError(Diagnostic(f"{unknown[0]} is no pass", hint=f"passes are {', '.join(known)}, {EVERY}"))
+    nets = {name: CompiledNetwork(network, _without(name)) for name in ("", *names)}
     whole = nets[""]
     same = {name for name, net in nets.items() if name and name != "one_call" and _alike(net, whole)}
     measured = {name: net for name, net in nets.items() if name not in same}
@@ -127,7 +129,12 @@ def ablate(
 
 
 def _first(network: Network, without: str, inputs: Sequence[Any]) -> FirstAnswer | None:
-    return first_answer(network, {without: False} if without else {}, inputs)
+    return first_answer(network, _without(without), inputs)
+
+
+def _without(name: str) -> dict[str, bool]:
+    """Options without a pass, or without any."""
+    return dict.fromkeys(NetworkOptions.passes() if name == EVERY else [name] if name else [], False)
 
 
 def _alike(net: CompiledNetwork, other: CompiledNetwork) -> bool:
