@@ -289,6 +289,11 @@ class _Reverse(Reductions):
         for part in others:
             operator = "+=" if group.statements else "+=!"
             group.statements.append(statement_of(own, part.subscripts, operator, part.value, part.ranges))
+        beside_doubles = any(t.dtype.name == "float64" for t in self.function.tensors.values())
+        if len(group.statements) > 1 and tensor.dtype.bits < 64 and beside_doubles and not is_declared:
+            # What is added may be doubles, and the first statement tells the type.
+            begun, *later = group.statements
+            group.statements = [replace(begun, value=syntax.Cast("double", begun.value)), *later]
         self.groups.append(group)
 
     def _keep(self, position: int, version: Version) -> None:

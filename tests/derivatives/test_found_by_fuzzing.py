@@ -88,6 +88,15 @@ def test_derivatives(name: str) -> None:
     assert (verdict.kind, verdict.detail) == ("passed", "")
 
 
+def test_doubles_that_are_added_to_the_adjoint_of_a_float() -> None:
+    f = tc.define(
+        "def f(float(N) A) -> (T, double(N) O) { T(i) = A(i) * A(i)  O(i) +=! double(T(i)) * double(T(j)) }"
+    ).f
+    A = np.array([1, 2], "f4")
+    d_A = f.gradient().backward.reference(A, A * A, np.ones(2, "f4"), np.ones(2))
+    assert d_A.dtype == np.float32 and d_A.tolist() == [22, 44]
+
+
 def test_what_cannot_move() -> None:
     f = tc.define("def f(float(N) X) -> (T) { T(i) = int32(X(i)) }").f
     with pytest.raises(tc.DerivativeError, match="no output of floats"):
