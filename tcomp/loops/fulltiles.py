@@ -51,7 +51,7 @@ def separate_full_tiles(node: LoopNode, around: Ranges = _OUTSIDE, sides: Sides 
             children = tuple(c if done else _separated(c, around, by_rows=True) for c, done in filled.children)
             if not filled.tests:
                 return replace(node, body=Block(children))
-            return replace(node, body=If(conjunction(filled.tests), Block(children), _torn(node.body, around)))
+            return replace(node, body=If(conjunction(filled.tests), Block(children), _torn(filled.clipped, around)))
         case For():
             return replace(node, body=below(node.body, around.inside(node)))
         case Scope() | Let():

@@ -29,10 +29,14 @@ Sides = Mapping[str, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The nodes of a tile in order, with whether each is filled, and what must hold for that."""
+    """The nodes of a tile in order, with whether each is filled, and what must hold for that.
+
+    ``clipped`` is the tile where that does not hold: filled as far as indices have values.
+    """
 
     children: tuple[tuple[LoopNode, bool], ...]
     tests: tuple[LoopExpr, ...]
+    clipped: LoopNode
 
 
 def filled_tile(tile: LoopNode, sides: Sides, around: Ranges) -> Filled | None:
@@ -40,7 +44,10 @@ def filled_tile(tile: LoopNode, sides: Sides, around: Ranges) -> Filled | None:
     children = tile.children if isinstance(tile, Block) else (tile,)
     filling = _Filling(sides, around)
     found = tuple(_filled(child, filling) for child in children)
-    return Filled(found, tuple(filling.tests)) if any(done for _, done in found) else None
+    if not any(done for _, done in found):
+        return None
+    clipped = Block(tuple(_filled(child, replace(filling, clips=True))[0] for child in children))
+    return Filled(found, tuple(filling.tests), clipped)
 
 
 def _filled(node: LoopNode, filling: _Filling) -> tuple[LoopNode, bool]:
@@ -55,6 +62,8 @@ def _filled(node: LoopNode, filling: _Filling) -> tuple[LoopNode, bool]:
 class _Filling:
     sides: Sides
     around: Ranges
+    clips: bool = False
+    """Whether loops end where their indices do, so that nothing need hold."""
     tests: dict[LoopExpr, None] = field(default_factory=dict)
 
     def nest(self, node: LoopNode) -> LoopNode | None:
@@ -76,16 +85,24 @@ class _Filling:
                     return None
                 result = replace(loop, body=result)
                 continue
+            lower, upper = self._clipped(bounds, limit) if self.clips else bounds
             tests += self._tests(bounds, limit)
-            result = replace(loop, lower=bounds[0], upper=bounds[1], body=result)
+            result = replace(loop, lower=lower, upper=upper, body=result)
         self.tests.update(dict.fromkeys(tests))
         return result
 
     def _tests(self, bounds: tuple[LoopExpr, LoopExpr], limit: tuple[int, int]) -> Iterator[LoopExpr]:
         """What must hold for a loop over the tile to stay among the values that its index has."""
-        for test in (Operation(">=", (bounds[0], Number(limit[0]))), Operation("<=", (bounds[1], Number(limit[1])))):
+        for operator, bound, end in zip((">=", "<="), bounds, limit, strict=True):
+            test = Operation(operator, (bound, Number(end)))
             if not self.around.decide(test):
                 yield test
+
+    def _clipped(self, bounds: tuple[LoopExpr, LoopExpr], limit: tuple[int, int]) -> tuple[LoopExpr, LoopExpr]:
+        """The bounds of a loop over the tile that stays among these values."""
+        over = {test.operator for test in self._tests(bounds, limit) if isinstance(test, Operation)}
+        lower = Operation("max", (bounds[0], Number(limit[0]))) if ">=" in over else bounds[0]
+        return lower, Operation("min", (bounds[1], Number(limit[1]))) if "<=" in over else bounds[1]
 
 
 def _chain(node: LoopNode) -> Iterator[LoopNode]:

@@ -317,12 +317,14 @@ def test_a_column_of_an_image_that_is_left_over_stays_in_registers(rows: int, st
     assert (kernel(image, K) == np.einsum("chwyx,fcyx->fhw", windows, K)).all()
 
 
-def test_tiles_of_a_triangle_may_have_any_extent() -> None:
+@pytest.mark.parametrize("extent", [70, 90, 100])
+def test_tiles_of_a_triangle_may_have_any_extent(extent: int) -> None:
+    """On the diagonal, and there at the end, too."""
     f = tc.define("""def f(float(N,N) A, float(N,N) B) -> (C) {
         C(m,n) = 0.0 where m in 0:N, n in 0:N
         C(m,n) += A(m,k) * B(k,n) where m in 0:N, n in 0:m+1 }""")
-    kernel = f["f"].compile(sizes={"N": 70})
-    A, B = integers((70, 70)), integers((70, 70))
+    kernel = f["f"].compile(sizes={"N": extent})
+    A, B = integers((extent, extent)), integers((extent, extent))
     assert re.search(r"acc1\[.*\] = \(.* \+ ", kernel.source) is None  # no plain loops: tiles on the diagonal are whole
     assert (kernel(A, B) == np.tril(A @ B)).all()
 
