@@ -110,6 +110,30 @@ def test_other_layers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("onebit" in name for name in functions(tc.compile_network(plain, x)))
 
 
+class Shared(nn.Module):  # type: ignore[misc]
+    """An image that a convolution and products read, and a weight that is turned in one of two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shapes = {"k": (5, 64, 1, 1), "w": (64, 64)}
+        self.signs = nn.ParameterDict({n: nn.Parameter(torch.sign(torch.randn(s))) for n, s in shapes.items()})
+
+    def forward(self, x: Any) -> Any:
+        x = torch.where(x > 0, 1.0, -1.0)
+        product = f.linear(x, self.signs["w"])
+        back = torch.where(product > 0, 1.0, -1.0)[0, 0] @ self.signs["w"]
+        return f.conv2d(x, self.signs["k"]), product, back, f.linear(x[None], self.signs["w"])
+
+
+def test_what_several_layers_read_is_packed_for_each() -> None:
+    torch.manual_seed(0)
+    module, x = Shared().eval(), torch.randn(1, 64, 3, 64)
+    net = tc.compile_network(module, x)
+    assert sum("onebit" in name for name in functions(net)) == 4
+    with torch.no_grad():
+        assert all(torch.equal(found, wanted) for found, wanted in zip(net(x), module(x), strict=True))
+
+
 ELEMENTS = """
 def f(float(N) X, float y) -> (O) { O(n) = %s }
 def network(float(4) x) -> (o) { o = f(x, y=0.5) }
@@ -129,6 +153,11 @@ def network(float(4) x) -> (o) { o = f(x, y=0.5) }
         ("X(n) * 0", None),
         ("(X(n) > 0 ? 1.0 : 0.0) / 0", None),
         ("relu(X(n))", None),
+        ("float(uint8(X(n) > 0 ? 1 : 0) - uint8(1))", None),
+        ("float(-uint8(X(n) > 0 ? 1 : 0))", None),
+        ("float(int8(X(n) > 0 ? 200.0 : 1.0))", None),
+        ("float(int32(sign(X(n))))", None),
+        ("float(float8_e4m3fn(X(n) > 0 ? 0.3 : -1000.0))", Few(frozenset({0.3125, -448.0}))),
     ],
 )
 def test_what_elements_a_function_gives(text: str, found: Few | None) -> None:

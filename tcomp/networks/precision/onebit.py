@@ -114,7 +114,7 @@ def _convolution(parts: Parts, layer: _Layer, values: dict[str, Value]) -> None:
     packing = onebit.packed_images(padded=padded, zeros=layer.zeros)
     border = tuple(zip(("PH", "PW"), pads, strict=True)) if padded else ()
     shape = (count, words, height + 2 * pads[0], width + 2 * pads[1])
-    planes = _packed(parts, image, packing, border, shape, layer.zeros, pads)
+    planes = _packed(parts, image, packing, border, shape, layer.zeros, f"bits_{pads[0]}_{pads[1]}")
     kernel = parts.weight(f"{call.arguments[1]}_bits", lambda: packed(layer.kernel, 1))
     arguments, own = [*planes, kernel], {"strided": "S", "dilated": "D"}
     flags = {name: any(numbers.get(f"{c}{axis}", 1) != 1 for axis in "HW") for name, c in own.items()}
@@ -134,10 +134,11 @@ def _product(parts: Parts, layer: _Layer, values: dict[str, Value]) -> None:
     rank, length = len(image.shape), image.shape[-1]
     packing = onebit.packed_rows(rank, layer.zeros)
     shape = (*image.shape[:-1], -(-length // onebit.WORD))
-    planes = _packed(parts, image, packing, (), shape, layer.zeros, (0, 0))
-    kernel = parts.weight(f"{call.arguments[1]}_bits", lambda: packed(layer.kernel, 1))
+    planes = _packed(parts, image, packing, (), shape, layer.zeros, "bits_of_rows")
+    turned = "_turned" if call.function.startswith("matmul") else ""
+    kernel = parts.weight(f"{call.arguments[1]}{turned}_bits", lambda: packed(layer.kernel, 1))
     text = onebit.linear(rank, layer.zeros)
-    constants: tuple[tuple[str, Number], ...] = () if layer.zeros else (("C", length),)
+    constants: tuple[tuple[str, Number], ...] = () if layer.zeros else (("L", length),)
     sums = parts.temporary(f"{call.results[0]}_sums", "int32", result.shape)
     parts.call(text, Call(text.name, (*planes, kernel), constants, (sums,), call.place))
     _scaled(parts, layer, sums, result, (*(1,) * (rank - 1), len(layer.kernel)))
@@ -150,10 +151,10 @@ def _packed(
     border: Sequence[tuple[str, Number]],
     shape: Sequence[int],
     zeros: bool,
-    pads: tuple[int, int],
+    form: str,
 ) -> list[str]:
-    """The names of an image's words of signs, and of those that say what is not 0; the same for all who read it so."""
-    names = [f"{image.name}_bits_{pads[0]}_{pads[1]}"] + ([f"{image.name}_others_{pads[0]}_{pads[1]}"] if zeros else [])
+    """The names of an image's words of signs, and of those that say what is not 0; the same for all who read a form."""
+    names = [f"{image.name}_{form}"] + ([f"{image.name}_others_in_{form}"] if zeros else [])
     if names[0] not in parts.values:
         for name in names:
             parts.values[name] = Value(name, "uint64", tuple(shape), "temporary")

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tcomp.grammar.tree import function as tree
+from tcomp.grammar.tree.conversions import rounded
 from tcomp.networks.checked import checked
 from tcomp.networks.network import Call, Network
+from tcomp.values.operators import BOOL, DType, arithmetic_type
 
 _MOST = 8
 """Different elements that are still few."""
-
-_WRAPS = 128
-"""Integers from here on may be others in a type of 8 bits."""
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": lambda x, y: x < y,
@@ -111,6 +110,21 @@ class Elements:
 
 def few(expr: tree.Expr, known: Mapping[str, Few | None]) -> Few | None:
     """The values that an expression may have, by the elements of tensors; None where they are many."""
+    dtype = expr.dtype if isinstance(expr, tree.Cast) else arithmetic_type(expr.dtype)
+    return _as_held(_few_of(expr, known), dtype)
+
+
+def _as_held(found: Few | None, dtype: DType) -> Few | None:
+    """What a type has of some numbers; None where these are none of its own, which targets convert as they like."""
+    if found is None:
+        return None
+    if dtype.is_float:
+        held = _few([rounded(x, dtype) for x in found.elements])
+        return None if held is None else Few(held.elements, found.nan)
+    return found if not found.nan and all(dtype.lowest <= x <= dtype.highest for x in found.elements) else None
+
+
+def _few_of(expr: tree.Expr, known: Mapping[str, Few | None]) -> Few | None:
     match expr:
         case tree.Constant(value=value):
             return _few([float(value)])
@@ -119,7 +133,7 @@ def few(expr: tree.Expr, known: Mapping[str, Few | None]) -> Few | None:
         case tree.Unary(op=op, operand=operand):
             return _each(few(operand, known), lambda x: -x if op == "-" else float(not x))
         case tree.Cast(operand=operand, dtype=dtype):
-            return _each(few(operand, known), (lambda x: x) if dtype.is_float else math.trunc)
+            return _each(few(operand, known), float if dtype.is_float else bool if dtype == BOOL else math.trunc)
         case tree.Select(condition=condition, then=then, otherwise=otherwise):
             asked = few(condition, known)
             branches = [few(branch, known) for branch in (then, otherwise)]
@@ -133,21 +147,16 @@ def few(expr: tree.Expr, known: Mapping[str, Few | None]) -> Few | None:
             found = _each(few(argument, known), _FUNCTIONS[name])
             return Few(frozenset({-1.0, 0.0, 1.0}), nan=True) if found is None and name == "sign" else found
         case tree.Binary(op=op, lhs=lhs, rhs=rhs):
-            return _of_two(op, few(lhs, known), few(rhs, known), expr.dtype.name)
+            return _of_two(op, few(lhs, known), few(rhs, known))
     return None
 
 
-def _of_two(op: str, left: Few | None, right: Few | None, dtype: str) -> Few | None:
+def _of_two(op: str, left: Few | None, right: Few | None) -> Few | None:
     compared = _COMPARISONS.get(op)
     compute = compared or _ARITHMETIC.get(op)
     if left is None or right is None or compute is None or (compared and (left.nan or right.nan)):
         return None if compared is None else Few(frozenset({0.0, 1.0}))
-    floats = compared is None and dtype.startswith("float")
-    rounded = np.dtype(dtype).type if floats else float
-    with np.errstate(all="ignore"):
-        pairs = itertools.product(left.elements, right.elements)
-        made = [float(rounded(compute(x, y))) for x, y in pairs]
-    found = _few(made) if floats or all(abs(x) < _WRAPS for x in made) else None
+    found = _few([float(compute(x, y)) for x, y in itertools.product(left.elements, right.elements)])
     return None if found is None else Few(found.elements, left.nan or right.nan)
 
 

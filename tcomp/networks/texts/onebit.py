@@ -20,8 +20,8 @@ def _packed(name: str, test: str, left: str, ranges: str, extent: str, where: st
     half, count = f"{name}_half", f"({extent}+{WORD - 1})/{WORD}"
     low, high = (f"uint64({half}({left.format(at)}))" for at in ("2*k", "2*k+1"))
     return [
-        f"{half}({left.format('v')}) +=! {test} ? uint32(1) << d : uint32(0)",
-        f"  where v in 0:{count}*2, d in 0:{_HALF}{ranges}",
+        f"{half}({left.format('v')}) +=! {test} ? uint32(1) << u : uint32(0)",
+        f"  where v in 0:{count}*2, u in 0:{_HALF}{ranges}",
         f"{name}({left.format('k')}) = {low} | {high} << {_HALF}",
         f"  where k in 0:{count}{where}",
     ]
@@ -32,7 +32,7 @@ def packed_images(*, padded: bool, zeros: bool) -> Definition:
     flags = {"padded": padded, "and_zeros": zeros}
     name = "_".join(["pack_signs_4d", *(flag for flag, on in flags.items() if on)])
     row, column = ("h-PH", "w-PW") if padded else ("h", "w")
-    place = f"(n,{_HALF}*v+d,{row},{column})"
+    place = f"(n,{_HALF}*v+u,{row},{column})"
     ranges = f", n in 0:N, h in 0:{'H+2*PH' if padded else 'H'}, w in 0:{'W+2*PW' if padded else 'W'}"
     lines = _packed("signs", f"constant_exterior(X, 0){place} > 0.0", "n,{},h,w", ranges, "C", ranges)
     if zeros:
@@ -46,7 +46,7 @@ def packed_rows(rank: int, zeros: bool) -> Definition:
     i = indices(rank - 1)
     whole = "".join(f"{c}," for c in i)
     ranges = "".join(f", {c} in 0:{c.upper()}" for c in i)
-    read = f"constant_exterior(X, 0)({whole}{_HALF}*v+d)"
+    read = f"constant_exterior(X, 0)({whole}{_HALF}*v+u)"
     lines = _packed("signs", f"{read} > 0.0", f"{whole}{{}}", ranges, "L", ranges)
     if zeros:
         lines += _packed("others", f"{read} != 0.0", f"{whole}{{}}", ranges, "L", ranges)
@@ -90,12 +90,12 @@ def linear(rank: int, zeros: bool) -> Definition:
     """Rows of words of signs times the transposed weight."""
     i = indices(rank - 1)
     whole, extents = "".join(f"{c}," for c in i), "".join(f"{c.upper()}," for c in i)
-    parameters = [f"uint64({extents}G) X", *([f"uint64({extents}G) Z"] if zeros else []), "uint64(M,G) W"]
+    parameters = [f"uint64({extents}U) X", *([f"uint64({extents}U) Z"] if zeros else []), "uint64(M,U) W"]
     lines = []
     if zeros:
-        lines.append(f"int32({extents[:-1]}) count({whole[:-1]}) +=! int32(popcount(Z({whole}g)))")
-    differ = f"(X({whole}g) ^ W(m,g)) & Z({whole}g)" if zeros else f"X({whole}g) ^ W(m,g)"
+        lines.append(f"int32({extents[:-1]}) count({whole[:-1]}) +=! int32(popcount(Z({whole}u)))")
+    differ = f"(X({whole}u) ^ W(m,u)) & Z({whole}u)" if zeros else f"X({whole}u) ^ W(m,u)"
     lines.append(f"int32({extents}M) differ({whole}m) +=! int32(popcount({differ}))")
-    lines.append(f"Y({whole}m) = {f'count({whole[:-1]})' if zeros else 'C'} - 2*differ({whole}m)")
+    lines.append(f"Y({whole}m) = {f'count({whole[:-1]})' if zeros else 'L'} - 2*differ({whole}m)")
     name = f"linear_{rank}d_onebit{'_with_zeros' if zeros else ''}"
-    return definition(name, [*parameters, *([] if zeros else ["const int C"])], "Y", lines)
+    return definition(name, [*parameters, *([] if zeros else ["const int L"])], "Y", lines)
