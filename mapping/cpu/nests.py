@@ -138,6 +138,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     scanned = scanned_position(scop, main)
     if scanned in positions:
         row = row_of_scan(scop, cluster, scanned)
+        if row is not None and box_hull(footprint.tiles).shape[positions.index(row)] > VECTORS.longest_row_of_scan:
+            row = None
         last = scanned if row is None else row
         return Nest("scan", last, positions.index(last), untiled, positions.index(scanned))
     if main.scatters and vector is not None and coordinate is not None:

@@ -123,6 +123,14 @@ def test_sums_down_columns_run_along_rows(name: str) -> None:
     np.testing.assert_array_equal(tiled(X), expected(X))
 
 
+def test_tiles_of_many_columns_do_not_fill_the_stack() -> None:
+    f = tc.define("def f(double(N,D) X) -> (Y) { Y(i,d) +=! X(j,d) where i in 0:N, j in 0:i+1 }")["f"]
+    X = integers(2, 5000).astype(np.float64)
+    kernel = f.compile(X, options=tc.MappingOptions(tile_sizes=(0, 0), parallel=False))
+    assert "tc_running[" not in kernel.source
+    np.testing.assert_array_equal(kernel(X), X.cumsum(0))
+
+
 def test_few_columns_run_one_by_one() -> None:
     f = tc.define("def f(float(N,D) X) -> (Y) { Y(i,d) +=! X(j,d) where i in 0:N, j in 0:i+1 }")["f"]
     kernel = f.compile(integers(90, 7))

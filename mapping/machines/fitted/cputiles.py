@@ -116,6 +116,13 @@ class Vectors:
         machine="Zen 4, one thread, beside other work",
         how="2026-11-27: 64 x 16 floats take 1.4 us, torch 1.9; narrower ones: not measured",
     )
+    longest_row_of_scan: int = fitted(
+        1 << 12,
+        "elements",
+        "Sums of longer rows, of tiles that options ask for, have no place on a thread's stack: they run one by one.",
+        machine="any",
+        how="chosen, not measured",
+    )
     least_strip_of_scan: int = fitted(
         256,
         "elements",
