@@ -171,7 +171,7 @@ class _Rows:
 
     def reach(self, span: tuple[Polynomial, Polynomial]) -> tuple[Polynomial, Polynomial]:
         """First and last value while the operand goes through a span that begins with a row."""
-        if self.along < 0:
+        if self.along < 0 or (self.along == 0 and self.across > 0):
             low, high = _Rows(self.operand, self.count, -self.along, -self.across).reach(span)
             return -high, -low
         first, last = span[0] // Polynomial.of(self.count), span[1] // Polynomial.of(self.count)

@@ -23,7 +23,7 @@ def function_of(text: str) -> Function:
 
 
 @pytest.mark.parametrize(
-    "subscript", ["i ^ 1", "i - i % 2", "3*i - i % 2", "i - i / 2", "i - 2*(i % 3)", "i | 1", "i ^ 3"]
+    "subscript", ["i ^ 1", "i - i % 2", "3*i - i % 2", "i - i / 2", "i - 2*(i % 3)", "i - 2*(i / 2)", "i | 1", "i ^ 3"]
 )
 def test_what_terms_of_one_index_reach_together(subscript: str) -> None:
     function = function_of(f"def f(float(N) A) -> (C) {{ C(i) = A(i)  T({subscript}) +=! A(i) }}")
