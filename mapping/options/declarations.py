@@ -205,8 +205,9 @@ class OfParts:
             given = dict(value)  # type: ignore[call-overload]
         except (TypeError, ValueError):
             raise TcompError(f"{name} is {value!r}; it must have options by the names of tensors") from None
-        if not all(isinstance(key, str) for key in given):
-            raise TcompError(f"{name} is {value!r}; the names of parts are those of tensors")
+        for key in given:
+            if not (isinstance(key, str) and key.isidentifier()):
+                raise TcompError(f"{name} has options of {key!r}; the names of parts are those of tensors")
         return tuple((key, self.read_part(key, given[key])) for key in sorted(given))
 
     def read(self, text: str) -> object:

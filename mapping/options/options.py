@@ -410,11 +410,11 @@ class MappingOptions:
             name, equals, value = (word.strip() for word in part.partition("="))
             if not equals:
                 raise TcompError(f"{part!r} is not OPTION=VALUE, as in tile=32x32")
-            part_name, _, name = name.rpartition(".")
+            part_name, dot, name = name.rpartition(".")
             name = _METHODS.get(name, name)
             _known_option(name)
             read: dict[str, Any] = {name: OPTIONS[name].read(name, value)}
-            if part_name:
+            if dot:
                 own = replace(result.of_parts.get(part_name, cls()), **read)
                 read = {"parts": result.of_parts | {part_name: own}}
             result = replace(result, **read)

@@ -77,6 +77,7 @@ def test_spellings() -> None:
         ({"A1": {"tile_sizes": 4}}, "tile_sizes is 4; it must be a list of integers of at least 0"),
         ({"A1": (4, 4)}, "there is no mapping option 'A1'"),
         ({"parts": 3}, "parts is 3; it must have options by the names of tensors"),
+        (".tile=4", "parts has options of ''; the names of parts are those of tensors"),
         ("A1.unrol=4", "there is no mapping option 'unrol'"),
     ],
 )
