@@ -96,7 +96,11 @@ def named_space(of: isl.Space) -> tuple[str, int]:
 
 
 def boxed(storage: Storage, place: Place, writers: list[ScopStatement], always: bool = False) -> Buffer:
-    """The buffer of a storage at a place: a register for one element unless a box is ``always`` wanted."""
+    """The buffer of a storage at a place: a register for one element unless a box is ``always`` wanted.
+
+    Where data choose elements it is a box, whose subscripts are checked.
+    """
+    always |= any(writer.scatters for writer in writers)
     relation = None
     for writer in writers:
         access = place.prefixes[writer.name].reverse().apply_range(writer.write)

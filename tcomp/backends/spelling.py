@@ -50,6 +50,9 @@ from tcomp.model.scop import Scop
 from tcomp.values.intrinsics import INTRINSICS
 from tcomp.values.operators import DType
 
+CHECK = "tc_check"
+"""How the functions begin that check subscripts: what they give is inside, and they must stay though nothing moves."""
+
 _EXACT = {"bfloat16": 256, "float8_e4m3fn": 16, "float8_e5m2": 8}
 _EXACT_ELSE = 2048
 """Integers below are exact in a float type."""
@@ -278,8 +281,10 @@ class Speller:
         terms = []
         folded = () if buffer is None else buffer.folded
         for d, (text, lower, extent, stride) in enumerate(zip(subscripts, corner, shape, strides, strict=True)):
-            if stride != f"0{suffix}" and extent > 1 and (text.removesuffix(suffix), lower) != ("0", "0"):
-                offset = text if lower == "0" else f"({text} - {lower})"
+            offset = text if lower == "0" else f"({text} - {lower})"
+            if extent == 1 and CHECK in text:
+                terms.append(offset)
+            elif stride != f"0{suffix}" and extent > 1 and (text.removesuffix(suffix), lower) != ("0", "0"):
                 offset = f"({offset} % {extent})" if d in folded else offset
                 terms.append(offset if stride == f"1{suffix}" else f"{offset} * {stride}")
         return f"{self.dialect.name(storage)}[{' + '.join(terms) or '0'}]"
@@ -387,7 +392,7 @@ class Speller:
         room = f"{extent}L" if extent.isdigit() else extent
         values = ", ".join(self._integer(value) for _, value in self.reported)
         place = f"(const long[]){{{values or '0'}}}, {len(self.reported)}"
-        return f"tc_check({text}, {origin}L, {room}, {number}, report, {place})"
+        return f"{CHECK}({text}, {origin}L, {room}, {number}, report, {place})"
 
     def bordered(self, expr: Read) -> tuple[list[str], str]:
         """The C text of an element that is read with a boundary, and of what must hold for it to be in the tensor.

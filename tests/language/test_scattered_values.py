@@ -175,3 +175,15 @@ def test_first_and_last_are_names_elsewhere() -> None:
         "def f(float(N) last) -> (first, O) { first(i) = last(i) where i in 0:N  O(i) = x where x = last(i) }"
     ).f
     assert f(np.ones(3, np.float32))[1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("operator", ["+=", "max=", "="])
+def test_places_in_a_tensor_of_one_element_are_checked(operator: str, target: str) -> None:
+    """The subscript moves nothing there, in memory and in registers."""
+    text = f"def f(float(N) V, int32(N) k, float(E) T) -> (O) {{ O(e) = T(e) O(k(i)) {operator} V(i) }}"
+    kernel = tc.define(text).f.compile(sizes={"N": 1, "E": 1}, target=target)
+    V, T = np.ones(1, np.float32), np.zeros(1, np.float32)
+    assert kernel(V, np.array([0], np.int32), T) == 1
+    with pytest.raises(tc.TcompError, match=r"is 100 at i = 0, but must lie in 0\.\.0"):
+        kernel(V, np.array([100], np.int32), T)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tcomp.backends.dialect import bare, load
 from tcomp.backends.gpu.words.dialect import DeviceDialect
 from tcomp.backends.source import REPORT
-from tcomp.backends.spelling import Speller
+from tcomp.backends.spelling import CHECK, Speller
 from tcomp.backends.subscripts import fixed_value
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
@@ -116,9 +116,11 @@ class DeviceSpeller(Speller):
         local = self.locals.get(storage)
         if local is not None:
             places = self.written_subscripts(storage, subscripts) if any(map(depends_on_data, subscripts)) else ()
-            return self._local_at(local, [
+            text = self._local_at(local, [
                 Variable(places[d]) if depends_on_data(s) else self.loop_expression(s) for d, s in enumerate(subscripts)
             ])  # fmt: skip
+            unmoving = [place for place in places if CHECK in place and place not in text]
+            return f"*({', '.join(unmoving)}, &{text})" if unmoving else text
         self.used[storage] = None
         return self.element(storage, self.written_subscripts(storage, subscripts))
 
