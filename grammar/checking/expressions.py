@@ -250,8 +250,9 @@ class ExpressionChecker:
             if kind in self.environment.tensors:
                 self.report.error("expected one list of subscripts but found two", expr.span)
             else:
-                call = f"to call a def, write `T = {kind}({expr.arguments[0]})` before this, then `T(...)`"
-                hint = self.report.did_you_mean(kind, BOUNDARIES) or (call if expr.arguments else None)
+                hint = self.report.did_you_mean(kind, BOUNDARIES)
+                if not hint and expr.arguments:
+                    hint = f"to call a def, write `T = {kind}({expr.arguments[0]})` before this, then `T(...)`"
                 self.report.error(f"`{kind}` is not a way to read outside a tensor", expr.kind.span, hint)
             return self._failed(expr.span)
         if len(expr.arguments) != BOUNDARIES[kind]:

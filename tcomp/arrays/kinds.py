@@ -173,7 +173,6 @@ class TorchKind(ArrayKind):
             t: getattr(torch, name) for name, t in DTYPES.items() if isinstance(getattr(torch, name, None), torch.dtype)
         }
         self._names = {known: t for t, known in self._dtypes.items()}
-        self._bits = {8: torch.int8, 16: torch.int16}
         self._raw_stream = _torch_stream(torch)
         self._classes = {torch.Tensor, torch.nn.Parameter}
         self._pieces: TorchPieces | None = None
@@ -233,7 +232,7 @@ class TorchKind(ArrayKind):
         detached = array.detach().cpu()
         dtype = self._names.get(detached.dtype)
         if dtype is not None and is_of_ml_dtypes(dtype):
-            bits: NumpyArray = detached.view(self._bits[dtype.bits]).numpy()
+            bits: NumpyArray = detached.view(getattr(self._torch, f"int{dtype.bits}")).numpy()
             return bits.view(numpy_dtype(dtype))
         plain: NumpyArray = detached.numpy()
         return plain

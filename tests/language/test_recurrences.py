@@ -197,12 +197,6 @@ def test_blocks_print_as_they_are_read() -> None:
     assert str(definition) == text
 
 
-def test_batches_refuse_steps() -> None:
-    f = tc.define(IN_PLACE).jacobi
-    with pytest.raises(tc.TcompError, match="runs step by step"):
-        f.batched((0, None))
-
-
 def test_what_has_no_steps_yet_says_so() -> None:
     f, A = tc.define(IN_PLACE).jacobi, np.ones((4, 4))
     for attempt in (

@@ -40,7 +40,7 @@ PROGRAMS = (
     ("def f(float(H,W) I) -> (O) { O(y,x) = I(y,x) + I(y+1,x+1) where y in 0:H-1, x in 0:W-1 }", {"H": 70, "W": 301}),
     (
         "def f(float(M,M) A, float(M,M) D) -> (C) { C(m,n) = D(m,n)\n C(m,n) += A(m,k) * A(n,k) where n in 0:m+1 }",
-        {"M": 150},
+        {"M": 400},
     ),
 )
 

@@ -167,7 +167,8 @@ class TestOptions:
         drawn = [random_options(Choices(random.Random(number).randint), target) for number in range(200)]
         for option in fields(MappingOptions):
             targets = option.metadata["option"].targets
-            expected = option.name not in NOT_EXACT and (not targets or target in targets)
+            # Parts have the names of tensors, which differ from program to program.
+            expected = option.name not in {*NOT_EXACT, "parts"} and (not targets or target in targets)
             assert (len({getattr(o, option.name) for o in drawn}) > 1) == expected, option.name
         assert max(np.prod(o.threads or (1,)) for o in drawn) <= MOST_THREADS
 

@@ -43,8 +43,8 @@ def test_a_loop_has_what_is_in_it_and_lines_beside_loops_have_their_own() -> Non
 
 @samples
 def test_the_loop_that_computes_most_takes_most() -> None:
-    text = """def f(float(N,K) A, float(N) x) -> (C, y) {
-        C(i,j) +=! A(i,k) * A(j,k)
+    text = """def f(float(N,K) A, float(N,K) B, float(N) x) -> (C, y) {
+        C(i,j) +=! A(i,k) * B(j,k)
         y(i) = x(i) * 2
     }"""
     kernel = tc.define(text).f.compile(sizes={"N": 300, "K": 500}, target="cpu")
