@@ -92,7 +92,8 @@ class Operation(Differentiable):
 
         Args:
             arguments, named: one per parameter, in order or by name.  A sparse matrix of SciPy, CuPy or torch stands
-                for three parameters: ends of rows, columns and values, or rows, columns and values for COO.
+                for three parameters: ends of rows, columns and values, or rows, columns and values for COO;
+                one in a format that the text does not read is refused.
             out: where results go: an array for a single output, a tuple with one per output or None, or a dict by
                 name.  Required for outputs whose previous content the program reads.
             target: where to run; see ``targets``.  None means ``cuda`` where the arrays lie on a CUDA device, else

@@ -15,7 +15,8 @@ from tcomp.values.operators import DType
 PARTS = 3
 """Arrays of which every matrix here is made: two of indices, and the values."""
 
-_IN_ROWS = ("csr", "csc", "bsr")
+_IN_ROWS = ("csr", "bsr")
+_IN_COLUMNS = ("csc", "bsc")
 _LIBRARIES = ("scipy", "cupyx")
 
 
@@ -31,35 +32,49 @@ def is_sparse(value: Any) -> bool:
     return False
 
 
-def parts_of(value: Any, dtypes: Sequence[DType | None]) -> tuple[Any, ...]:
-    """The arrays of a sparse matrix: ends of rows, columns and values; of COO, rows, columns and values.
+def parts_of(value: Any, dtypes: Sequence[DType | None], by_entry: bool) -> tuple[Any, ...]:
+    """The arrays of a sparse matrix: ends of rows, columns and values; ``by_entry``, rows, columns and values.
 
     ``dtypes`` are the types of the parameters, None for any.  Indices of other integer types are converted, which
     copies them.  Raises ArrayError for other formats, and for more elements than the type of a parameter counts.
     """
-    arrays = _torch_parts(value) if hasattr(value, "layout") else _scipy_parts(value)
+    is_torch = hasattr(value, "layout")
+    found = str(value.layout).removeprefix("torch.sparse_") if is_torch else value.format
+    if found not in (("coo",) if by_entry else _IN_ROWS):
+        what = f"a tensor with the layout {value.layout}" if is_torch else f"a sparse matrix in the format {found!r}"
+        raise ArrayError(what, _instead(found, is_torch, by_entry))
+    arrays = _torch_parts(value, by_entry) if is_torch else _scipy_parts(value, by_entry)
     converted = [_converted(a, d, value) for a, d in zip(arrays[: PARTS - 1], dtypes, strict=False)]
     return (*converted, arrays[-1])
 
 
-def _scipy_parts(value: Any) -> tuple[Any, ...]:
-    if value.format in _IN_ROWS:
+def _instead(found: str, is_torch: bool, by_entry: bool) -> str:
+    """What to pass for a matrix that is laid out otherwise than the text reads it."""
+    if by_entry:
+        other = ".to_sparse_coo()" if is_torch else ".tocoo()"
+        return f"the text reads the row of each entry: pass its {other}"
+    hint = f"the text reads the ends of rows: pass its {'.to_sparse_csr()' if is_torch else '.tocsr()'}"
+    if found not in _IN_COLUMNS:
+        return hint
+    parts = ".ccol_indices(), .row_indices() and .values()" if is_torch else ".indptr, .indices and .data"
+    return f"{hint}; if it goes by columns, pass {parts}"
+
+
+def _scipy_parts(value: Any, by_entry: bool) -> tuple[Any, ...]:
+    if not by_entry:
         return value.indptr, value.indices, value.data
-    if value.format == "coo" and len(value.shape) == PARTS - 1:
+    if len(value.shape) == PARTS - 1:
         return value.row, value.col, value.data
-    raise ArrayError(f"a sparse matrix in the format {value.format!r}", "pass its .tocsr(), or its .toarray()")
+    raise ArrayError(f"a sparse array of {len(value.shape)} dimensions", "a matrix has two")
 
 
-def _torch_parts(value: Any) -> tuple[Any, ...]:
-    torch: Any = sys.modules["torch"]
-    if value.layout in (torch.sparse_csr, torch.sparse_bsr):
+def _torch_parts(value: Any, by_entry: bool) -> tuple[Any, ...]:
+    if not by_entry:
         return value.crow_indices(), value.col_indices(), value.values()
-    if value.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return value.ccol_indices(), value.row_indices(), value.values()
-    if value.layout is torch.sparse_coo and value.sparse_dim() == PARTS - 1:
+    if value.sparse_dim() == PARTS - 1:
         whole = value.coalesce()
         return *whole.indices(), whole.values()
-    raise ArrayError(f"a tensor with the layout {value.layout}", "pass its .to_sparse_csr(), or its .to_dense()")
+    raise ArrayError(f"a sparse tensor of {value.sparse_dim()} sparse dimensions", "a matrix has two")
 
 
 def _converted(array: Any, dtype: DType | None, whole: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tcomp.arrays.kinds import ArrayError
 from tcomp.arrays.sparse import PARTS, is_sparse, parts_of
 from tcomp.errors import Diagnostic, ShapeError
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Expr, Function, Read, Tensor, Within, children, walk
 
 
 def has_sparse(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
@@ -23,7 +23,7 @@ def with_parts(
 
     Indices are converted to the type of their parameter, unless that is ``free`` to have any.  Parts go to the
     parameter where the matrix stands, or whose name it has, and to the two behind that.  Raises ShapeError where it
-    has no such parts, or there are too few parameters.
+    is not laid out as the text reads it, or there are too few parameters.
     """
     order = [tensor.name for tensor in function.inputs]
     given: list[Any] = []
@@ -53,6 +53,26 @@ def _parts(function: Function, value: Any, name: str, free: Collection[str]) -> 
         message = f"{name} is given a sparse matrix, which stands for {PARTS} parameters, but {len(tensors)} are left"
         raise ShapeError(Diagnostic(message, function.source, span, "as in `int32(R1) row, int32(E) col, float(E) V`"))
     try:
-        return parts_of(value, [None if tensor.name in free else tensor.dtype for tensor in tensors])
+        dtypes = [None if tensor.name in free else tensor.dtype for tensor in tensors]
+        return parts_of(value, dtypes, by_entry=_is_by_entry(function, *tensors[:2]))
     except ArrayError as error:
         raise ShapeError(Diagnostic(f"{name} is given {error.found}", function.source, span, error.hint)) from None
+
+
+def _is_by_entry(function: Function, first: Tensor, second: Tensor) -> bool:
+    """Whether a parameter has the row of each entry, as it is as long as the columns: if not, it has ends of rows."""
+    return first.dims == second.dims and not any(
+        isinstance(node, Within) and first.name in (*_read_at(node.lower), *_read_at(node.upper))
+        for statement in function.statements
+        for expression in statement.expressions()
+        for node in walk(expression)
+    )
+
+
+def _read_at(end: Expr) -> Iterator[str]:
+    """The tensors whose elements the end of a range is computed of, those in subscripts left out."""
+    if isinstance(end, Read):
+        yield end.tensor
+        return
+    for child in children(end):
+        yield from _read_at(child)

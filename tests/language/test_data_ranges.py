@@ -286,8 +286,12 @@ def test_sparse_matrices_are_arguments() -> None:
     np.testing.assert_array_equal(ops.product.reference(wide, x), dense @ x)
     assert "R1 = 10" in ops.product.compile(wide, x).source
     np.testing.assert_array_equal(ops.entry_by_entry(scipy.coo_array(dense), x[:, 0].copy(), R=9), dense @ x[:, 0])
-    with pytest.raises(tc.ShapeError, match=r"row is given a sparse matrix in the format 'lil'"):
-        ops.product(scipy.lil_array(dense), x)
+    for other in (scipy.lil_array(dense), scipy.coo_array(dense), scipy.csc_array(dense)):
+        found = f"row is given a sparse matrix in the format '{other.format}'(.|\\n)*ends of rows: pass its .tocsr()"
+        with pytest.raises(tc.ShapeError, match=found):
+            ops.product(other, x)
+    with pytest.raises(tc.ShapeError, match=r"'csr'(.|\n)*row of each entry: pass its .tocoo()"):
+        ops.entry_by_entry(scipy.csr_array(dense), x[:, 0].copy(), R=9)
     with pytest.raises(tc.ShapeError, match="V is given a sparse matrix, which stands for 3 parameters, but 2"):
         ops.product(wide.indptr, wide.indices, wide, x)
     with pytest.raises(tc.ShapeError, match="expected type float32 but found float64"):
@@ -302,5 +306,7 @@ def test_sparse_tensors_of_torch_are_arguments() -> None:
     found = ops.product(dense.to_sparse_csr(), x)
     assert isinstance(found, torch.Tensor)
     assert torch.equal(found, dense @ x)
-    assert torch.equal(ops.product(dense.T.contiguous().to_sparse_csc(), x), dense @ x)
+    for other in (dense.to_sparse_csc(), dense.to_sparse_coo()):
+        with pytest.raises(tc.ShapeError, match=f"row is given a tensor with the layout {other.layout}"):
+            ops.product(other, x)
     assert torch.equal(ops.entry_by_entry(dense.to_sparse_coo(), x[:, 1].contiguous(), R=3), dense @ x[:, 1])
