@@ -28,8 +28,9 @@ from tcomp.autograd.registration import Choices
 from tcomp.autograd.saving import SavingOperator
 from tcomp.derivatives.batch import is_batched
 from tcomp.derivatives.gradient import is_program_for, sizes_as_given
-from tcomp.errors import Diagnostic, ShapeError, TcompError
+from tcomp.errors import ArgumentError, Diagnostic, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function, Tensor
+from tcomp.runtime.arguments import described
 
 _SCHEMAS = 2
 """Counts changes of what operators take: compiled graphs that torch keeps on disk must not find one of another kind."""
@@ -189,12 +190,13 @@ class Operator:
 def as_tensors(function: Function, arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Arguments as an operator takes them: numbers for 0-D inputs as tensors, NumPy arrays as tensors.
 
-    Raises ShapeError where the number of arguments is wrong or one is neither.
+    Raises ArgumentError where the number of arguments is wrong, ShapeError where one is neither.
     """
     if len(arguments) != len(function.inputs):
         names = ", ".join(t.name for t in function.inputs)
-        message = f"{function.name}: expected {len(function.inputs)} inputs but found {len(arguments)}"
-        raise ShapeError(Diagnostic(message, hint=f"its inputs are ({names})"))
+        count = len(function.inputs)
+        message = f"{function.name}: expected {count} input{'s' * (count != 1)} but found {len(arguments)}"
+        raise ArgumentError(Diagnostic(message, hint=f"its inputs are ({names})"))
     device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), torch.device("cpu"))
     return tuple(_as_tensor(t, a, device, function) for t, a in zip(function.inputs, arguments, strict=True))
 
@@ -203,7 +205,11 @@ def _as_tensor(tensor: Tensor, value: Any, device: torch.device, function: Funct
     if tensor.role == "const" or isinstance(value, torch.Tensor):
         return value
     if isinstance(value, (bool, int, float)) and tensor.rank == 0:
-        return torch.tensor(value, dtype=torch_dtype(tensor.dtype), device=device)
+        try:
+            return torch.tensor(value, dtype=torch_dtype(tensor.dtype), device=device)
+        except (OverflowError, RuntimeError, ValueError):  # torch raises any of them, by how large a number is
+            message = f"input {tensor.name}: expected type {tensor.dtype} but found {described(value)}"
+            raise ShapeError(Diagnostic(message, function.source, tensor.span)) from None
     try:
         return torch.as_tensor(value, device=device)
     except (TypeError, ValueError, RuntimeError):

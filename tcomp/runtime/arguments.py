@@ -27,7 +27,7 @@ def scalar(value: bool | float, dtype: DType) -> NumpyArray:
     Integers must be in range and, where the type is a float, exactly representable; floats go to float types only, and
     are rounded to nearest even as NumPy does; booleans go to ``bool`` only.
     """
-    found = f"{value!r} of type {type(value).__name__}"
+    found = described(value)
     if dtype.kind == "bool" or isinstance(value, bool):
         fits = dtype.kind == "bool" and isinstance(value, bool)
     elif isinstance(value, int):
@@ -48,6 +48,13 @@ def scalar(value: bool | float, dtype: DType) -> NumpyArray:
     if isinstance(value, float) and math.isfinite(value) and not np.isfinite(result):
         raise ArrayError(found, "pass a number that the type can hold")
     return result
+
+
+def described(value: float) -> str:
+    """A number and its type as a message shows them; whole ones may have more digits than Python writes."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a whole number of {value.bit_length()} bits"
+    return f"{value!r} of type {type(value).__name__}"
 
 
 def read_input(value: Any, tensor: Tensor, source: SourceText) -> tuple[Any, View]:
@@ -112,7 +119,7 @@ def constant(value: Any, tensor: Tensor, source: SourceText) -> int:
         found = value if isinstance(value, (bool, float, np.generic)) else type(value).__name__
         message = f"{tensor.name} is a compile-time constant: expected an integer but found {found}"
     elif not tensor.dtype.lowest <= value <= tensor.dtype.highest:
-        message = f"{tensor.name} is {value}, which type {tensor.dtype} cannot hold"
+        message = f"{tensor.name} is {described(int(value))}, which type {tensor.dtype} cannot hold"
     else:
         return int(value)
     raise ShapeError(Diagnostic(message, source, tensor.span))

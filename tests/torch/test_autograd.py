@@ -14,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import tcomp as tc
+from tcomp.errors import ArgumentError
 
 TEXT = """
 def mm(double(M,K) A, double(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }
@@ -295,8 +296,19 @@ def test_wrong_inputs_are_named(ops: tc.Module) -> None:
         ops.mm(a, a)
     with pytest.raises(tc.ShapeError, match="expected type float64 but found float32"):
         ops.mm(a, b.float())
-    with pytest.raises(tc.ShapeError, match="expected 2 inputs but found 1"):
+    with pytest.raises(ArgumentError, match="expected 2 inputs but found 1"):
         ops.mm(a)
+    for dtype, number, found in (
+        ("float", 1e300, "1e.300 of type float"),
+        ("float", 10**400, "a whole number of 1329 bits"),
+        ("int32", 10**5000, "a whole number of 16610 bits"),
+        ("int32", 2**40, "1099511627776 of type int"),
+    ):
+        scale = tc.define(f"def scale({dtype} a, {dtype}(N) X) -> (Y) {{ Y(n) = a * X(n) }}").scale
+        x = torch.ones(3, dtype=torch.int32 if dtype == "int32" else torch.float32)
+        for given in (x, x.numpy()):
+            with pytest.raises(tc.ShapeError, match=f"input a: expected type {dtype}.* but found {found}"):
+                scale(number, given)
 
 
 def test_copies_and_pickles(ops: tc.Module) -> None:
