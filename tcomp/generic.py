@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +80,10 @@ class GenericOperation(Operation):
 
         def made() -> Operation:
             with ISL.value:
-                return self.beside(self.generic.instance(types))
+                operation = self.beside(self.generic.instance(types))
+            # Its own name and types: those that autocasting gives are chosen before an instance is.
+            operation.registration = replace(self.registration, namespace=None, autocast=None)
+            return operation
 
         return self._instances.get(tuple(types[name] for name in self.types), made)
 
@@ -130,6 +133,8 @@ class GenericOperation(Operation):
             arguments, named = with_parts(self.function, arguments, named, self._free)
         if named:
             arguments, named = ordered(self.function, arguments, named), {}
+        if self.registration.autocast is not None:
+            arguments = _autocast(arguments, self.registration.autocast)
         try:
             key = tuple([arguments[k].dtype for k in self._typed])
             operation = self._known.get(key)
@@ -241,6 +246,12 @@ def _dtype(value: Any) -> DType:
         hint = did_you_mean(text, TYPE_KEYWORDS) or f"the element types are {', '.join(DTYPES)}"
         raise TcompError(Diagnostic(f"{text} is no element type", hint=hint))
     return known
+
+
+def _autocast(arguments: tuple[Any, ...], dtype: str) -> tuple[Any, ...]:
+    from tcomp.autograd.dispatch import autocast  # noqa: PLC0415  (it imports torch)
+
+    return autocast(arguments, dtype)
 
 
 def _dtype_of(value: Any) -> DType | None:

@@ -36,10 +36,10 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
     if not tensors or any(t.layout is not torch.strided or t.is_nested for t in tensors):
         return NotImplemented  # there is nothing to do, or the call that follows says what is wrong
     given = as_tensors(operation.function, arguments)
-    if operation.registration.autocast is not None and torch.is_autocast_enabled(tensors[0].device.type):
+    wanted, device = operation.registration.autocast, tensors[0].device.type
+    if wanted is not None and torch.is_autocast_enabled(device):
         # Not by the rule of the operator, which comes too late for what transforms a call.
-        device, dtype = tensors[0].device.type, getattr(torch, operation.registration.autocast)
-        given = torch.amp.autocast_mode._cast(given, device, dtype)
+        given = autocast(given, wanted)
         with torch.autocast(device, enabled=False):
             return operation(*given, **choices.named())
     # In forward mode what a tensor is of it cannot be asked inside a batch.
@@ -55,6 +55,14 @@ def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Ch
         if not transformed and operation.registration.backward is None:
             return recorded(operation, operator, wrt, given)
     return Recorded.apply(operator, *given)  # type: ignore[no-untyped-call]
+
+
+def autocast(arguments: tuple[Any, ...], dtype: str) -> tuple[Any, ...]:
+    """Arguments as ``torch.autocast`` converts them where it is on for the device of the first tensor."""
+    device = next((a.device.type for a in arguments if isinstance(a, torch.Tensor)), None)
+    if device is None or not torch.is_autocast_enabled(device):
+        return arguments
+    return tuple(torch.amp.autocast_mode._cast(arguments, device, getattr(torch, dtype)))
 
 
 def traced(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:

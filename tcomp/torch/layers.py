@@ -42,6 +42,7 @@ class Layer(torch.nn.Module):
         **given: Any,
     ) -> None:
         super().__init__()
+        _check_init(operation, init)
         self.operation = operation
         tensors = {t.name: t for t in operation.function.inputs}
         self._constants: dict[str, int] = {}
@@ -93,3 +94,16 @@ class Layer(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return self.operation.name
+
+
+def _check_init(operation: Operation, init: Any) -> None:
+    """Raises TcompError where ``init=`` is neither a function of tensors nor a dict of such by names of inputs."""
+    names = [tensor.name for tensor in operation.function.inputs]
+    for name, fill in init.items() if isinstance(init, Mapping) else [(None, init)]:
+        if name is not None and name not in names:
+            hint = did_you_mean(str(name), names) or f"its inputs are {', '.join(names)}"
+            raise TcompError(Diagnostic(f"init= names {name}, which is no input of {operation.name}", hint=hint))
+        if not callable(fill):
+            what = "init=" if name is None else f"init= for {name}"
+            hint = "such as torch.nn.init.zeros_"
+            raise TcompError(Diagnostic(f"{what} must be a function that fills a tensor, not {fill!r}", hint=hint))

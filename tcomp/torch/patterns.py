@@ -20,6 +20,8 @@ _REDUCTIONS = {"sum": "+=!", "prod": "*=!", "max": "max=!", "min": "min=!", "+":
 def einsum(pattern: str, *tensors: torch.Tensor) -> Any:
     """``torch.einsum`` as one kernel: indices that the result lacks are summed over.
 
+    Products of bools are added up as bools: whether any is true.
+
     Args:
         pattern: the indices of each tensor and, behind ``->``, of the result, by default those that occur once in the
             order of the alphabet.  Names are separated by spaces (``"b i, i j -> b j"``); without any space inside a
@@ -37,6 +39,7 @@ def reduce(pattern: str, tensor: torch.Tensor, by: str = "sum") -> Any:
     """``reduce("n d -> n", X, "max")``: a tensor reduced over the indices that the result lacks.
 
     ``by`` is ``sum``, ``prod``, ``max``, ``min`` or ``mean``, or a reduction as programs write it, such as ``max=!``.
+    As those of torch, ``sum`` and ``prod`` of integers and bools are ``int64``; ``+=!`` and ``*=!`` keep the type.
     Raises as ``einsum`` does.
     """
     return reduce_operation(pattern, _type_of((tensor,)), by.removesuffix("=!"))(tensor)
@@ -64,7 +67,8 @@ def einsum_operation(pattern: str, dtype: str, count: int) -> Operation:
         current, held = target, kept
     if count == 1:
         adds = set(held) - set(result)
-        lines.append(f"{_element('Y', result, names)} {'+=!' if adds else '='} {_element(current, held, names)}")
+        only = _element(current, held, names)
+        lines.append(f"{_element('Y', result, names)} {f'+=! {_counted(only, dtype)}' if adds else f'= {only}'}")
     return _operation("einsum", dict(zip(inputs, operands, strict=True)), lines, names, dtype)
 
 
@@ -82,11 +86,18 @@ def reduce_operation(pattern: str, dtype: str, by: str) -> Operation:
     names = _names(dict.fromkeys(operand))
     gone = [i for i in dict.fromkeys(operand) if i not in result]
     operator = _REDUCTIONS[by] if gone else "="
-    lines = [f"{_element('Y', result, names)} {operator} {_element('X', operand, names)}"]
+    element = _element("X", operand, names)
+    value = _counted(element, dtype) if by in ("sum", "prod") else element
+    lines = [f"{_element('Y', result, names)} {operator} {value}"]
     if by == "mean" and gone:
         sizes = " * ".join(f"{_TYPES.get(dtype, dtype)}({names[i].upper()})" for i in gone)
         lines.append(f"{_element('Y', result, names)} = {_element('Y', result, names)} / ({sizes})")
     return _operation("reduce", {"X": operand}, lines, names, dtype)
+
+
+def _counted(element: str, dtype: str) -> str:
+    """What is summed of an element: torch counts integers and bools in 64 bits."""
+    return element if "float" in dtype else f"int64({element})"
 
 
 def _operation(

@@ -94,6 +94,10 @@ def test_layers_that_do_not_fit() -> None:
         tct.Layer(linear, w=(5, 3))
     with pytest.raises(tc.ShapeError, match="expected a tensor with 2 dimensions"):
         tct.Layer(linear, W=(5,))
+    wrong = (("nonsense", "init= must be a function"), ({"b": 0}, "init= for b must be"), ({"w": max}, "init= names w"))
+    for init, message in wrong:
+        with pytest.raises(tc.TcompError, match=message):
+            tct.Layer(linear, b=(5,), init=init)
     with pytest.raises(tc.ShapeError, match="expected type float32 but found float64"):
         tct.Layer(linear, W=torch.rand(5, 3, dtype=torch.float64))
     with pytest.raises(tc.ShapeError, match="the layer takes X, but got 2"):
@@ -150,6 +154,18 @@ def test_reductions_as_programs_write_them() -> None:
         torch.testing.assert_close(tct.reduce("n d -> n", x, by), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32])
+def test_integers_are_counted_as_torch_does(dtype: torch.dtype) -> None:
+    x = torch.full((2, 3), 127).to(dtype)
+    for by in ("sum", "prod"):
+        expected = getattr(x << 24 if dtype is torch.int32 else x, by)(1)
+        found = tct.reduce("n d -> n", x << 24 if dtype is torch.int32 else x, by)
+        assert found.dtype == torch.int64
+        assert torch.equal(found, expected)
+    assert torch.equal(tct.einsum("nd->n", x), torch.einsum("nd->n", x))
+    assert tct.reduce("n d -> n", x, "max").dtype == dtype
+
+
 def test_patterns_that_are_none() -> None:
     x = torch.rand(3, 3)
     for pattern, message in (
@@ -182,6 +198,27 @@ def test_autocast_on_request() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = ops.half_mm(a, b)
     torch.testing.assert_close(found, a.bfloat16().float() @ b.bfloat16().float())
+    mm = tct.define("def mm<T>(T(M,K) A, T(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", autocast=torch.bfloat16).mm
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = mm(a, b.requires_grad_())
+        torch.testing.assert_close(found, torch.mm(a, b))
+        assert torch.equal(torch.compile(lambda a, b: mm(a, b), backend="eager", fullgraph=True)(a, b), found)
+    found.sum().backward()
+    assert b.grad is not None
+    assert b.grad.dtype == torch.float32
+    assert mm(a, b).dtype == torch.float32
+
+
+def test_what_a_def_was_told_holds_for_all_its_types() -> None:
+    largest = "def largest<T>(T(N) X) -> (Y) { Y max=! X(i) }"
+    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(tct.define(largest, ties="first").largest(x), x)
+    assert first.tolist() == [1, 0, 0]
+    with pytest.raises(tc.DerivativeError):
+        tct.define(largest, differentiable=False).largest(x)
+    own = {"largest": lambda inputs, outputs, cotangents: (7 * torch.ones_like(inputs[0]),)}
+    (given,) = torch.autograd.grad(tct.define(largest, backward=own).largest(x), x)
+    assert given.tolist() == [7, 7, 7]
 
 
 def test_import_without_torch() -> None:
