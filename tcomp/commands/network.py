@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.commands.inputs.arrays import load_archive
 from tcomp.commands.inputs.types import parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_line, show_source
 from tcomp.commands.terminal.exit_codes import DONE
@@ -72,9 +73,10 @@ _OUTPUTS = {
 
 def show(values: argparse.Namespace) -> int:
     """Print the text.  Raises TcompError."""
-    network = _read(values)
+    saved = _compiled(values) if _is_saved(values) else None
+    network = saved.network if saved else _read(values)
     if values.stage:
-        stages = _compiled(values, network).stages
+        stages = (saved or _compiled(values, network)).stages
         if values.stage not in stages:
             raise NetworkError(f"there is no stage {values.stage}; there are {', '.join(stages)}")
         network = stages[values.stage]
@@ -97,7 +99,8 @@ def run(values: argparse.Namespace) -> int:
         shape = "x".join(map(str, array.shape)) or "a number"
         show_line(f"{value.name}: {value.dtype} {shape}, {array.min()} to {array.max()}")
     if values.output:
-        np.savez(values.output, **{v.name: array for v, array in zip(net.network.outputs, results, strict=True)})
+        with Path(values.output).open("wb") as file:  # NumPy would change the name
+            np.savez(file, **{v.name: array for v, array in zip(net.network.outputs, results, strict=True)})
     return DONE
 
 
@@ -112,6 +115,8 @@ def profile(values: argparse.Namespace) -> int:
 
 def ablation(values: argparse.Namespace) -> int:
     """What the network takes without each pass.  Raises TcompError."""
+    if _is_saved(values):
+        raise NetworkError(f"{values.file} was saved after its passes; ablate the model that it was made of")
     network = _read(values)
     found = ablate(network, _inputs(network, values.input), values.repeat, passes=values.without or None)
     _write(found.to_json() if values.form == "json" else str(found), values.output)
@@ -188,32 +193,29 @@ def _compiled(values: argparse.Namespace, network: Network | None = None) -> Com
     for name in values.without:
         if name not in NetworkOptions.passes():
             raise NetworkError(f"{name} is no pass; passes are {', '.join(NetworkOptions.passes())}")
-    if network is None and Path(values.file).suffix == ".tcn":
+    if _is_saved(values):
+        given = {"--size": values.size, "--weights": values.weights, "--without": values.without}
+        useless = next((option for option, value in given.items() if value), None)
+        if useless:
+            raise NetworkError(f"{useless} is for models that are compiled now; {values.file} was compiled and saved")
         return load_network(values.file)
     return compile_network(network or _read(values), options=dict.fromkeys(values.without, False))
 
 
+def _is_saved(values: argparse.Namespace) -> bool:
+    return Path(values.file).suffix == ".tcn"
+
+
 def _inputs(network: Network, file: str | None) -> list[Any]:
-    """Arrays from a file, or random ones.  Raises NetworkError."""
+    """Arrays from a file, or random ones.  Raises TcompError."""
     if file is None:
         draw = np.random.default_rng(0)
         return [_random(draw, value.shape, value.dtype) for value in network.inputs]
-    try:
-        with np.load(file) as arrays:
-            return [arrays[value.name] for value in network.inputs]
-    except (OSError, ValueError, KeyError) as error:
-        raise NetworkError(f"{file} has no inputs for the network: {error}") from error
-
-
-def _weights(file: str | None) -> dict[str, Any]:
-    """Arrays by their names.  Raises NetworkError."""
-    if file is None:
-        return {}
-    try:
-        with np.load(file) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError) as error:
-        raise NetworkError(f"{file} has no weights: {error}") from error
+    arrays = load_archive(file)
+    missing = [value.name for value in network.inputs if value.name not in arrays]
+    if missing:
+        raise NetworkError(f"{file} has no array for the input {missing[0]}; it has {', '.join(arrays) or 'none'}")
+    return [arrays[value.name] for value in network.inputs]
 
 
 def _random(draw: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
@@ -237,4 +239,4 @@ def _read(values: argparse.Namespace) -> Network:
             importlib.import_module("torch")
         except ImportError:
             raise MissingPackageError("networks are read by PyTorch: pip install 'tcomp[torch]'") from None
-    return read(values.file, sizes=given, weights=_weights(values.weights))
+    return read(values.file, sizes=given, weights=load_archive(values.weights) if values.weights else {})

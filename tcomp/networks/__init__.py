@@ -187,10 +187,16 @@ def read(
     fallback: Iterable[str] = (),
 ) -> Network:
     """The network of anything that ``compile_network`` takes.  Raises NetworkError."""
+    is_path = isinstance(model, (str, os.PathLike))
+    is_text = is_path and (Path(model).suffix == ".tc" or (isinstance(model, str) and "{" in model))
+    if weights and not is_text:
+        raise NetworkError("weights are for a network of program text; those of this model are in it")
+    if sizes and not (is_text or is_model(model) or (is_path and Path(model).suffix != ".pt2")):
+        raise NetworkError("sizes are for program text and models of ONNX; this model has its own")
     if isinstance(model, Network):
         return model.checked()
     if isinstance(model, (str, os.PathLike)):
-        if Path(model).suffix == ".tc" or (isinstance(model, str) and "{" in model):
+        if is_text:
             extents = {name: extent for name, extent in (sizes or {}).items() if isinstance(extent, int)}
             return from_text(model, *example, weights=weights, sizes=extents)
         exported = Path(model).suffix == ".pt2"

@@ -103,6 +103,10 @@ class _Text:
             given = example.pop(0) if example else None
             shape = self._shape(parameter) if given is None else tuple(np.shape(given))
             self.values[name] = Value(name, dtype, shape, "input")
+        known = {dim.name for p in self.definition.inputs for dim in p.dims or () if isinstance(dim, syntax.Name)}
+        unknown = sorted(set(self.sizes) - known)
+        if unknown:
+            raise NetworkError(f"{self.definition.name.name}: no input has a size {unknown[0]}")
         if unused or example:
             told = f"no parameter is called {sorted(unused)[0]}" if unused else "there are more arrays than inputs"
             raise NetworkError(f"{self.definition.name.name}: {told}")

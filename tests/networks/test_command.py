@@ -83,6 +83,13 @@ def test_saved_networks_and_ablation(model: str, tmp_path: Path, capsys: pytest.
     assert main(["network", "save", model, "--output", saved]) == 0
     assert main(["network", "explain", saved]) == 0
     assert "linear_3d_bias + gelu_3d" in capsys.readouterr().out
+    assert main(["network", "show", saved]) == 0
+    assert "network" in tc.define(capsys.readouterr().out)
+    for late in (["--size", "N=7"], ["--weights", "w.npz"], ["--without", "fold_norms"]):
+        assert main(["network", "run", saved, *late]) == 1
+        assert f"{late[0]} is for models that are compiled now" in capsys.readouterr().err
+    assert main(["network", "ablate", saved]) == 1
+    assert "ablate the model that it was made of" in capsys.readouterr().err
     variants = ["--without", "fold_norms", "--without", "join_followers"]
     assert main(["network", "ablate", model, "--repeat", "2", *variants, "--as", "json", "--output", saved]) == 0
     whole, same, apart = json.loads(Path(saved).read_text())["rows"]
@@ -93,3 +100,33 @@ def test_saved_networks_and_ablation(model: str, tmp_path: Path, capsys: pytest.
     assert (
         "fold_norms         changes nothing here" in table and f"{whole['compiling']:9.2f} {whole['peak']:13,}" in table
     )
+
+
+def test_arrays_and_sizes_that_fit_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "def net(float(2,4) x, float(3,4) w) -> (p) { p(n,m) +=! x(n,k) * w(m,k) }"
+    Path("net.tc").write_text(text)
+    np.save("one.npy", np.ones((2, 4), np.float32))
+    np.savez("x.npz", x=np.ones((2, 4), np.float32))
+    Path("broken.npz").write_bytes(b"nothing")
+    for given, message in (
+        (["--input", "one.npy"], "one.npy holds one array without a name; save arrays by their names"),
+        (["--weights", "one.npy"], "one.npy holds one array without a name"),
+        (["--weights", "none.npz"], "cannot read none.npz: No such file or directory"),
+        (["--input", "broken.npz"], "cannot read broken.npz: NumPy wrote no plain arrays into it"),
+        (["--input", "x.npz"], "x.npz has no array for the input w; it has x"),
+        (["--size", "batch=7"], "net: no input has a size batch"),
+    ):
+        assert main(["network", "run", "net.tc", *given]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["network", "run", "net.tc", "--output", "y.txt"]) == 0
+    assert np.load("y.txt")["p"].shape == (2, 3)
+
+
+def test_what_models_have_is_not_given(model: str) -> None:
+    with pytest.raises(tc.NetworkError, match="weights are for a network of program text"):
+        tc.networks.read(model, weights={"w": np.ones(1)})
+    with pytest.raises(tc.NetworkError, match="sizes are for program text"):
+        tc.networks.read(model, sizes={"N": 3})

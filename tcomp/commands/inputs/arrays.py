@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -44,12 +45,36 @@ def load_arguments(function: Function, files: Sequence[str], sizes: Mapping[str,
 
 
 def _load(file: str, tensor: Tensor) -> Array:
-    try:
-        array = np.load(Path(file), allow_pickle=False)
-    except (OSError, EOFError, *_DAMAGED) as error:
-        raise TcompError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    array = _opened(file)
     if not isinstance(array, np.ndarray):
         raise TcompError(f"{file} holds an archive of arrays; save one array with numpy.save")
     if is_of_ml_dtypes(tensor.dtype) and array.dtype == np.dtype(f"V{tensor.dtype.itemsize}"):
         return array.view(numpy_dtype(tensor.dtype))  # the format has no name for it, so numpy.save writes raw bytes
     return array
+
+
+def load_archive(file: str) -> dict[str, Array]:
+    """The arrays of a .npz file by their names.  Raises TcompError."""
+    archive = _opened(file)
+    if isinstance(archive, np.ndarray):
+        raise TcompError(f"{file} holds one array without a name; save arrays by their names with numpy.savez")
+    try:
+        with archive:
+            return dict(archive)
+    except (OSError, EOFError, *_DAMAGED) as error:
+        raise _unreadable(file, error) from None
+
+
+def _opened(file: str) -> Any:
+    """What NumPy finds in a file.  Raises TcompError."""
+    try:
+        return np.load(Path(file), allow_pickle=False)
+    except (OSError, EOFError, *_DAMAGED) as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: str, error: Exception) -> TcompError:
+    reason = str(getattr(error, "strerror", None) or error)
+    if "pickle" in reason:  # what NumPy takes all files for that it does not know, with advice to trust them
+        reason = "NumPy wrote no plain arrays into it"
+    return TcompError(f"cannot read {file}: {reason}")

@@ -21,12 +21,12 @@ def parse_seconds(text: str) -> float:
 def parse_count(text: str) -> int:
     """A whole number of at least 1."""
     if not re.fullmatch("[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1, of 9 digits at most")
     return int(text)
 
 
 def parse_seed(text: str) -> int:
     """A whole number, of which random ones are made."""
     if not re.fullmatch(r"[0-9]{1,20}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0, of 20 digits at most")
     return int(text)
