@@ -9,7 +9,7 @@ count as never empty.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tcomp.grammar.ranges.intervals import dependence_order
@@ -17,7 +17,17 @@ from tcomp.grammar.ranges.linear import Linear, linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.ranges import Ranges
 from tcomp.grammar.ranges.rebasing import rebased_dimensions
-from tcomp.grammar.tree.function import Function, Index, Read, Statement, Tensor, depends_on_data, is_indirect, walk
+from tcomp.grammar.tree.function import (
+    Function,
+    Index,
+    Read,
+    Statement,
+    Step,
+    Tensor,
+    depends_on_data,
+    is_indirect,
+    walk,
+)
 
 Span = tuple[Polynomial, Polynomial]
 """First and last value, both inclusive."""
@@ -125,6 +135,9 @@ class SymbolicPass:
         if given is None:
             self.broken.add(statement.target)
             return {}
+        for step in statement.steps:
+            if step.lower is None and (open_steps := self._open_steps(step)) is not None:
+                given[step.index] = Linear.of(open_steps[0]), Linear.of(open_steps[1])
         constraints, unclear = tuple(self._constraints(statement)), frozenset(self._unclear(statement))
         solved = _solution(statement.indices, tuple(given.items()), constraints, unclear)
         self._write(statement, solved)
@@ -137,14 +150,34 @@ class SymbolicPass:
         unclear = [s for s in subscripts if linear(s) is None and not depends_on_data(s)]
         return {e.name for s in unclear for e in walk(s) if isinstance(e, Index)}
 
-    def _constraints(self, statement: Statement) -> Iterator[Linear]:
-        """What must be at least 0: the distances of subscripts from both ends of what they subscript."""
+    def _open_steps(self, step: Step) -> Span | None:
+        """The steps of a block without bounds, as ``steps_of`` has them for given sizes (``steps.py``)."""
+        inside = [s for s in self.function.statements if any(other.number == step.number for other in s.steps)]
+        written, found = {s.target for s in inside}, list[Span]()
+        for statement in inside:
+            given, unclear = _given(statement), frozenset(self._unclear(statement))
+            reads = tuple(f for f in self._of_reads(statement, written) if step.index in f.indices())
+            if given is None or step.index in unclear:
+                return None
+            if reads:
+                own = _solution(statement.indices, tuple(given.items()), reads, unclear).get(step.index)
+                if own is None:
+                    return None
+                found.append(own)
+        return (greatest([low for low, _ in found]), least([high for _, high in found])) if found else None
+
+    def _of_reads(self, statement: Statement, beside: Collection[str] = ()) -> Iterator[Linear]:
+        """What must be at least 0 for reads of tensors beside some others: the distances from both ends of these."""
         reads = (e for expression in statement.expressions() for e in walk(expression) if isinstance(e, Read))
         for read in reads:
-            if read.boundary is None and read.tensor in self.known:
+            if read.boundary is None and read.tensor in self.known and read.tensor not in beside:
                 for subscript, span in zip(read.subscripts, self.known[read.tensor], strict=True):
                     form = linear(subscript)
                     yield from (f for f in form.within(span) if not f.holds_for_all_remainders()) if form else ()
+
+    def _constraints(self, statement: Statement) -> Iterator[Linear]:
+        """What must be at least 0: the distances of subscripts from both ends of what they subscript."""
+        yield from self._of_reads(statement)
         if statement.reduction is None or statement.target not in self.known:
             return
         for subscript, span in zip(statement.subscripts, self.known[statement.target], strict=True):

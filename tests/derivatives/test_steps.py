@@ -227,6 +227,13 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 2},
     ),
+    "steps without a range, of which later statements tell an end each": (
+        (
+            "def f(double(T,D) X, double(T,D) Y, double(D,D) R) -> (H) { H(0,d) = X(0,d) for t {"
+            " r(d) +=! H(t-1,k) * R(k,d) where k in 0:D  H(t,d) = tanh(X(t+1,d) + Y(t-1,d) * r(d)) } }"
+        ),
+        {"T": 5, "D": 2},
+    ),
     "places that are no sums, and floats beside doubles": (
         (
             "def f(double(N) X, float(N) Z) -> (S, float(N) F) { S(t) = X(t)  F(t) = Z(t)"
