@@ -39,7 +39,7 @@ class NetworkOptions:
     leave_rules: frozenset[str] = frozenset()
     """Names of rewrites that are not applied."""
     exact: bool = False
-    """Whether rewrites and layers in bits by which results may be rounded otherwise are left out."""
+    """Whether rewrites, layers in bits and pruned weights by which results may be rounded otherwise are left out."""
     algorithms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Algorithms of single layers, whatever they cost, by the names that ``explain`` has for layers."""
     jobs: int = 0
