@@ -18,6 +18,36 @@ _APART = "(({1} > 0 ? {0} : ({0} ^ {1}) & ({0} | -{0})) >> {2})"
 """-1 where a remainder is not 0 and has another sign than what was divided by, else 0."""
 
 _REGISTERS = [f'"xmm{n}"' for n in range(32)]
+
+
+def _from_eighth(name: str, shift: int, bias: str, least: str, small: int, rest: str) -> str:
+    """The value of a float of 8 bits: ``small`` sizes have no leading bit, and ``rest`` knows what is no number."""
+    return f"""{INLINE} float tc_from_{name}(unsigned char bits) {{
+  const unsigned int sign = (unsigned int)(bits & 0x80) << 24, size = bits & 0x7f;
+  union {{ unsigned int u; float f; }} both = {{ .u = (size << {shift}) + {bias} }}, small = both;
+  small.u += 0x800000;
+  small.f -= {least};
+  both.u = size < {small} ? small.u : {rest};
+  both.u |= sign;
+  return both.f;
+}}"""
+
+
+def _to_eighth(name: str, shift: int, bias: str, half: str, small: tuple[str, str, str], beyond: str) -> str:
+    """The float of 8 bits nearest to a value.
+
+    Of ``small`` the first is added to values below the second, so that the last bits are theirs behind the third.
+    """
+    added, end, without = small
+    return f"""{INLINE} unsigned char tc_to_{name}(float value) {{
+  union {{ float f; unsigned int u; }} both = {{ .f = value }}, small = {{ .f = __builtin_fabsf(value) + {added} }};
+  const unsigned int sign = both.u >> 24 & 0x80, size = both.u & 0x7fffffff;
+  const unsigned int near = (size - {bias} + {half} + (size >> {shift} & 1)) >> {shift};
+  const unsigned int own = size < {end} ? small.u - {without} : near;
+  return (unsigned char)(sign | (size > 0x7f800000 ? 0x7f : size >= {beyond} : own));
+}}"""
+
+
 _FIXED: dict[str, str] = {
     "tc_free_registers": f"""{INLINE} void tc_free_registers(void) {{
 #if defined(__AVX512F__)
@@ -74,38 +104,18 @@ _FIXED: dict[str, str] = {
   if (value != value) return (unsigned short)((both.u >> 16) | 0x40);
   return (unsigned short)((both.u + 0x7fff + ((both.u >> 16) & 1)) >> 16);
 }}""",
-    "tc_from_float8_e4m3fn": f"""{INLINE} float tc_from_float8_e4m3fn(unsigned char bits) {{
-  const unsigned int sign = (unsigned int)(bits & 0x80) << 24, size = bits & 0x7f;
-  union {{ unsigned int u; float f; }} both = {{ .u = (size << 20) + 0x3c000000 }}, small = both;
-  small.u += 0x800000;
-  small.f -= 0.015625f;
-  both.u = size < 8 ? small.u : size == 0x7f ? 0x7fc00000 : both.u;
-  both.u |= sign;
-  return both.f;
-}}""",
-    "tc_to_float8_e4m3fn": f"""{INLINE} unsigned char tc_to_float8_e4m3fn(float value) {{
-  union {{ float f; unsigned int u; }} both = {{ .f = value }}, small = {{ .f = __builtin_fabsf(value) + 16384.0f }};
-  const unsigned int sign = both.u >> 24 & 0x80, size = both.u & 0x7fffffff;
-  const unsigned int near = (size - 0x3c000000 + 0x7ffff + (size >> 20 & 1)) >> 20;
-  const unsigned int own = size < 0x3c800000 ? small.u - 0x46800000 : near;
-  return (unsigned char)(sign | (size > 0x7f800000 ? 0x7f : size >= 0x43e80000 ? 0x7e : own));
-}}""",
-    "tc_from_float8_e5m2": f"""{INLINE} float tc_from_float8_e5m2(unsigned char bits) {{
-  const unsigned int sign = (unsigned int)(bits & 0x80) << 24, size = bits & 0x7f;
-  union {{ unsigned int u; float f; }} both = {{ .u = (size << 21) + 0x38000000 }}, small = both;
-  small.u += 0x800000;
-  small.f -= 6.103515625e-5f;
-  both.u = size < 4 ? small.u : size >= 0x7c ? both.u + 0x38000000 : both.u;
-  both.u |= sign;
-  return both.f;
-}}""",
-    "tc_to_float8_e5m2": f"""{INLINE} unsigned char tc_to_float8_e5m2(float value) {{
-  union {{ float f; unsigned int u; }} both = {{ .f = value }}, small = {{ .f = __builtin_fabsf(value) + 128.0f }};
-  const unsigned int sign = both.u >> 24 & 0x80, size = both.u & 0x7fffffff;
-  const unsigned int near = (size - 0x38000000 + 0xfffff + (size >> 21 & 1)) >> 21;
-  const unsigned int own = size < 0x38800000 ? small.u - 0x43000000 : near;
-  return (unsigned char)(sign | (size > 0x7f800000 ? 0x7f : size >= 0x47700000 ? 0x7c : own));
-}}""",
+    "tc_from_float8_e4m3fn": _from_eighth(
+        "float8_e4m3fn", 20, "0x3c000000", "0.015625f", 8, "size == 0x7f ? 0x7fc00000 : both.u"
+    ),
+    "tc_to_float8_e4m3fn": _to_eighth(
+        "float8_e4m3fn", 20, "0x3c000000", "0x7ffff", ("16384.0f", "0x3c800000", "0x46800000"), "0x43e80000 ? 0x7e"
+    ),
+    "tc_from_float8_e5m2": _from_eighth(
+        "float8_e5m2", 21, "0x38000000", "6.103515625e-5f", 4, "size >= 0x7c ? both.u + 0x38000000 : both.u"
+    ),
+    "tc_to_float8_e5m2": _to_eighth(
+        "float8_e5m2", 21, "0x38000000", "0xfffff", ("128.0f", "0x38800000", "0x43000000"), "0x47700000 ? 0x7c"
+    ),
     # What the result does not hold makes it odd, so that it is on its side of any middle when it is rounded again.
     "tc_odd_float64": f"""{INLINE} float tc_odd_float64(double value) {{
   union {{ float f; unsigned int u; }} both = {{ (float)value }};

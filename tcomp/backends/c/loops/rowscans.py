@@ -43,12 +43,8 @@ class RowOfValues(RunningValue):
 
     def around(self, loop: For, body: Sequence[str]) -> Iterator[str]:
         """The loop over rows, from the lines of its body."""
-        i, first, end = loop.iterator, loop_text(loop.lower), loop_text(loop.upper)
         yield from self.declared()
-        if self.scan.backwards:
-            yield f"for (long {i} = {end} - 1; {i} >= {first}; {i}--) {{"
-        else:
-            yield f"for (long {i} = {first}; {i} < {end}; {i}++) {{"
+        yield self.head(loop)
         steps = self.scan.steps
         if self.ready:
             yield f"  {self._new_steps()} {{"

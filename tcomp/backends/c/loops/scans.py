@@ -167,14 +167,17 @@ class RunningValue:
 
     def around(self, loop: For, body: Sequence[str]) -> Iterator[str]:
         """The loop over elements, from the lines of its body."""
-        i, first, end = loop.iterator, loop_text(loop.lower), loop_text(loop.upper)
         yield from self.declared()
-        if self.scan.backwards:
-            yield f"for (long {i} = {end} - 1; {i} >= {first}; {i}--) {{"
-        else:
-            yield f"for (long {i} = {first}; {i} < {end}; {i}++) {{"
+        yield self.head(loop)
         yield from body
         yield "}"
+
+    def head(self, loop: For) -> str:
+        """How the loop over elements begins."""
+        i, first, end = loop.iterator, loop_text(loop.lower), loop_text(loop.upper)
+        if self.scan.backwards:
+            return f"for (long {i} = {end} - 1; {i} >= {first}; {i}--) {{"
+        return f"for (long {i} = {first}; {i} < {end}; {i}++) {{"
 
     def term(self, step: LoopExpr) -> str:
         """What a step adds."""
