@@ -21,7 +21,7 @@ from tcomp.mapping.gpu.atoms import atom_of, tile_of_atom, whole_steps_of_atoms
 from tcomp.mapping.gpu.dealing import deal, sides_of, steps_at_a_time, tile_of_steps
 from tcomp.mapping.gpu.rows.dealing import RowThreads, rows_of_threads
 from tcomp.mapping.gpu.turns.dealing import Turning, deal_in_turns, rows_in_turns
-from tcomp.mapping.machines.fitted.gpu import TURNS
+from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import TileOperation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tcomp.mapping.gpu.atoms import COLUMNS_FETCHED, atom_of
 from tcomp.mapping.gpu.turns.groups import rows_of
 from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS
-from tcomp.mapping.machines.fitted.gpu import TURNS
+from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction

@@ -16,7 +16,7 @@ from tcomp.grammar.tree.function import Index, Read, walk
 from tcomp.mapping.fusion.order import leads_into
 from tcomp.mapping.gpu.turns.hidden import turns_seen
 from tcomp.mapping.gpu.turns.sums import row_of_sums
-from tcomp.mapping.machines.fitted.gpu import TURNS
+from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.machines.fitted.gpu import TURNS
+from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.rescaling.summing import Summed
 from tcomp.mapping.tiles.strides import coefficient
