@@ -275,7 +275,8 @@ class StatementChecker:
         """
         value = self.statement.value
         if self._is_misplaced_bang():
-            self.report.error("`!` applies to bool only", self.statement.operator_span, "did you mean `+=!`?")
+            hint = "did you mean `+=!`? Whether a number is 0 is told by `== 0`"
+            self.report.error("`!` applies to bool only", self.statement.operator_span, hint)
             return Typed(Constant(0, INT32, value.span), None)
         if entry is None or entry.dtype is not None or entry.written or not _reads(value, entry.name):
             return self.expressions.check(value)

@@ -1,4 +1,4 @@
 """The mapping options, and what a declaration of one says.
 
-What an option does lives with the pass that reads it.  Open ``options`` for the list.
+What an option does lives with the pass that reads it.  Open ``declared`` for the list.
 """

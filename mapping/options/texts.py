@@ -11,6 +11,8 @@ def as_text(value: object) -> str:
     """A value as on the command line."""
     if isinstance(value, tuple):
         return "x".join(map(str, value))
+    if value is None:
+        return "model"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

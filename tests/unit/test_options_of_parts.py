@@ -60,6 +60,8 @@ def test_spellings() -> None:
     assert eval(str(options), {"MappingOptions": MappingOptions}) == options
     assert options.to_text() == "threads=2,A.register_tile=2x16,B.tile_sizes=8x0"
     assert MappingOptions.from_text("A.register_tile=2x16,threads=2,B.tile=8x0") == options
+    apart = MappingOptions.of({"A": {}})
+    assert apart.to_text() == "A.tile_sizes=model" and MappingOptions.from_text(apart.to_text()) == apart
     assert MappingOptions.from_json(options.to_json()) == options
     assert hash(options) == hash(MappingOptions.from_json(options.to_json())) and options != MappingOptions(
         threads=(2,)
