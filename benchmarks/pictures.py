@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gallery
+from benchmarks import ablation_plot, gallery
 from benchmarks.ratios import gpu_ratios
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 SPEED = ROOT / "benchmarks" / "results" / "gpu-h100-cases-2026-11-22.json"
+ABLATIONS = sorted(SPEED.parent.glob("ablation-*.json"), key=lambda path: path.stem[-10:])
 
 _AHEAD, _BEHIND, _INK = "#2a7f9e", "#c8553d", "#222222"
 _PAPER, _WALL, _ROOM = "#ffffff", "#8aa4b0", "#e8f0f3"
@@ -204,6 +205,10 @@ def draw(folder: Path, suffix: str = "svg") -> Iterator[Path]:
     draw_speed(json.loads(SPEED.read_text(encoding="utf-8")), speed)
     draw_rooms(rooms)
     yield from (speed, rooms)
+    for ablation in ABLATIONS[-1:]:
+        passes = folder / f"passes.{suffix}"
+        ablation_plot.draw(json.loads(ablation.read_text(encoding="utf-8")), passes)
+        yield passes
 
 
 if __name__ == "__main__":
