@@ -93,6 +93,9 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     for path in (tmp_path / "a.onnx", tmp_path / "missing.onnx"):
         with pytest.raises(tc.NetworkError):
             tc.from_onnx(path)
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(tc.NetworkError, match="no model of ONNX"):
+        tc.from_onnx(tmp_path / "empty.onnx")
 
 
 def test_weights_outside_the_folder_are_not_read(tmp_path: Path) -> None:

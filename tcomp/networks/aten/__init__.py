@@ -8,6 +8,7 @@ from tcomp.networks.aten import (  # noqa: F401
     attention,
     choosing,
     functions,
+    integers,
     ordering,
     parts,
     placing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tcomp.networks.aten import integers
 from tcomp.networks.aten.choosing import converted, promoted, running
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -46,6 +47,18 @@ def mixed(b: Builder, n: Node, name: str, x: Value, other: Value | float, alpha:
     number = float(other) if n.dtype.startswith("float") else int(other)
     made = pointwise(f"{name}_number_as_{n.dtype}", body, [(x.shape, x.dtype)], n.shape, n.dtype, {"y": n.dtype})
     return b.call(n, made, [x], y=number)
+
+
+def beside_number(b: Builder, n: Node, name: str, number: float, x: Value, alpha: float = 1) -> Value:
+    """Arithmetic of a number on the left and elements, which are converted to the type of the result first."""
+    if n.dtype == "bool":
+        raise n.refuse("adds or multiplies truth values", "logical_and and logical_or are known")
+    kind = spelled(n.dtype)
+    factor = "" if alpha == 1 else f"{kind}({alpha!r}) * "
+    element = "{a}" if x.dtype == n.dtype else f"{kind}({{a}})"
+    body, kinds = f"y {_SYMBOLS[name]} {factor}{element}", [(x.shape, x.dtype)]
+    made = pointwise(f"{name}_to_number_as_{n.dtype}", body, kinds, n.shape, n.dtype, {"y": n.dtype})
+    return b.call(n, made, [x], y=float(number) if n.dtype.startswith("float") else int(number))
 
 
 def total(b: Builder, n: Node, x: Value, axes: Sequence[int], keep: bool) -> Value:
@@ -117,6 +130,8 @@ def clamp(b: Builder, n: Node, *, x: Value, low: Value | None = None, high: Valu
 
 @rule("aten.bitwise_xor.Tensor", "aten.logical_xor.default")
 def either(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
+    if n.operator.startswith("aten.bitwise") and "bool" not in (x.dtype, other.dtype):
+        return integers.bits(b, n, "xor", x, other)
     if (x.dtype, other.dtype) != ("bool", "bool"):
         raise n.refuse(f"takes {x.dtype} and {other.dtype}", "truth values are known")
     kinds = [(x.shape, x.dtype), (other.shape, other.dtype)]

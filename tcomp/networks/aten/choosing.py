@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tcomp.networks.aten import integers
 from tcomp.networks.importing import Builder, Node, rule
-from tcomp.networks.network import Definition, Value
+from tcomp.networks.network import Definition, Value, retyped
 from tcomp.networks.texts import elements, general, parts
 from tcomp.networks.texts.elements import at, indices
 from tcomp.networks.texts.general import pointwise, tensor
@@ -36,6 +37,8 @@ def compare(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
 @rule(*(f"aten.{name}.{'Tensor' if name.startswith('bitwise') else 'default'}" for name in _TOGETHER))
 def both(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
     name = n.operator.split(".")[1]
+    if name.startswith("bitwise") and "bool" not in (x.dtype, other.dtype):
+        return integers.bits(b, n, name.removeprefix("bitwise_"), x, other)
     if (x.dtype, other.dtype) != ("bool", "bool"):
         raise n.refuse(f"takes {x.dtype} and {other.dtype}", "truth values are known")
     return b.call(n, pointwise(name, f"{{a}} {_TOGETHER[name]} {{b}}", _typed(x, other), n.shape, "bool"), [x, other])
@@ -43,6 +46,8 @@ def both(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
 
 @rule("aten.logical_not.default", "aten.bitwise_not.default")
 def negated(b: Builder, n: Node, *, x: Value) -> Value:
+    if n.operator.startswith("aten.bitwise") and integers.are_integers(x):
+        return integers.computed(b, n, "bits_not", "~{a}", [x])
     if x.dtype != "bool":
         raise n.refuse(f"takes {x.dtype}", "truth values are known")
     return b.call(n, pointwise("not", "!{a}", _typed(x), n.shape, "bool"), [x])
@@ -94,7 +99,11 @@ def extremes(b: Builder, n: Node, *, x: Value, dim: Sequence[int], keepdim: bool
 @rule("aten.argmax.default", "aten.argmin.default")
 def places(b: Builder, n: Node, *, x: Value, dim: int | None, keepdim: bool) -> Value:
     if dim is None:
-        raise n.refuse("looks for a place among all elements", "give it an axis")
+        row = _inner(n, "row", (int(np.prod(x.shape)),))
+        x, dim = b.call(replace(row, dtype=x.dtype), elements.reshape(x.shape, row.shape), [x]), 0
+        if keepdim:
+            place = places(b, _inner(n, "place", ()), x=x, dim=0, keepdim=False)
+            return b.call(n, elements.reshape((), n.shape), [place])
     name = n.operator.split(".")[1]
     return b.call(n, general.places(name, len(x.shape), dim % len(x.shape), keepdim, False, x.dtype), [x])
 
@@ -142,7 +151,7 @@ def roll(b: Builder, n: Node, *, x: Value, shifts: Sequence[int], dims: Sequence
             shape = tuple(count if k == axis else e for k, e in enumerate(x.shape))
             made = _inner(n, f"{label}{step}", shape)
             pieces.append(b.call(made, parts.take(rank, axis), [x], FROM=first, COUNT=count, STEP=1))
-        x = b.call(_inner(n, f"moved{step}", n.shape), elements.concat(rank, axis, 2), pieces)
+        x = b.call(_inner(n, f"moved{step}", n.shape), retyped(elements.concat(rank, axis, 2), x.dtype), pieces)
     return x
 
 
@@ -153,9 +162,12 @@ def repeat(b: Builder, n: Node, *, x: Value, repeats: Sequence[int]) -> Value:
     read = at("X", [f"{c} % {c.upper()}" for c in own])
     ranges = ", ".join(f"{c} in 0:{f'{c.upper()}*' if c in own else ''}COUNT_{c.upper()}" for c in letters)
     counts = {f"COUNT_{c.upper()}": int(k) for c, k in zip(letters, repeats, strict=True)}
-    parameters = [f"{tensor(own)} X", *(f"const int {name}" for name in counts)]
+    parameters = [f"{tensor(own, x.dtype)} X", *(f"const int {name}" for name in counts)]
     made = general.definition(
-        f"repeat_{len(x.shape)}d_to_{len(n.shape)}d", parameters, "Y", [f"{at('Y', letters)} = {read} where {ranges}"]
+        general.typed(f"repeat_{len(x.shape)}d_to_{len(n.shape)}d", x.dtype),
+        parameters,
+        "Y",
+        [f"{at('Y', letters)} = {read} where {ranges}"],
     )
     return b.call(n, made, [x], **counts)
 
@@ -165,8 +177,10 @@ def flip(b: Builder, n: Node, *, x: Value, dims: Sequence[int]) -> Value:
     letters, axes = indices(len(x.shape)), _axes(x, dims)
     read = at("X", [f"{c.upper()}-1-{c}" if k in axes else c for k, c in enumerate(letters)])
     ranges = ", ".join(f"{c} in 0:{c.upper()}" for c in letters)
-    name = f"flip_{len(letters)}d_along_{''.join(letters[k] for k in axes)}"
-    made = general.definition(name, [f"{tensor(letters)} X"], "Y", [f"{at('Y', letters)} = {read} where {ranges}"])
+    name = general.typed(f"flip_{len(letters)}d_along_{''.join(letters[k] for k in axes)}", x.dtype)
+    made = general.definition(
+        name, [f"{tensor(letters, x.dtype)} X"], "Y", [f"{at('Y', letters)} = {read} where {ranges}"]
+    )
     return b.call(n, made, [x])
 
 
@@ -231,9 +245,9 @@ def gathered(b: Builder, n: Node, x: Value, axis: int, places: Value) -> Value:
     places = from_the_start(b, n, places, axis, x.shape[axis])
     letters = indices(len(x.shape))
     read = at("X", [f"P({c})" if k == axis else c for k, c in enumerate(letters)])
-    name = f"gather_{len(letters)}d_axis{axis}_{places.dtype}"
+    name = general.typed(f"gather_{len(letters)}d_axis{axis}_{places.dtype}", x.dtype)
     extents = ["R" if k == axis else c for k, c in enumerate(letters)]
-    head = f"def {name}({tensor(extents)} X, {places.dtype}({letters[axis].upper()}) P) -> (Y)"
+    head = f"def {name}({tensor(extents, x.dtype)} X, {places.dtype}({letters[axis].upper()}) P) -> (Y)"
     return b.call(n, Definition(name, f"{head} {{ {at('Y', letters)} = {read} }}"), [x, places])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tcomp.networks.aten.decomposing import constant, simplified
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
 from tcomp.networks.network import Network, Value
+from tcomp.networks.texts import general
 
 
 def network_of(
@@ -72,9 +73,8 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
             kinds = [spec.kind for spec in program.graph_signature.output_specs]
             if any(kind is not OutputKind.USER_OUTPUT for kind in kinds):
                 raise NetworkError("the module changes its buffers")
-            outputs = [walk.known[result.name] for result in node.args[0]]
-    if len({value.name for value in outputs}) != len(outputs) or any(value.role != "temporary" for value in outputs):
-        raise NetworkError("an output of the module is one of its inputs, or a constant, or two are one")
+            for result in node.args[0]:
+                outputs.append(walk.as_result(walk.known[result.name], outputs))
     return walk.builder.network(outputs)
 
 
@@ -92,6 +92,14 @@ class _Walk:
         """Enter a parameter or a buffer."""
         self.constants[argument] = tensor
         self.known[argument] = self.builder.weight(name, tensor.numpy())
+
+    def as_result(self, value: Value, others: Sequence[Value]) -> Value:
+        """A value that is an output; a copy of an input, of a weight, and of what is an output already."""
+        if value.role == "temporary" and value not in others:
+            return value
+        node = Node(f"{value.name}_result", "output", {}, value.shape, value.dtype)
+        same = general.pointwise("copy", "{a}", [(value.shape, value.dtype)], value.shape, value.dtype)
+        return self.builder.call(node, same, [value])
 
     def call(self, node: Any) -> None:
         """Enter the result of an operator."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tcomp.networks.aten import integers
 from tcomp.networks.aten.choosing import promoted
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -28,11 +29,10 @@ def atan2(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
 @rule("aten.remainder.Scalar", "aten.remainder.Tensor", "aten.fmod.Scalar", "aten.fmod.Tensor")
 def remainder(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
     """What is left of a division that is rounded down, or, for ``fmod``, towards 0."""
+    if integers.are_integers(x, other):
+        return integers.remainder(b, n, x, other, n.operator.startswith("aten.fmod"))
     if n.operator.startswith("aten.fmod"):
         return _two(b, n, "fmod", "fmod({a}, {b})", x, other)
-    if x.dtype == n.dtype == "int64" and not isinstance(other, Value):
-        made = pointwise("remainder_number", "{a} % y", [(x.shape, x.dtype)], n.shape, n.dtype, {"y": x.dtype})
-        return b.call(n, made, [x], y=int(other))
     # The sign is the divisor's, as in Python.
     body = "r != 0 && (r < 0) != ({b} < 0) ? r + {b} : r"
     return _two(b, n, "remainder", body, x, other, "r = fmod({a}, {b})")
@@ -40,8 +40,18 @@ def remainder(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
 
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide.default", "aten.floor_divide.Scalar")
 def divided(b: Builder, n: Node, *, x: Value, other: Value | float, rounding_mode: str | None = "floor") -> Value:
-    body = {None: "{a} / {b}", "floor": "floor({a} / {b})", "trunc": "trunc({a} / {b})"}[rounding_mode]
+    if rounding_mode is not None and integers.are_integers(x, other):
+        body, lets = integers.QUOTIENTS[rounding_mode]
+        return integers.computed(b, n, f"divide_{rounding_mode}_of_integers", body, [x, other], lets)
+    if rounding_mode == "floor":
+        return _two(b, n, "divide_floor", _FLOORED, x, other, _FLOORING)
+    body = {None: "{a} / {b}", "trunc": "trunc({a} / {b})"}[rounding_mode]
     return _two(b, n, f"divide_{rounding_mode or 'plain'}", body, x, other)
+
+
+_FLOORING = "r = fmod({a}, {b}), q = ({a} - r) / {b} - (r != 0 && (r < 0) != ({b} < 0) ? 1.0 : 0.0), low = floor(q)"
+_FLOORED = "{b} == 0 ? {a} / {b} : q - low > 0.5 ? low + 1.0 : low"
+"""Rounded down as Python does, from the remainder: `1.0 // 0.1` is 9, though the quotient rounds to 10."""
 
 
 def _two(b: Builder, n: Node, name: str, body: str, x: Value, other: Value | float, lets: str = "") -> Value:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks.aten.choosing import gathered
+from tcomp.networks.aten import integers
+from tcomp.networks.aten.arithmetic import beside_number
+from tcomp.networks.aten.choosing import gathered, promoted
 from tcomp.networks.aten.rules import conv2d
 from tcomp.networks.importing import Builder, Node, rule
-from tcomp.networks.network import Value
+from tcomp.networks.network import Value, retyped
 from tcomp.networks.texts import elements, parts
 from tcomp.networks.texts.general import pointwise
 
@@ -80,7 +82,7 @@ def _pieces(b: Builder, n: Node, x: Value, dim: int, sizes: Sequence[int]) -> li
 def expand(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
     if x.shape == n.shape:
         return x
-    definition = parts.expand(x.shape, n.shape)
+    definition = retyped(parts.expand(x.shape, n.shape), x.dtype)
     first = len(n.shape) - len(x.shape)
     letters = zip(elements.indices(len(n.shape)), range(len(n.shape)), n.shape, strict=True)
     counts = {f"COUNT_{c.upper()}": count for c, k, count in letters if k < first or x.shape[k - first] != count}
@@ -93,7 +95,8 @@ def pad(b: Builder, n: Node, *, x: Value, pad: Sequence[int], mode: str = "const
     amounts = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs
     if mode != "constant":
         return _continued(b, n, x, amounts, mode)
-    return b.call(n, parts.pad(amounts), [x], v=float(value or 0))
+    number = float(value or 0) if x.dtype == "float32" else int(value or 0)
+    return b.call(n, retyped(parts.pad(amounts), x.dtype), [x], v=number)
 
 
 _CONTINUED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -187,7 +190,10 @@ _NAMED = ("rsqrt", "sqrt", "neg", "abs", "log", "erf", "reciprocal", "sin", "cos
 
 @rule(*(f"aten.{name}{end}.default" for name in _NAMED for end in ("", "_")))
 def unary(b: Builder, n: Node, *, x: Value) -> Value:
-    return b.call(n, elements.unary(n.operator.split(".")[1].rstrip("_"), len(x.shape)), [x])
+    name = n.operator.split(".")[1].rstrip("_")
+    if name in ("neg", "abs") and integers.are_integers(x):
+        return integers.sign_changed(b, n, x, name)
+    return b.call(n, elements.unary(name, len(x.shape)), [promoted(b, n, x)])
 
 
 def _with(b: Builder, n: Node, x: Value, name: str, number: float) -> Value:
@@ -196,6 +202,8 @@ def _with(b: Builder, n: Node, x: Value, name: str, number: float) -> Value:
 
 @rule("aten.pow.Tensor_Scalar")
 def power(b: Builder, n: Node, *, x: Value, exponent: float) -> Value:
+    if integers.are_integers(x) and n.dtype == x.dtype:
+        return integers.power(b, n, x, exponent)
     if exponent == 2:
         return b.call(n, elements.unary("square", len(x.shape)), [x])
     return _with(b, n, x, "power", exponent)
@@ -203,8 +211,8 @@ def power(b: Builder, n: Node, *, x: Value, exponent: float) -> Value:
 
 @rule("aten.rsub.Scalar")
 def from_number(b: Builder, n: Node, *, x: Value, other: float, alpha: float) -> Value:
-    if alpha != 1:
-        raise n.refuse("has a factor")
+    if alpha != 1 or x.dtype != "float32":
+        return beside_number(b, n, "sub", other, x, alpha)
     return _with(b, n, x, "from", other)
 
 

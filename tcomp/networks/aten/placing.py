@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
+
+from tcomp.networks.aten.choosing import gathered
 from tcomp.networks.aten.rules import binary, matmul, max_pool2d
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -128,9 +132,44 @@ def max_pool_with_places(
 
 @rule("aten.adaptive_max_pool2d.default")
 def adaptive_max_pool2d(b: Builder, n: Node, *, x: Value, output_size: Sequence[int]) -> list[Value]:
-    if any(extent % size for extent, size in zip(x.shape[-2:], output_size, strict=True)):
-        raise n.refuse(f"makes {tuple(output_size)} of {x.shape[-2:]}", "windows of one size are known")
+    if len(x.shape) == 4 and any(extent % size for extent, size in zip(x.shape[2:], output_size, strict=True)):
+        return _of_uneven_windows(b, n, x, output_size)
     window = [extent // size for extent, size in zip(x.shape[-2:], output_size, strict=True)]
     return max_pool_with_places(
         b, n, x=x, kernel_size=window, stride=window, padding=(0, 0), dilation=(1, 1), ceil_mode=False
     )
+
+
+def _of_uneven_windows(b: Builder, n: Node, x: Value, counts: Sequence[int]) -> list[Value]:
+    """Windows that differ by one in length: shorter ones have their last row twice, which changes no maximum."""
+    width, window, chosen = x.shape[3], [], []
+    for axis, count in zip((2, 3), counts, strict=True):
+        places, longest = _rows_of_windows(x.shape[axis], count)
+        shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+        x = gathered(
+            b, replace(n, name=f"{n.name}_axis{axis}", shape=shape), x, axis, b.weight(f"{n.name}_at{axis}", places)
+        )
+        window.append(longest)
+        chosen.append(places)
+    values, places = max_pool_with_places(
+        b, replace(n, name=f"{n.name}_even"), x=x, kernel_size=window, stride=window, padding=(0, 0), dilation=(1, 1),
+        ceil_mode=False,
+    )  # fmt: skip
+    known = b.weight(f"{n.name}_elements", (chosen[0][:, None] * width + chosen[1]).ravel())
+    letters = indices(len(places.shape))
+    made = definition(
+        f"looked_up_{len(letters)}d", ["int64(L) V", f"{tensor(letters, 'int64')} P"], "O",
+        [f"{at('O', letters)} = V({at('P', letters)})"],
+    )  # fmt: skip
+    return [
+        values,
+        b.call(replace(n, name=f"{n.name}_elements", shape=places.shape, dtype="int64"), made, [known, places]),
+    ]
+
+
+def _rows_of_windows(extent: int, count: int) -> tuple[Any, int]:
+    """Which rows windows have, one window behind the other and all of them as long as the longest; its length."""
+    bounds = [(k * extent // count, -(-(k + 1) * extent // count)) for k in range(count)]
+    longest = max(end - first for first, end in bounds)
+    rows = [min(first + k, end - 1) for first, end in bounds for k in range(longest)]
+    return np.array(rows, np.int64), longest

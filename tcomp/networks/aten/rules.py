@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks.aten.arithmetic import bounded, mixed, total
+from tcomp.networks.aten.arithmetic import beside_number, bounded, mixed, total
+from tcomp.networks.aten.choosing import promoted
 from tcomp.networks.aten.resizing import adaptive, nearest
 from tcomp.networks.importing import Builder, Node, rule
-from tcomp.networks.network import Value
+from tcomp.networks.network import Value, retyped
 from tcomp.networks.texts import elements, layers, parts, windows
 from tcomp.networks.texts.windows import Windows
 
@@ -149,7 +150,9 @@ def layer_norm(
 def unary(b: Builder, n: Node, **given: Value) -> Value:
     (x,) = given.values()
     name = n.operator.split(".")[1].rstrip("_")
-    return b.call(n, elements.unary(name, len(x.shape)), [x])
+    if name == "relu" and x.dtype != "float32":
+        return bounded(b, n, x, 0, None)
+    return b.call(n, elements.unary(name, len(x.shape)), [promoted(b, n, x)])
 
 
 @rule("aten.gelu.default")
@@ -196,7 +199,8 @@ _BINARY = {"add": "add", "mul": "multiply", "sub": "subtract", "div": "divide"}
 def binary(b: Builder, n: Node, *, x: Value | float, other: Value | float, alpha: float = 1) -> Value:
     name = _BINARY[n.operator.split(".")[1].rstrip("_")]
     if not isinstance(x, Value):
-        raise n.refuse("has a number on its left")
+        assert isinstance(other, Value)
+        return beside_number(b, n, n.operator.split(".")[1].rstrip("_"), x, other, alpha)
     kinds = {one.dtype for one in (x, other) if isinstance(one, Value)}
     if kinds != {"float32"} or n.dtype != "float32":
         return mixed(b, n, n.operator.split(".")[1].rstrip("_"), x, other, alpha)
@@ -309,7 +313,9 @@ def upsample_nearest2d(b: Builder, n: Node, *, x: Value, output_size: Any, scale
 def cat(b: Builder, n: Node, *, tensors: Sequence[Value], dim: int) -> Value:
     parts = [value for value in tensors if value.shape != (0,)]
     rank = len(parts[0].shape)
-    return b.call(n, elements.concat(rank, dim % rank, len(parts)), parts)
+    return b.call(
+        n, retyped(elements.concat(rank, dim % rank, len(parts)), n.dtype), [promoted(b, n, one) for one in parts]
+    )
 
 
 @rule(
@@ -341,7 +347,7 @@ def transpose(b: Builder, n: Node, *, x: Value, dim0: int, dim1: int) -> Value:
     return b.call(n, elements.permute(order), [x])
 
 
-@rule("aten.t.default")
+@rule("aten.t.default", "aten.numpy_T.default")
 def t(b: Builder, n: Node, *, x: Value) -> Value:
     return b.call(n, elements.permute(range(len(x.shape))[::-1]), [x])
 

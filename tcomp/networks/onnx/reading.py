@@ -49,6 +49,8 @@ def opened(source: Any) -> Any:
     if any(not isinstance(name, str) for name in _names(model)):
         raise NetworkError("the model has names that are no text")
     opset = opset_of(model)
+    if not opset:
+        raise NetworkError("this is no model of ONNX: it does not say which version of the operators it has")
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST <= opset <= newest:
         hint = f"onnx.version_converter.convert_version(model, {OLDEST}) makes another of it"
